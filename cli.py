@@ -16,6 +16,7 @@ from .serving.cli import serve
 from .serving.command_line import GroupedCommand
 from .serving.offline.cli import classify
 from .serving.triton.cli import app as triton
+from .serving.verify.cli import verify
 
 app = typer.Typer(
     name="headrace",
@@ -59,5 +60,6 @@ app.command()(tune)
 app.command(cls=GroupedCommand)(serve)
 app.command()(bench)
 app.command()(classify)
+app.command()(verify)
 app.add_typer(triton)
 app.command()(doctor)

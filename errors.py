@@ -16,6 +16,7 @@
     ├── ClassifyError           an offline classification cannot begin, go on, or end
     ├── ClusterError            a Ray cluster cannot be reached, or cannot serve what it is to serve
     ├── TritonError             NVIDIA Triton cannot be installed, started or compared with
+    ├── VerifyError             an endpoint cannot be judged: nothing answers, or what it answers cannot be read
     └── RequestError            a caller's request cannot be answered; carries the HTTP status
         ├── InputError          400: wrong name, dtype, shape, encoding or image
         ├── UnauthorizedError   401: no token, or none that is known
@@ -64,6 +65,7 @@ __all__ = [
     "TritonError",
     "UnauthorizedError",
     "UnsupportedError",
+    "VerifyError",
 ]
 
 
@@ -164,6 +166,10 @@ class ClusterError(HeadraceError):
 
 class TritonError(HeadraceError):
     """NVIDIA Triton cannot be installed or started here, or ended by itself."""
+
+
+class VerifyError(HeadraceError):
+    """An endpoint cannot be judged: nothing answers there, or what it answers cannot be read."""
 
 
 class RequestError(HeadraceError):

@@ -5,6 +5,7 @@
 #   install.sh venv EXTRA WHEELS DIR  a virtual environment DIR without pip, from those wheels alone and without the network
 #
 # EXTRA is what pyproject.toml calls it: serve, cpu or cuda, or several, as in cpu,telemetry.
+# LOCK is a file of packages with digests (docker/locks), which alone are then taken; without it, whatever constraints.txt allows.
 # TORCH_INDEX is the index that torch is taken from; without it, torch comes from where pip finds everything else.
 set -eu
 
@@ -23,8 +24,19 @@ wheels() {
         "$PYTHON" -m pip wheel --disable-pip-version-check --no-cache-dir --no-deps --index-url "$TORCH_INDEX" \
             --constraint constraints.txt --wheel-dir "$2" torch
     fi
-    "$PYTHON" -m pip wheel --disable-pip-version-check --no-cache-dir --find-links "$2" \
-        --constraint constraints.txt --wheel-dir "$2" ".[$1]"
+    if [ -z "${LOCK:-}" ]; then
+        "$PYTHON" -m pip wheel --disable-pip-version-check --no-cache-dir --find-links "$2" \
+            --constraint constraints.txt --wheel-dir "$2" ".[$1]"
+        return
+    fi
+    [ -f "$LOCK" ] || fail "there is no $LOCK; LOCK= takes what constraints.txt allows"
+    "$PYTHON" -m pip download --disable-pip-version-check --no-cache-dir --no-deps --only-binary :all: --require-hashes \
+        --dest "$2" --requirement "$LOCK"
+    build=$(mktemp -d)
+    "$PYTHON" -m pip install --disable-pip-version-check --no-cache-dir --no-deps --only-binary :all: --require-hashes \
+        --target "$build" --requirement docker/locks/build.txt
+    PYTHONPATH=$build "$PYTHON" -m pip wheel --disable-pip-version-check --no-cache-dir --no-deps --no-build-isolation --wheel-dir "$2" .
+    rm -r "$build"
 }
 
 venv() {

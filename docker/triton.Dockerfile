@@ -10,9 +10,10 @@ FROM ${TRITON_IMAGE}${TRITON_DIGEST:+@${TRITON_DIGEST}} AS base
 
 
 FROM base AS build
-COPY docker/triton-requirements.txt /requirements.txt
+COPY docker/locks/triton.txt /requirements.txt
 # By Triton's own Python, whose stub will import them; into a folder of their own, which leaves the image's packages alone.
-RUN python3 -m pip install --no-cache-dir --only-binary :all: --target /opt/headrace/python --requirement /requirements.txt
+RUN python3 -m pip install --no-cache-dir --no-deps --only-binary :all: --require-hashes \
+    --target /opt/headrace/python --requirement /requirements.txt
 
 
 FROM base AS triton

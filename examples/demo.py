@@ -57,10 +57,12 @@ def measure(repository, seconds):
     """What `headrace bench` does: both services on free ports, the same load in turn."""
     console.rule(f"[bold]{repository.name.title()}: serve both ways, measure in turn", align="left")
     models, out = BUILD / repository.name / "models", BUILD / "bench" / repository.name
-    options = f"--baseline {repository} --concurrency 16 --seconds {seconds} --no-restart --out {out}"
+    options = f"--baseline {repository} --trust-repository --concurrency 16 --seconds {seconds} --no-restart --out {out}"
     console.print(f"$ headrace bench {models} {options}", style="dim", highlight=False)
     recipe = resolve(survey(repository)).recipe.to_json()
-    config = BenchConfig(models=models, out=out, baseline=recipe, concurrency=(16,), seconds=seconds, restart=False)
+    config = BenchConfig(
+        models=models, out=out, baseline=recipe, trust_repository=True, concurrency=(16,), seconds=seconds, restart=False
+    )
     return bench(config, console=console)
 
 

@@ -50,6 +50,7 @@ def migrate(
     input_size: tuple[int, int, int] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     random_weights: bool = False,
+    task: str = "",
     data: str | os.PathLike[str] | None = None,
     precision: str = "auto",
     device: str = "auto",
@@ -74,6 +75,7 @@ def migrate(
     models go to `.headrace/models`. With neither it is a preview: the diff, the findings and the model, in seconds; nothing is
     packaged, proved or written. A model is packaged with weights that are the user's; random ones only with `random_weights`.
     `model` may name several, separated by commas; `all_models` packages every one that the repository says how to build.
+    `task` says what the outputs are where that is ambiguous: "multi-label:0.3", "embedding", "single-label,multi-label".
     `check` stops after the rewrite. `input_size` is (channels, height, width). The model is planned for the `device` "cpu",
     "cuda", or "auto", where the script puts it; the fastest backend is sought for `tuning_seconds`, by default 30, for a GPU
     240. `select` and `ignore` are rule codes or beginnings of them, `rules` files with rules of your own, which
@@ -129,6 +131,7 @@ def migrate(
                 input_size=input_size or settings.input_size,
                 checkpoint=weights,
                 random_weights=random_weights,
+                task=task,
                 data=Path(data).resolve() if data is not None else None,
                 precision=precision,
                 device=device,

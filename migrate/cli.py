@@ -14,6 +14,10 @@ from ..extras import require
 __all__ = ["compile_", "migrate", "rules", "run", "undo"]
 
 Precision = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16, fp8 or int8; auto: lossy only if real images prove it.")]
+Trust = Annotated[bool, typer.Option("--trust-repository", help="Run its code with your rights where it is not isolated.")]
+Task = Annotated[
+    str, typer.Option(help="What the outputs are, where nothing tells: single-label, multi-label:0.3, embedding, dense, raw.")
+]
 Device = Annotated[str, typer.Option(help="cpu or cuda: what the plan is made for; auto: where the model's parameters are.")]
 
 
@@ -31,15 +35,14 @@ def migrate(
     random_weights: Annotated[
         bool, typer.Option("--random-weights", help="Package the model also where its weights are random numbers.")
     ] = False,
+    task: Task = "",
     data: Annotated[Path | None, typer.Option(help="Passed to the scripts as their data folder.")] = None,
     precision: Precision = "auto",
     device: Device = "auto",
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if anything would change.")] = False,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not run the scripts; the report says unproved.")] = False,
     trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
-    trust_repository: Annotated[
-        bool, typer.Option("--trust-repository", help="Run its code with your rights where it cannot be isolated.")
-    ] = False,
+    trust_repository: Trust = False,
     select: Annotated[
         list[str] | None, typer.Option(help="Only rules with these codes or beginnings of codes, e.g. PS2.")
     ] = None,
@@ -96,6 +99,7 @@ def migrate(
         input_size=_input_size(input_size),
         checkpoint=checkpoint,
         random_weights=random_weights,
+        task=_task(task),
         data=data,
         precision=precision,
         device=device,
@@ -174,14 +178,18 @@ def run(
     verify: Annotated[
         bool, typer.Option("--verify", help="Run a copy before and after instead, and compare; exit 4 where they differ.")
     ] = False,
+    trust_repository: Trust = False,
 ) -> None:
-    """Run SCRIPT ARGS... with its models as graphs; no file is changed. The exit status is the script's own."""
+    """Run SCRIPT ARGS... with its models as graphs; no file is changed. The exit status is the script's own.
+
+    It runs as `python SCRIPT` would, with your rights, and so with --trust-repository only; --verify runs it in the sandbox.
+    """
     require("headrace run", "migrate")
     from .stages.zero_edit import run_script, verify_script
 
     if verify:
-        raise typer.Exit(verify_script(script, context.args, console=make_console(stderr=True)))
-    raise typer.Exit(run_script(script, context.args, console=make_console(stderr=True)))
+        raise typer.Exit(verify_script(script, context.args, make_console(stderr=True), trusted=trust_repository))
+    raise typer.Exit(run_script(script, context.args, make_console(stderr=True), trusted=trust_repository))
 
 
 def compile_(
@@ -190,15 +198,18 @@ def compile_(
     name: Annotated[str | None, typer.Option(help="The model's name; by default its class's.")] = None,
     input_size: Annotated[str | None, typer.Option(help="C,H,W, where the model does not tell.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Weights to load.")] = None,
+    task: Task = "",
     precision: Precision = "auto",
     device: Device = "auto",
     max_tuning_seconds: Annotated[
         float | None, typer.Option(help="When used up, the remaining candidates are skipped; by default 30, for a GPU 240.")
     ] = None,
     trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
+    trust_repository: Trust = False,
 ) -> None:
     """Compile one model into a model repository, with a plan measured on this machine."""
     require("headrace compile", "migrate")
+    from ..runtime.artifact.package import place_package
     from ..runtime.base.session import check_device
     from ..runtime.inspect.plan_table import plan_table
     from .stages.compile_model import CompileConfig, compile_model
@@ -209,19 +220,31 @@ def compile_(
             name=name,
             input_size=_input_size(input_size),
             checkpoint=checkpoint,
+            task=_task(task),
             precision=precision,
             device=device,
             max_tuning_seconds=max_tuning_seconds,
             trust_checkpoint=trust_checkpoint,
+            trust_repository=trust_repository,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     check_device(device)
     console = make_console()
-    made = compile_model(model, config, console=console)
+    made = compile_model(model, config, place_package, console=console)
     console.print(plan_table(made.plan))
     worst = f", largest difference {made.parity.max_abs:.1e}" if made.parity.max_abs is not None else ""
     console.print(f"parity {made.parity.status}{worst}; written to {made.artifact}", highlight=False)
+
+
+def _task(text: str) -> str:
+    from ..runtime.base.task import read_task
+
+    try:
+        read_task(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--task") from None
+    return text
 
 
 def _codes(given: list[str] | None) -> list[str]:

@@ -33,6 +33,7 @@ def prepared(
     leave_out: tuple[Path, ...] = (),
     entry: str | None = None,
     model: str | None = None,
+    trust_repository: bool = False,
     console: Console | None = None,
 ) -> Path:
     """The model repository of a migrated copy of `repository` in `folder`, made anew where a file of it changed since.
@@ -54,7 +55,7 @@ def prepared(
     record.unlink(missing_ok=True)
     shutil.rmtree(target, ignore_errors=True)  # ours alone, and of no use any more
     folder.mkdir(parents=True, exist_ok=True)
-    report = migrate(repository, out=target, entry=entry, model=model, console=console)
+    report = migrate(repository, out=target, entry=entry, model=model, trust_repository=trust_repository, console=console)
     if not any(entry.artifact for entry in report.models):
         errors = [f"{finding.code} {finding.message}" for finding in report.findings if finding.severity == "error"]
         reasons = errors or [found.parity.why for found in report.models if found.parity.why] or ["no model was recognised"]

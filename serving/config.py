@@ -41,6 +41,7 @@ class Addresses(OptionGroup):
         8002, "The port of Prometheus metrics; 0 takes a free one.", least=0, most=65535,
         not_with_ray="every node of a Ray cluster exports its own metrics; see docs/ray.md",
     )  # fmt: skip
+    server_name: str = option("headrace", "What the server calls itself in its metadata, as Triton's --id.", name="id")
     ready_file: Path | None = option(None, "Written as JSON with the ports once every model was tried.")
 
     def __post_init__(self) -> None:
@@ -71,6 +72,7 @@ class Security(OptionGroup):
     tls_cert: Path | None = option(None, "PEM certificate chain; all ports then speak TLS only.", not_with_ray=_TLS_WITH_RAY)
     tls_key: Path | None = option(None, "The PEM key of --tls-cert, unencrypted.", not_with_ray=_TLS_WITH_RAY)
     tls_client_ca: Path | None = option(None, "Clients must show a certificate of this authority.", not_with_ray=_TLS_WITH_RAY)
+    trust_repository: bool = option(False, "Let models run the compiled code that their packages hold.")
     shared_memory: bool = option(
         False, "Let clients on this machine pass tensors in shared memory.",
         not_with_ray="clients and replicas are not on one machine",

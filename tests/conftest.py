@@ -3,6 +3,7 @@
 import fcntl
 import gc
 import importlib.metadata
+import logging
 import os
 import pickle
 import shutil
@@ -48,6 +49,10 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 10)
+    # Else pytest listens to it by itself, and torch writes out every graph that it makes for that.
+    traces = logging.getLogger("torch.__trace")
+    traces.propagate = True
+    traces.setLevel(logging.CRITICAL)  # nor does it print them, once some test has set up torch's own logs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -75,6 +80,7 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def warm_torch() -> Iterator[WarmPython]:
     warm = WarmPython(control=socket.socket(fileno=int(_SHARED))) if _SHARED else WarmPython(TORCH)
+    warm.python(["-c", ""], cwd=Path.cwd())  # it is ready then, and no test's own limit counts its start
     yield warm
     warm.close()
 

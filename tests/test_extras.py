@@ -93,6 +93,7 @@ def test_serving_needs_no_torch_and_no_compiler():
         (["classify", "photos", "--model", "models", "--out", "out"], ["spdl"], "classify"),
         (["classify", "photos", "--model", "models", "--out", "out"], ["numpy"], "serve"),
         (["triton", "lint", "models"], ["onnx"], "migrate"),
+        (["verify", "http://localhost/predict", "--against", "models"], ["PIL"], "serve"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )

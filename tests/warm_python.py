@@ -28,6 +28,7 @@ import tempfile
 import threading
 import types
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -118,7 +119,7 @@ class WarmPython:
                 self._control.sendall(len(data).to_bytes(4))
                 self._control.sendall(data)
                 socket.send_fds(self._control, [b"."], [*streams, *pass_fds])
-                process = self._started.get(timeout=60)
+                process = self._started.get(timeout=240)
         process.args, process.stdout, process.stderr = command, *[pipes[stream] for stream in (1, 2)]
         return process
 
@@ -214,6 +215,8 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
 
 def _serve(control: socket.socket) -> None:
     gc.freeze()  # else the first collection in each fork would copy every page
+    for finalizer in list(weakref.finalize._registry):  # this process's: a fork that ran them would copy thousands of pages
+        finalizer.atexit = False
     woken, waking = os.pipe()
     for number in (woken, waking):
         os.set_blocking(number, False)
@@ -266,12 +269,34 @@ def _serve_beside(given: list[int]) -> int:
 
 def _export_once() -> None:
     """What torch prepares at the first export, its tables of operators above all, the forks then have."""
-    torch, registry = sys.modules["torch"], importlib.import_module("torch.onnx._internal.exporter._registration").ONNXRegistry
-    registry.from_torchlib = staticmethod(functools.cache(registry.from_torchlib))
+    torch = sys.modules["torch"]
+    keep_exporter_tables()
     logging.disable()
     with torch.random.fork_rng(), warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
         torch.onnx.export(torch.nn.Linear(2, 2).eval(), (torch.zeros(1, 2),), dynamo=True)
     logging.disable(logging.NOTSET)
+
+
+def keep_exporter_tables() -> None:
+    """torch makes its tables of operators anew for every export, for longer than a small model's export takes: once now, and
+    again where operators were added."""
+    from torch import ops
+    from torch._export import utils
+    from torch.onnx._internal.exporter import _decomp
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    make = _decomp.create_onnx_friendly_decomposition_table
+
+    @functools.cache
+    def table(registered: frozenset[Any], operators: tuple[int, ...]) -> dict[Any, Any]:
+        return make(set(registered))
+
+    def kept(registered: set[Any]) -> dict[Any, Any]:
+        return dict(table(frozenset(registered), tuple(len(list(getattr(ops, name))) for name in ops._dir)))
+
+    _decomp.create_onnx_friendly_decomposition_table = kept
+    utils._materialize_cpp_cia_ops = functools.cache(utils._materialize_cpp_cia_ops)
+    ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
 
 
 def _become(request: dict, descriptors: dict[int, int]) -> None:

@@ -36,11 +36,11 @@ class Classifier:
         path = max((entry for entry in Path(model).iterdir() if entry.name.isdigit()), key=lambda entry: int(entry.name))
         content, labels = read_manifest(path)
         signature = Signature.from_json(content["signature"])
-        self.labels = labels.decode().splitlines() if labels else None
-        self.probabilities = content["probabilities"]
+        self.labels = labels["labels.txt"].decode().splitlines() if labels else None
+        self.probabilities = content["task"][0]["probabilities"]
         self.decode = Preprocessor(content["preprocessing"]["steps"], pixels=signature.takes_pixels)  # bytes to one row
         if session == "headrace":
-            self.scores = _compiled(path, load_artifact(model).plan_here())
+            self.scores = _compiled(path, load_artifact(model, trusted=True).plan_here())
         else:
             self.scores = _onnxruntime(path)
 

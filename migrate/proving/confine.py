@@ -9,6 +9,7 @@ The walls, as bubblewrap builds them: namespaces of its own (user, mount, pid, i
 the folders given are bound, read-only but for the writable ones, with /dev, /proc, /tmp and /run of its own; no capability
 that administers; system calls denied that a script does not need and a break-out does. Where namespaces are refused, nothing
 is run, unless the caller trusts the code: then Landlock, where the kernel has it, still keeps it from writing elsewhere.
+With "walled" bubblewrap itself has built them, and this program is inside already (see `bubblewrap.py`).
 When init ends, the kernel ends every process of its namespace, whatever session or group they put themselves in.
 The line written to the status descriptor says what holds. See user_namespaces(7), pivot_root(2), seccomp(2), landlock(7).
 """
@@ -73,6 +74,9 @@ def main() -> None:
     command = sys.argv[2:]
     _resource_limits(limits)
     held = {"network": False, "processes": False, "filesystem": False, "syscalls": False}
+    if limits["walled"]:
+        held.update(network=True, processes=True, filesystem=True)
+        _init(command, held, limits)
     if sys.platform == "linux":
         try:
             _unshare(limits, held)
@@ -330,7 +334,9 @@ def _init(command: list[str], held: dict[str, bool], limits: dict[str, Any]) -> 
     counts = False
     if sys.platform == "linux":
         _libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if not limits["trusted"]:
+    if limits["walled"]:
+        counts = True
+    elif not limits["trusted"]:
         missing = [name for name in ("processes", "network") if not (held[name] or (limits["network"] and name == "network"))]
         if missing:
             raise PermissionError(f"the system lets no process cut itself off from {' and '.join(missing)}")
@@ -360,7 +366,7 @@ def _init(command: list[str], held: dict[str, bool], limits: dict[str, Any]) -> 
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG if counts else 0)
         if pid == 0:
-            if sum(name.isdigit() for name in os.listdir("/proc")) > limits["processes"] + 1:
+            if sum(name.isdigit() for name in os.listdir("/proc")) > limits["processes"] + (2 if limits["walled"] else 1):
                 os.write(limits["status_fd"], b"processes\n")
                 os.kill(-1, signal.SIGKILL)
                 os._exit(128 + signal.SIGKILL)

@@ -16,11 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Literal
 
 import psutil
 
+from . import bubblewrap
 from .disk_use import DiskUse
 from .visible_files import stored_weights, visible_files
 
@@ -123,7 +125,34 @@ def run(
     former alone; the network is cut off. Where the platform does not allow that, it is not run, unless it is `trusted`: then
     it sees all files, and `Completed.isolation` says what holds. `on_line` sees each line of output, on another thread.
     """
-    limits = limits or Limits()
+    once = partial(
+        _run, argv, cwd=cwd, environment=environment, writable=list(writable), readable=list(readable), trusted=trusted,
+        limits=limits or Limits(), on_line=on_line, stop=stop,
+    )  # fmt: skip
+    program = bubblewrap.installed() if sys.platform == "linux" and not trusted else None
+    if program is not None and bubblewrap.is_wanted():
+        return once(program=program)
+    done = once(program=None)
+    if done.stopped == "isolation" and program is not None:
+        instead = once(program=program)
+        return done if instead.stopped == "isolation" else instead
+    return done
+
+
+def _run(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    writable: Iterable[Path],
+    readable: Iterable[Path],
+    trusted: bool,
+    limits: Limits,
+    on_line: Callable[[str], None] | None,
+    stop: threading.Event | None,
+    program: str | None,
+) -> Completed:
+    """`run` once, with walls of our own or those that the `program` builds, which is bubblewrap."""
     writable = [folder.resolve() for folder in writable]
     disk = DiskUse(writable)
     limits = replace(limits, disk_bytes=max(1, disk.allowance(limits.disk_bytes)))
@@ -137,11 +166,15 @@ def run(
         "shared_memory_bytes": limits.memory_bytes // 2,
         "network": False,
         "trusted": trusted,
+        "walled": program is not None,
         "home": environment.get("HOME", "/"),
         "writable": [str(folder) for folder in writable],
         "readable": [str(path) for path in (*visible_files(environment), *readable)],
     }
     command = [sys.executable, "-I", str(CONFINE), json.dumps(settings), *argv]
+    handles: list[int] = []
+    if program is not None:
+        command, handles = bubblewrap.arguments(program, settings, command, cwd)
     started = time.monotonic()
     stopped: Stopped | None = None
     with _silent_terminal() as terminal:
@@ -153,9 +186,10 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            pass_fds=(status_write,),
+            pass_fds=(status_write, *handles),
         )
-        os.close(status_write)
+        for handle in (status_write, *handles):
+            os.close(handle)
         assert process.stdout is not None
         assert process.stderr is not None
         readers = [_Reader(process.stdout, limits.output_bytes, on_line), _Reader(process.stderr, limits.output_bytes, None)]
@@ -176,6 +210,8 @@ def run(
             with open(status_read, encoding="utf-8") as file:
                 status, *events = file.read().splitlines() or ["{}"]
     held = json.loads(status)
+    if program is not None and not held:  # bubblewrap ended before
+        held = {"refused": readers[1].text().strip() or f"{program} ended with status {process.returncode}"}
     refused = held.pop("refused", None)
     if events == ["processes"]:
         stopped = "processes"

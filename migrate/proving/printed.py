@@ -6,12 +6,14 @@ import re
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _TOKEN = re.compile(
-    r"(?P<stamp>\d{4}-\d\d-\d\d(?:[T ,]+\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?|(?:\d+ days?, )?\d{1,3}:[0-5]\d:[0-5]\d(?:[.,]\d+)?)"
+    r"(?P<stamp>\d{4}(?P<between>[-/.])\d\d(?P=between)\d\d(?:[T ,_-]+\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
+    r"|(?:\d+ days?, )?\d{1,3}:[0-5]\d:[0-5]\d(?:[.,]\d+)?)"
     r"|(?P<clock>\d{1,3}:[0-5]\d(?:\.\d+)?(?![:\d]))"
     r"|(?P<number>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
     r"|(?P<word>[^\W\d_]+(?:/[^\W\d_]+)?(?:\d+(?![\d.]))?)"
     r"|(?P<other>[^\s_])"
 )
+_PIECE = re.compile(r"[^\s,;:=|()\[\]{}<>'\"]+|\S")
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")  # of an object without a text of its own
 _PER = re.compile(r"(?<=[^\W\d_])\s*(?:/|\bper\b)\s*(?=[^\W\d_])")
 
@@ -34,11 +36,17 @@ _BETWEEN = _COUNTED | _words(
 )
 
 
-def first_difference(before: str, after: str) -> tuple[str, str] | None:
-    """The first two lines that say different things: other words, or numbers more than one unit of the last place apart."""
+def first_difference(before: str, after: str, again: str | None = None) -> tuple[str, str] | None:
+    """The first two lines that say different things: other words, or numbers more than one unit of the last place apart.
+
+    `again` is what a second run of the first printed: what differs there, a name drawn at random say, is compared with nothing,
+    but the rest of its line is.
+    """
     old, new = _lines(before), _lines(after)
-    for one, other in zip(old, new, strict=False):
-        if not _same_line(one, other):
+    twice = _lines(again) if again is not None else old
+    for at, (one, other) in enumerate(zip(old, new, strict=False)):
+        unsteady = len(twice) == len(old) and not _same_line(one, twice[at])
+        if not (_same_but(one, twice[at], other) if unsteady else _same_line(one, other)):
             return one, other
     if len(old) != len(new):
         longer = old if len(old) > len(new) else new
@@ -121,6 +129,15 @@ def _same_line(one: str, other: str) -> bool:
     if _NUMBER.sub("#", one) != _NUMBER.sub("#", other):
         return False
     return all(_same_number(a, b) for a, b in zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True))
+
+
+def _same_but(one: str, again: str, other: str) -> bool:
+    """Whether two lines are the same in all words, numbers and signs that two runs of the first have in common."""
+    first, second, third = (_PIECE.findall(masked(line)) for line in (one, again, other))
+    if not len(first) == len(second) == len(third):
+        return False
+    steady = [_same_line(a, b) for a, b in zip(first, second, strict=True)]
+    return all(not same or _same_line(a, b) for same, a, b in zip(steady, first, third, strict=True))
 
 
 def _same_number(one: str, other: str) -> bool:

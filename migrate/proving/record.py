@@ -44,7 +44,7 @@ class Site:
         if self.inputs and (given.shape[1:], made.shape[1:]) != (self.inputs[0].shape[1:], self.outputs[0].shape[1:]):
             return
         labels = as_array(targets)
-        fits = labels is not None and labels.shape == (len(given),) and labels.dtype.kind in "iu"
+        fits = labels is not None and labels.ndim > 0 and len(labels) == len(given) and _are_classes(labels)
         self.inputs.append(given)
         self.outputs.append(made)
         self.targets.append(labels if fits else None)
@@ -149,6 +149,11 @@ def first(outputs: Any) -> Any:
     if isinstance(outputs, (list, tuple)) and outputs:
         return outputs[0]
     return getattr(outputs, "logits", outputs)
+
+
+def _are_classes(labels: np.ndarray) -> bool:
+    """A class number for each row, or zeros and ones for each label of a row."""
+    return (labels.ndim == 1 and labels.dtype.kind in "iu") or (labels.ndim == 2 and bool(np.isin(labels, (0, 1)).all()))
 
 
 def class_names(loaders: Any) -> list[str] | None:

@@ -15,6 +15,8 @@ from typing import Literal, Self
 
 from .worker_protocol import read_as
 
+WANTING = "is not here, and the script takes"
+"""Part of what a rehearsal says that was stopped for the want of what only a real checkpoint holds."""
 Ended = Literal["finished", "taken", "enough", "stopped"]
 """Ran to its end; ended by a watcher that had what it wanted; ended after enough of it; stopped by an error."""
 
@@ -42,6 +44,8 @@ class Rehearsal:
     epochs: int = 1
     classes: int | None = None
     """How many classes made data has, where the caller knows and no run has shown another number."""
+    checkpoint: str | None = None
+    """The file of weights that the user gave: what a checkpoint that the script looks for, and that is not here, holds."""
     image: tuple[int, int] | None = None
     """Height and width of made images, where the caller knows."""
     report: str | None = None
@@ -61,6 +65,11 @@ class Rehearsal:
 def kept_in(cache: Path, script: str, argv: Sequence[str]) -> Path:
     """The folder for whatever is made for a script that is called so: what one run of it learned, the next one finds there."""
     return cache / "rehearsals" / hashlib.sha256(json.dumps([script, *argv]).encode()).hexdigest()[:12]
+
+
+def saved_by_training(made: str | Path) -> list[Path]:
+    """The checkpoints that scripts of the same migration saved when they were rehearsed: what its other scripts look for."""
+    return sorted(Path(made).parent.glob("*.saved.pth"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import SandboxError
+from ...trust import REMEDY, is_trusted
 from .confined_run import Completed, Limits, clean_environment, run
 
 ANSWER_BYTES = 2**26
@@ -44,8 +45,8 @@ class Sandbox:
     """Whether the code may run where it cannot be isolated, and may then read all files."""
     readable: tuple[Path, ...] = ()
     """What it may read beside the scratch folder: a checkpoint, data."""
-    results: Path | None = None
-    """A folder of the caller's that the worker may write to directly, where there is one."""
+    checkpoint: Path | None = None
+    """The weights that the user gave, which a rehearsed script finds where it looks for some that are not here."""
     writable_in: Path | None = None
     """Where writable folders are made; the scratch folder by default."""
     server: Server | None = None
@@ -84,7 +85,7 @@ class Sandbox:
         environment = clean_environment(writable, trusted=self.trusted, extra={"HEADRACE_CACHE": str(shared), **(extra or {})})
         if search is not None:
             environment["PYTHONPATH"] = ":".join(filter(None, [str(search), environment.get("PYTHONPATH", "")]))
-        folders = [folder for folder in (writable, shared, self.tree, self.results) if folder is not None and folder.is_dir()]
+        folders = [folder for folder in (writable, shared, self.tree) if folder.is_dir()]
         return run(
             [sys.executable, *arguments], cwd=cwd or writable, environment=environment, writable=folders,
             readable=[self.scratch, *self.readable], trusted=self.trust_repository,
@@ -145,10 +146,10 @@ def trust_repository(asked: bool) -> bool:
     the wall.
     """
     why = missing_isolation()
-    if why is not None and not asked and os.environ.get("HEADRACE_TRUST_REPOSITORY") != "1":
+    if why is not None and not is_trusted(asked):
         raise SandboxError(
-            f"this machine cannot isolate code that is not trusted ({why}). To run the repository's code with your rights, on "
-            "your files, say --trust-repository (or set HEADRACE_TRUST_REPOSITORY=1)"
+            f"this machine cannot isolate code that is not trusted ({why}). The repository's code would run with your "
+            f"rights, on your files: {REMEDY}"
         )
     return why is not None
 

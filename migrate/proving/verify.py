@@ -118,7 +118,7 @@ def _recorded(
     record = writable / "record.npz"
     limits = sandbox.limits
     if made is not None:
-        arguments, folder = rehearsal_command(script, argv, sandbox.tree, readable, writable, made)
+        arguments, folder = rehearsal_command(script, argv, sandbox, readable, writable, made)
         limits = replace(limits, timeout=min(limits.timeout, REHEARSAL_SECONDS))
     elif cwd is not None and not script.path.endswith(NOTEBOOK):
         arguments, folder = [str(sandbox.tree / script.path), *argv], cwd
@@ -138,10 +138,10 @@ def _recorded(
 
 
 def rehearsal_command(
-    script: Script, argv: Sequence[str], tree: Path, readable: Path, writable: Path, made: Path
+    script: Script, argv: Sequence[str], sandbox: Sandbox, readable: Path, writable: Path, made: Path
 ) -> tuple[list[str], Path]:
-    """The arguments with which Python rehearses a script of the copy in `tree`, or a notebook, and the folder for it."""
-    path, directory = script.path, tree
+    """The arguments with which Python rehearses a script of the sandbox's copy, or a notebook, and the folder for it."""
+    path, directory, tree = script.path, sandbox.tree, sandbox.tree
     if path.endswith(NOTEBOOK):
         directory = (tree / path).parent
         path += ".cells.py"  # beside the notebook, for it is the user's code
@@ -155,6 +155,7 @@ def rehearsal_command(
         made=str(made),
         report=str(writable / REPORT),
         batches=REHEARSED_BATCHES,
+        checkpoint=str(sandbox.checkpoint) if sandbox.checkpoint is not None else None,
     )
     asked = readable / REPORT
     asked.write_text(request.to_json(), encoding="utf-8")
@@ -220,8 +221,8 @@ def _classes(path: Path, text: str) -> tuple[str, ...]:
     raise SandboxError(f"{path.name} holds class names that are no texts")
 
 
-def compare(original: ScriptRun, migrated: ScriptRun) -> Executed:
-    """Judge the migrated run by the original one."""
+def compare(original: ScriptRun, migrated: ScriptRun, again: ScriptRun | None = None) -> Executed:
+    """Judge the migrated run by the original one, whose second run tells what it prints otherwise each time."""
     if not migrated.done.ok:
         return Executed(status="failed", why=f"the migrated script: {migrated.done.why}")
     worst, agreement = 0.0, 1.0
@@ -237,7 +238,7 @@ def compare(original: ScriptRun, migrated: ScriptRun) -> Executed:
         if not close:
             why = f"outputs at {site} differ by {difference:.3g}; {agreed:.2%} of the top-1 predictions agree"
             return Executed(status="failed", why=why, max_abs=worst, top1_agreement=agreement, parity_failed=True)
-    different = first_difference(original.done.stdout, migrated.done.stdout)
+    different = first_difference(original.done.stdout, migrated.done.stdout, again.done.stdout if again is not None else None)
     if different is not None:
         why = f"it printed {different[1]!r} instead of {different[0]!r}"
         return Executed(status="failed", why=why, parity_failed=True, max_abs=worst, top1_agreement=agreement)

@@ -71,4 +71,4 @@ def stored_weights() -> dict[str, str]:
     torch = Path(os.environ.get("TORCH_HOME") or cache / "torch")
     hugging_face = Path(os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or cache / "huggingface") / "hub")
     found = {"TORCH_HOME": (torch, torch / "hub/checkpoints"), "HF_HUB_CACHE": (hugging_face, hugging_face)}
-    return {name: str(path) for name, (path, needed) in found.items() if needed.is_dir()}
+    return {name: str(path) for name, (path, needed) in found.items() if os.path.isdir(needed)}

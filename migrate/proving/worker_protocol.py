@@ -56,7 +56,10 @@ class Package:
     out: str
     input: Row
     images: str | None = None
-    labels: tuple[str, ...] | None = None
+    labels: tuple[tuple[str, ...] | None, ...] = ()
+    """For each output; a single entry is of the one that the model is for."""
+    task: str = ""
+    """What the outputs are, where somebody told or it was read, in the words of `runtime.base.task`."""
     preprocessing: Preprocessing | None = None
     precision: str = "auto"
     device: str = "auto"
@@ -78,7 +81,8 @@ class Inspected:
     parameters: int
     input: Row | None
     candidates: tuple[Row, ...]
-    classes: int
+    classes: int | None
+    """None where it gives a map or the like, no row of numbers."""
     output: str
     notes: tuple[str, ...] = ()
     """What was missing and not needed, a sentence each."""
@@ -90,7 +94,8 @@ class Inspected:
 class SeenModel:
     """A module that a script called with images, by the first call while evaluating if there was one.
 
-    `calls` counts those in that mode; `classes` is None where it gives no scores. `low` and `high` bound the images' values.
+    `calls` counts those in that mode; `low` and `high` bound the images' values. `tasks`, `widths` and `labels` have an entry
+    for each output that is taken.
     """
 
     live: LiveModel
@@ -103,12 +108,15 @@ class SeenModel:
     dtype: str
     low: float
     high: float
-    classes: int | None
     output: str
-    task: str
-    """By what reads the scores: "labels", "multi-label", "embedding", "unknown"."""
+    tasks: tuple[str, ...]
+    """By what reads them, in the words of `runtime.base.task`: "single-label", "multi-label:0.3"; empty where nothing tells."""
+    widths: tuple[int | None, ...]
+    """How many numbers an image has; None for what is not a row of numbers, such as a map."""
     as_read: bool | None
     """Whether reading the sources leads to a model of the same class, with weights of the same shapes; None: to none."""
+    fits: bool | None
+    """Whether the user's checkpoint has weights of its names and shapes; None: none was given, or it cannot be read."""
     trained: bool
     evaluates: bool
     """Whether nothing was learned from calls in that mode."""
@@ -116,8 +124,13 @@ class SeenModel:
     """Kinds of its layers that ran in training mode, and compute something else in evaluation mode."""
     feeds: tuple[str, ...]
     """Classes of modules with weights of their own that take its outputs further."""
-    labels: tuple[str, ...] | None
+    labels: tuple[tuple[str, ...] | None, ...]
     dataset: str | None
+
+    @property
+    def classes(self) -> int | None:
+        """The numbers of the first output that has any."""
+        return next((width for width in self.widths if width is not None), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +160,8 @@ class ParityResult:
     status: typing.Literal["passed", "failed", "not-run"]
     max_abs: float | None
     top1_agreement: float | None
+    decision_agreement: float | None
+    cosine: float | None
     batches: tuple[int, ...]
     why: str | None
 
@@ -173,6 +188,8 @@ class ModelPackaged:
     parity: ParityResult
     plan: Mapping[str, Any]
     duels: tuple[Duel, ...] = ()
+    outputs: tuple[str, ...] = ()
+    """What each output is, for people: "logits: class scores"."""
 
 
 @dataclass(frozen=True, kw_only=True)

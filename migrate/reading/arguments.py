@@ -152,7 +152,14 @@ def documented(options: Sequence[Option], tokens: Sequence[str]) -> list[tuple[O
                 return None
         if not any(OPEN in part for part in parts):
             found.append((option, parts))
+    if any(option is not None and option.positional and OPEN in parts for option, parts in split(options, tokens)):
+        found = [(option, parts) for option, parts in found if option is None or not option.positional]  # their order tells
     return found if all(option.dest in given for option in options if option.required) else None
+
+
+def fits(option: Option, values: Iterable[str]) -> bool:
+    """Whether an option takes values, as far as its choices and its type tell."""
+    return all(_fits(option, value) for value in values)
 
 
 def _fits(option: Option, value: str) -> bool:

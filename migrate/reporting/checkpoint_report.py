@@ -8,7 +8,12 @@ from .report import CheckpointReport, Report
 
 
 def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, loaded: bool) -> None:
-    """Add one entry per site; `loaded` says whether the packaged model's own checkpoint did load."""
+    """Add one entry per site; `loaded` says whether the packaged model's own checkpoint, or the given one, did load."""
+    if (given := resolved.recipe.checkpoint) is not None:
+        why = None if loaded else "did not load"
+        report.checkpoints.append(
+            CheckpointReport(source="--checkpoint", path=given, key=None, strip=None, loaded=loaded, why=why)
+        )
     own = {(site.path, site.line) for site in resolved.checkpoints}
     for site in surveyed.checkpoints:
         path = file_of(site, surveyed, resolved)
@@ -18,12 +23,16 @@ def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, 
             why = "read as data, not as weights"
         elif not mine:
             why = "not part of the packaged model's construction"
+        elif given is not None:
+            why = "the file of --checkpoint was taken"
         elif not loaded:
             named = path != site.expression or path.startswith(("'", '"'))
             absent = "file not in the repository" if named else "no file is given"
             why = "did not load" if (surveyed.root / path).is_file() else absent
         source = f"{site.path}:{site.line}"
-        entry = CheckpointReport(source=source, path=path, key=site.key, strip=site.strip, loaded=mine and loaded, why=why)
+        entry = CheckpointReport(
+            source=source, path=path, key=site.key, strip=site.strip, loaded=mine and loaded and given is None, why=why
+        )
         report.checkpoints.append(entry)
 
 

@@ -40,7 +40,7 @@ def to_markdown(report: Report) -> str:
     sections = {
         "Scores": _table(["", ""], scores),
         "Models": _table(
-            ["name", "built by", "input", "classes", "parity", "largest difference", "top-1 agreement", "served", ""],
+            ["name", "built by", "input", "classes", "parity", "outputs", "largest difference", "agreement", "served", ""],
             (
                 (
                     *(
@@ -49,7 +49,8 @@ def to_markdown(report: Report) -> str:
                         "x".join(map(str, model.input or "?")),
                         model.classes or "?",
                     ),
-                    *(model.parity.status, _number(model.parity.max_abs), _share(model.parity.top1_agreement)),
+                    *(model.parity.status, ", ".join(model.outputs)),
+                    *(_number(model.parity.max_abs), _share(model.parity.agreement)),
                     *("yes" if model.served else "no", model.parity.why),
                 )
                 for model in report.models

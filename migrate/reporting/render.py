@@ -88,7 +88,7 @@ def _chain(report: Report, console: Console) -> None:
 
 
 def _models(models: list[ModelReport], console: Console) -> None:
-    table = _table("Models", "name", "input", "classes", "captured", "parity", "max abs", "top-1", "served", "faster")
+    table = _table("Models", "name", "input", "classes", "captured", "parity", "max abs", "agrees", "served", "faster")
     for model in models:
         parity = model.parity
         table.add_row(
@@ -98,12 +98,14 @@ def _models(models: list[ModelReport], console: Console) -> None:
             _yes(model.captured),
             f"[{_COLORS[parity.status]}]{parity.status}[/]",
             "" if parity.max_abs is None else f"{parity.max_abs:.2g}",
-            "" if parity.top1_agreement is None else f"{parity.top1_agreement:.2%}",
+            "" if parity.agreement is None else f"{parity.agreement:.2%}",
             _yes(model.served),
             _speed(model),
         )
     console.print(table)
     for model in models:
+        if model.outputs:
+            console.print(f"  {escape(model.name)} gives {escape(', '.join(model.outputs))}", style="dim")
         if model.speed_unknown:
             console.print(f"  {escape(model.name)}: how much faster is not told: {escape(model.speed_unknown)}", style="dim")
         if model.parity.why:

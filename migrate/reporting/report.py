@@ -36,8 +36,18 @@ class Parity:
     status: Outcome = "not-run"
     max_abs: float | None = None
     top1_agreement: float | None = None
+    decision_agreement: float | None = None
+    """Of several labels, the share of those above their thresholds that are so in both."""
+    cosine: float | None = None
+    """Of embeddings, the lowest."""
     batches: list[int] = field(default_factory=list)
     why: str | None = None
+
+    @property
+    def agreement(self) -> float | None:
+        """In what the outputs are for: the best class, the labels that hold, or the direction."""
+        shares = (self.top1_agreement, self.decision_agreement, self.cosine)
+        return next((share for share in shares if share is not None), None)
 
 
 @dataclass(kw_only=True)
@@ -90,6 +100,8 @@ class ModelReport:
     """Whether its weights are nobody's: drawn at random by its constructor."""
     captured: bool = False
     parity: Parity = field(default_factory=Parity)
+    outputs: list[str] = field(default_factory=list)
+    """What each output of the package is."""
     artifact: str | None = None
     served: bool = False
     speed: list[Speedup] = field(default_factory=list)

@@ -7,13 +7,18 @@ import posixpath
 import re
 from collections.abc import Iterable, Sequence
 
-from ..reading.arguments import documented, split
+from ..reading.arguments import OPEN, documented, split
 from ..reading.facts import Command, Option, Script, Survey
 from ..reading.source import NOTEBOOK, readme_text
 from ..slicing.recipes import names_configuration, names_model
 from ..survey.survey import project_index, runnable
 from .construction import imported_paths
 
+_BARE = re.compile(r"[A-Za-z_ -]+")
+_PATH_NAME = re.compile(
+    r"(^|_)(path|file|filename|dir|directory|folder|root|image|img|input|picture|checkpoint|ckpt|weights|data)(_|$)", re.I
+)
+"""Names of options whose values are paths."""
 _MOST_NAMED = 6
 """So many of those not taken are named in a remark."""
 _PURPOSE = "(main|run|app|train|eval(uate|uation)?|test|val(id|idate)?|predict(ion)?|infer(ence)?|classify|demo|serve)"
@@ -65,7 +70,8 @@ def candidates(survey: Survey) -> list[Script]:
     known = {script.path for script in survey.scripts}
     others = [script for script in runnable(survey) if script.path not in known and script.path != "setup.py"]
     named = [script for script in others if any(_runs(command, script) for command in survey.commands)]
-    named += [script for script in others if not known and _purpose(script) and script not in named]
+    if all(path.endswith(NOTEBOOK) for path in known):  # what people tried in a notebook comes after what they made of it
+        named += [script for script in others if _purpose(script) and script not in named]
     return ranked(survey, [*survey.scripts, *(named or (others if not known else []))])
 
 
@@ -104,7 +110,8 @@ def listed(names: Sequence[str]) -> str:
 def documented_arguments(survey: Survey, script: Script, *, always: bool = False) -> tuple[list[str], str | None]:
     """The arguments that the documentation gives a script which must be told something, or `always`, and "path:line" of where.
 
-    Its first command line that the script takes; one with nothing left to fill in, of what the script requires, before others.
+    Its first command line that the script takes; one with nothing left to fill in, of what the script requires, before others,
+    and `always` the one that says most.
     Where there is none, single arguments of any command line of the repository, for what must be told.
     """
     needed = [option for option in script.options if _is_needed(option)]
@@ -116,14 +123,14 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
     whole: list[tuple[bool, bool, list[str], Command]] = []
     for command in own:
         rank = [flag for option in needed if option.dest == "local_rank" for flag in (option.flags[-1], "0")]  # a launcher's
-        parts = documented(script.options, [*command.arguments, *rank])
+        parts = documented(script.options, [*_opened(survey, script, command.arguments), *rank])
         if parts is not None and all(_is_here(survey, script, *part) for part in parts):
             given = {option.dest for option, _ in parts if option is not None}
             lacks = any(option.dest not in given for option in needed)
             argv = [word for _, words in parts for word in words]
             whole.append((lacks, not given & EVALUATE_NAMES, argv, command))
     if whole:
-        *_, argv, command = min(whole, key=lambda item: item[:2])
+        *_, argv, command = min(whole, key=lambda item: (*item[:2], -len(item[2]) if always else 0))
         return argv, f"{command.path}:{command.line}" if argv else None
     found: dict[str, list[str]] = {}
     where = None
@@ -156,6 +163,18 @@ def documented_folder(survey: Survey, script: Script) -> str | None:
         if command.script == script.path and command.written and f"/{script.path}".endswith(f"/{command.written}"):
             return script.path.removesuffix(command.written).rstrip("/") or "."
     return None
+
+
+def _opened(survey: Survey, script: Script, words: Sequence[str]) -> list[str]:
+    """A documented command line with words that only name what stands there left open: `predict.py input checkpoint`."""
+    found: list[str] = []
+    for option, parts in split(script.options, words):
+        *flags, value = parts
+        folders = (survey.root, survey.root / posixpath.dirname(script.path))
+        stands_for = option is not None and not option.choices and _PATH_NAME.search(option.dest) is not None
+        there = any((folder / value).exists() for folder in folders if _BARE.fullmatch(value))
+        found += [*flags, OPEN] if stands_for and _BARE.fullmatch(value) and not there else parts
+    return found
 
 
 def _is_here(survey: Survey, script: Script, option: Option | None, words: Sequence[str]) -> bool:

@@ -51,7 +51,16 @@ class Resolved:
     image_size: tuple[int, int, int] | None = None
     """(channels, height, width) of the images before any transform, where they are those of a published data set."""
     findings: tuple[Finding, ...] = ()
-    classes: int | None = None
-    """How many scores it gives, and"""
+    labels: tuple[tuple[str, ...] | None, ...] = ()
+    """The class names of each output, where it has several."""
+    task: str = ""
+    """What its outputs are, in the words of `runtime.base.task`; empty where nothing tells."""
+    widths: tuple[int | None, ...] = ()
+    """How many numbers each of its outputs has, None for a map, and"""
     weights_from: tuple[str, ...] = ()
     """the files of weights that its script read, where it was taken from a run."""
+
+    @property
+    def classes(self) -> int | None:
+        """The numbers of the first output that has any, where it was taken from a run."""
+        return next((width for width in self.widths if width is not None), None)

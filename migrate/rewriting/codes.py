@@ -32,6 +32,8 @@ PS015 built-with-defaults
 PS016 library-owns-loop
     An object of a library holds the model and its loops, so there is no call of the model that could be rewritten. Call the
     model itself in a loop of your own, or package it with headrace compile.
+PS017 submodule-not-here
+    A git submodule is not checked out, so the code in it is missing. Fetch it with git submodule update --init --recursive.
 PS020 settings
     Something under [tool.headrace] in pyproject.toml is not a setting, or has a value that does not fit; it
     was ignored.
@@ -89,6 +91,9 @@ PS517 stand-ins
 PS518 read-otherwise
     Reading the sources leads to another model than the one that the script calls when it is run, which is the one that is
     taken.
+PS519 outputs-taken-for
+    Nothing in the sources, nor what a run of the script does with the model's outputs, tells what they are or from where on a
+    label holds; the message says what they are taken for. --task says otherwise.
 PS520 model-left-out
     One of the models that --all-models asks for could not be packaged; the message says why. The others are as usual.
 PS530 trained-otherwise

@@ -64,7 +64,8 @@ def _guarded(module: Module) -> bool:
 
 
 def in_evaluation_mode(context: Context, group: Group) -> bool:
-    """Whether something puts a model in evaluation mode: in this file, in a function that makes the model, or in a caller's.
+    """Whether something puts a model in evaluation mode: in this file, in the one from which it is imported, in a function that
+    makes the model, or in a caller's.
 
     A graph computes what the model computes in evaluation mode; a model that is never put there computes something else.
     """
@@ -72,6 +73,9 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
     if _calls_eval(module.calls):
         return True
     root = group.model.partition(".")[0]
+    home = index.repository.module(module.imports.get(root, "").rpartition(".")[0], module.path)
+    if home is not None and _calls_eval(home.calls):  # the file that makes the model and this one imports
+        return True
     for node in module.nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and root in bound_names(node):
             made = module.find_callee(node.value.func)
@@ -186,7 +190,7 @@ def _mode_set_by(module: Module, call: ast.Call) -> str | None:
         off = [item for item in arguments_of(call) if isinstance(item, ast.Constant) and not item.value]
         return "eval" if call.func.attr == "eval" or off else "train"
     found = module.find_callee(call.func)
-    if found is None or not isinstance(found[1], ast.FunctionDef):
+    if found is None or not isinstance(found[1], Function):
         return None
     inner = [item for item in inside(found[1], ast.Call) if isinstance(item.func, ast.Attribute)]
     modes = [item for item in sorted(inner, key=lambda item: item.lineno) if last_name(item.func) in ("train", "eval")]

@@ -48,7 +48,7 @@ def graph_name(context: Context, group: Group, word: str = "graph") -> str:
 
 def attribute_name(context: Context, group: Group, owner: ast.ClassDef) -> str:
     taken = {node.attr for node in ast.walk(owner) if isinstance(node, ast.Attribute)}
-    taken |= {item.name for item in owner.body if isinstance(item, ast.FunctionDef)}
+    taken |= {item.name for item in owner.body if isinstance(item, Function)}
     return _free_name(context, group, taken)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import os
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from ..proving.worker_pool import WorkerPool
 from ..proving.worker_protocol import Failed, Inspected, ModelPackaged, Package, Response, Row
 from ..reading.recipe import Recipe
 from .progress import Stages
-from .worker_client import ask, inspect, model_name
+from .worker_client import inspect, model_name, package
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,6 +44,7 @@ load_weights(model, {path!r})
 class CompileConfig:
     """What `headrace compile` makes. `input_size` is (channels, height, width); None asks the model itself, where it can tell.
 
+    `task` says what the outputs are, where their shapes do not tell: "multi-label:0.3", "embedding".
     `device` is what the plan is made for: "cpu", "cuda", or "auto", where the model's parameters are.
     `timeout` bounds the subprocess that builds and compiles the model, in seconds.
     """
@@ -51,11 +53,13 @@ class CompileConfig:
     name: str | None = None
     input_size: tuple[int, int, int] | None = None
     checkpoint: Path | None = None
+    task: str = ""
     precision: str = "auto"
     device: str = "auto"
     max_tuning_seconds: float | None = None
     timeout: float = 1800.0
     trust_checkpoint: bool = False
+    trust_repository: bool = False
 
     def __post_init__(self) -> None:
         if (self.max_tuning_seconds is not None and self.max_tuning_seconds <= 0) or self.timeout <= 0:
@@ -66,10 +70,14 @@ class CompileConfig:
             raise ValueError(f"input_size must be positive, got {self.input_size}")
 
 
-def compile_model(reference: str, config: CompileConfig, *, console: Console | None = None) -> ModelPackaged:
-    """Build the model in a confined subprocess, compile it, and write it to `config.out/NAME`.
+def compile_model(
+    reference: str, config: CompileConfig, place: Callable[[Path, Path, str], Path], *, console: Console | None = None
+) -> ModelPackaged:
+    """Build the model in a confined subprocess, compile it, and have it written to `config.out/NAME`.
 
-    Without a checkpoint the weights are as the constructor leaves them, and parity is proved on a randomized copy.
+    The user's code reaches nothing of `config.out`: `place` is given the folder where the package was made, `config.out` and
+    the model's name, and says where it put it. Without a checkpoint the weights are as the constructor leaves them, and parity
+    is proved on a randomized copy.
     Raises MigrateError saying what failed, AmbiguousError where `--input-size` must be given.
     """
     if config.checkpoint is not None and not config.checkpoint.is_file():
@@ -80,8 +88,8 @@ def compile_model(reference: str, config: CompileConfig, *, console: Console | N
     limits = Limits(timeout=config.timeout, memory_bytes=psutil.virtual_memory().total * 3 // 4)
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch, Stages(console) as stages:
         sandbox = Sandbox(
-            scratch=Path(scratch), limits=limits, trusted=config.trust_checkpoint, results=out,
-            trust_repository=trust_repository(False), readable=_readable(recipe, config.checkpoint),
+            scratch=Path(scratch), limits=limits, trusted=config.trust_checkpoint,
+            trust_repository=trust_repository(config.trust_repository), readable=_readable(recipe, config.checkpoint),
         )  # fmt: skip
         with WorkerPool(sandbox) as pool:
             stages.start("Building the model")
@@ -92,18 +100,19 @@ def compile_model(reference: str, config: CompileConfig, *, console: Console | N
             request = Package(
                 recipe=recipe,
                 name=name,
-                out=str(out / name),
+                out="",
                 input=config.input_size or _only_size(seen),
+                task=config.task,
                 precision=config.precision,
                 device=config.device,
                 max_tuning_seconds=config.max_tuning_seconds,
                 randomize=config.checkpoint is None,
                 provenance={"reference": reference, "checkpoint": str(config.checkpoint) if config.checkpoint else None},
             )
-            made = ask(request, pool.sandbox, stages.start("Capturing, tuning, proving"))
+            made = package(request, None, pool.sandbox, stages.start("Capturing, tuning, proving"), own_outputs=False)
         if not isinstance(made, ModelPackaged):
             raise _error(reference, made)
-        return made
+        return replace(made, artifact=str(place(sandbox.scratch / "models", out, name)))
 
 
 def recipe_of(reference: str, checkpoint: Path | None) -> Recipe:

@@ -32,6 +32,7 @@ class Options:
     input_size: tuple[int, int, int] | None = None
     checkpoint: str | None = None
     random_weights: bool = False
+    task: str = ""
     data: Path | None = None
     precision: str = "auto"
     device: str = "auto"
@@ -63,6 +64,8 @@ class Migration:
     """Script -> the rules that changed code which it is or calls; those that no rule touched are left out."""
     stood_in: dict[str, frozenset[str]] = field(default_factory=dict)
     """Script -> the edges of its world at which something stood in when it was run to see its model."""
+    told: dict[str, Sequence[str]] = field(default_factory=dict)
+    """Script -> the documented arguments with which it ran, where others stopped it."""
     traced: dict[tuple[TransformRecipe, Traced | None], Traced | None] = field(default_factory=dict)
     """What transforms were found to do, once for all models of one repository."""
     linked: list[Path] = field(default_factory=list)
@@ -84,6 +87,7 @@ class Migration:
         return Sandbox(
             scratch=self.scratch, limits=options.limits, trusted=options.trusted,
             trust_repository=options.trust_repository, readable=readable,
+            checkpoint=Path(options.checkpoint) if options.checkpoint is not None else None,
         )  # fmt: skip
 
     def fresh_tree(self, title: str | None = None) -> None:

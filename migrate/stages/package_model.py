@@ -19,6 +19,7 @@ from ..reading.recipe import Recipe, TransformRecipe
 from ..reporting.report import ModelReport, Parity, Speedup
 from ..resolving.mismatch import trained_otherwise
 from ..resolving.resolved import Resolved
+from ..resolving.task import MULTI_LABEL, SINGLE_LABEL, may_have_labels, modules_near, stated_task, with_threshold
 from ..survey.survey import project_index
 from .migration import Migration
 from .repair_parity import compare_with_unrepaired
@@ -75,7 +76,7 @@ class _Built:
     recipe: Recipe
     fresh: bool
     row: Row
-    classes: int
+    classes: int | None
     class_name: str
     factory: str | None
     weights_from: tuple[str, ...]
@@ -110,7 +111,10 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     if repaired.differs is not None:
         parity = Parity(status="failed", why=repaired.differs)
         return ModelOutcome(model=replace(model, parity=parity), weights_loaded=weights)
-    labels = _labels(migration, resolved, recorded, built.classes)
+    task = _task(migration, resolved, name, built.classes)
+    labels = _labels(migration, resolved, recorded, built.classes, task)
+    if not task and not labels:  # as many names as outputs tell that these are classes
+        _remark_taken_for(migration, resolved, name, built.classes)
     preprocessing = _preprocessing(migration, resolved, known.traced, row)
     request = Package(
         recipe=built.recipe,
@@ -118,6 +122,7 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
         out="",
         input=row,
         labels=labels,
+        task=task,
         preprocessing=preprocessing,
         precision=migration.options.precision,
         device=migration.options.device,
@@ -126,6 +131,8 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
         provenance=_provenance(migration, resolved, weights=weights),
     )
     fed = recorded if recorded is not None and recorded.inputs.shape[1:] == row else None
+    # Of an output of several parts the recorder has the first, which need not be the one that is taken.
+    own = own and (resolved.recipe.live is None or resolved.recipe.live.output is None or _is_taken(recorded, built.classes))
     progress = migration.stages.start("Capturing, proving and measuring the model")
     live = built.recipe.live
     own = own and built.recipe.checkpoint is None  # its run may have had other weights than the given ones
@@ -143,7 +150,9 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     speed = [one for one in told if isinstance(one, Speedup)]
     unknown = next((one for one in told if isinstance(one, str)), None) if not speed else None
     artifact = f"{models_folder}/{name}"
-    model = replace(model, captured=True, artifact=artifact, parity=parity, speed=speed, speed_unknown=unknown)
+    model = replace(
+        model, captured=True, artifact=artifact, parity=parity, speed=speed, speed_unknown=unknown, outputs=list(made.outputs)
+    )  # fmt: skip
     return ModelOutcome(model=model, packaged=True, weights_loaded=weights, preprocessing=preprocessing)
 
 
@@ -222,7 +231,7 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
             recipe=resolved.recipe.in_copy(migration.tree),
             fresh=False,
             row=known.rows(migration, resolved)[0],
-            classes=resolved.classes or 0,
+            classes=resolved.classes,
             class_name=live.class_name,
             factory=resolved.factory,
             weights_from=(given,) if given is not None else resolved.weights_from,
@@ -333,8 +342,49 @@ def _compare_with_training(migration: Migration, resolved: Resolved, made: Prepr
         migration.remark("PS530", message, "warning", f"{path}:{line}")
 
 
-def _labels(migration: Migration, resolved: Resolved, recorded: Recorded | None, classes: int) -> tuple[str, ...] | None:
-    """Class names where the repository states as many as the model has outputs; nothing is invented."""
+def _is_taken(recorded: Recorded | None, classes: int | None) -> bool:
+    return recorded is not None and recorded.outputs.shape[1:] == (classes,)
+
+
+def _task(migration: Migration, resolved: Resolved, name: str, classes: int | None) -> str:
+    """What the outputs are: as the user says, as the run showed, or as the sources state; what is taken for granted is
+    remarked."""
+    if migration.options.task:
+        return migration.options.task
+    task = resolved.task
+    if resolved.recipe.live is None and classes is not None and resolved.script is not None:
+        near = modules_near(migration.surveyed, resolved.script)
+        task = with_threshold(stated_task(near), near)
+        task = "" if task == SINGLE_LABEL and classes == 1 else task
+    if any(part.partition(":")[0] == MULTI_LABEL and ":" not in part for part in task.split(",")):
+        message = f"labels of {name} hold above a probability of 0.5, since no one threshold was found (--task multi-label:0.3)"
+        migration.remark("PS519", message, "note", resolved.recipe.script)
+    return task
+
+
+def _remark_taken_for(migration: Migration, resolved: Resolved, name: str, classes: int | None) -> None:
+    message = f"nothing tells what the one output of {name} is; it is given as a number (--task multi-label makes it a label)"
+    if classes != 1:
+        message = (
+            f"nothing tells what the {classes} outputs of {name} are; they are taken for scores of classes, one of which holds "
+            "(--task says otherwise)"
+        )
+    if classes is not None:
+        migration.remark("PS519", message, "note", resolved.recipe.script)
+
+
+def _labels(
+    migration: Migration, resolved: Resolved, recorded: Recorded | None, classes: int | None, task: str
+) -> tuple[tuple[str, ...] | None, ...]:
+    """Class names where the repository states as many as an output has entries; nothing is invented."""
+    if resolved.labels:
+        for number, (part, names) in enumerate(zip(task.split(","), resolved.labels, strict=False)):
+            if names is None and part.partition(":")[0] in (SINGLE_LABEL, MULTI_LABEL):
+                message = f"output {number} is packaged without labels: no list of {resolved.widths[number]} names is its alone"
+                migration.remark("PS505", message, "note")
+        return resolved.labels
+    if classes is None or not may_have_labels(task):
+        return ()
     found: dict[str, Sequence[str]] = {}
     if recorded is not None and recorded.classes is not None:
         found["the dataset"] = recorded.classes
@@ -345,12 +395,14 @@ def _labels(migration: Migration, resolved: Resolved, recorded: Recorded | None,
             found["the source"] = class_names(resolved.class_names_recipe.in_copy(migration.tree), migration.sandbox)
         except SandboxError as error:
             migration.remark("PS505", str(error), "note", resolved.recipe.script)
-    for names in found.values():
-        if len(names) == classes and all(name and "\n" not in name and "\r" not in name for name in names):
-            return tuple(names)
+    if classes == 1:  # the probability of the second of two
+        found = {where: names[1:] if len(names) == 2 else names for where, names in found.items()}
+    for listed in found.values():
+        if len(listed) == classes and all(name and "\n" not in name and "\r" not in name for name in listed):
+            return (tuple(listed),)
     counts = " and ".join(f"{len(names)} in {where}" for where, names in found.items()) or "none"
     migration.remark("PS505", f"packaged without labels: the model has {classes} outputs; class names found: {counts}", "note")
-    return None
+    return ()
 
 
 def _provenance(migration: Migration, resolved: Resolved, *, weights: bool) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import AmbiguousError, MigrateError
-from ..proving.script_arguments import arguments, carried
+from ..proving.rehearsal_protocol import kept_in, saved_by_training
 from ..proving.worker_protocol import Failed, Rehearse, Rehearsed, SeenModel
 from ..reading.facts import Script, Survey
 from ..reading.finding import Finding
@@ -17,14 +17,18 @@ from ..reading.source import walk
 from ..resolving.labels import all_class_names
 from ..resolving.ranking import candidates, documented_arguments, documented_folder, listed, taken_of, told_as
 from ..resolving.resolved import ChainStep, Resolved
+from ..resolving.task import MULTI_LABEL, SINGLE_LABEL, modules_near, stated_task, with_threshold
 from ..slicing.recipes import working_folder
 from ..survey.survey import project_index, runnable
 from .migration import Migration
+from .script_arguments import arguments, carried
 from .worker_client import ask
 
 _CHOICES = frozenset(["PS011", "PS015"])
 """Remarks that say what was taken where several things fit."""
 _MOST_SCRIPTS = 3
+_MOST_FOR_A_CHECKPOINT = 8
+"""So many are run to find the model that the user's checkpoint fits."""
 _STORED = (".pth", ".pt", ".ckpt", ".safetensors", ".bin", ".pkl", ".t7", ".tar", ".h5")
 _SECONDS = 150.0
 """What one run may take at most; the worker ends it by itself long before."""
@@ -51,12 +55,17 @@ class Run:
     @property
     def is_certain(self) -> bool:
         """Whether it evaluated a model with weights that are the user's: no other script can tell more."""
-        return self.evaluated and bool(self.seen.weights_from)
+        return self.evaluated and bool(self.seen.weights_from) and self.fits is not False
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the checkpoint that the user gave is one of its model."""
+        return self.best.fits if self.best is not None else None
 
     @property
     def evaluated(self) -> bool:
         """Whether it evaluated a model."""
-        return self.best is not None and _worth(self.best)[0]
+        return self.best is not None and _worth(self.best)[1]
 
 
 def rehearse_model(
@@ -73,14 +82,24 @@ def rehearse_model(
     surveyed = migration.surveyed
     stored = any(walk(surveyed.root, _STORED))
     runs: list[Run] = []
-    for script, given in scripts[:_MOST_SCRIPTS]:
-        run = _run(migration, script, given, static, model)
-        if run.best is None and not given and (other := _otherwise(surveyed, run)) is not None:
-            again = _run(migration, script, given, static, model, other)
-            run = replace(again, as_read=False) if again.best is not None else run
-        runs.append(run)
-        if run.is_certain or (run.evaluated and not stored):
+    for script, given in scripts:
+        if len(runs) >= (_MOST_FOR_A_CHECKPOINT if any(run.fits is False for run in runs) else _MOST_SCRIPTS):
             break
+        run = _run(migration, script, given, static, model)
+        lacking = run.best is None or run.fits is False
+        if lacking and not given and (other := _otherwise(surveyed, run)) is not None:
+            again = _run(migration, script, given, static, model, other)
+            if again.seen.why is None:
+                migration.told[script.path] = other[0]
+            better = again.best is not None and (run.best is None or again.fits is not False)
+            run = replace(again, as_read=False) if better else run
+        runs.append(run)
+        if run.is_certain or (run.evaluated and not stored and run.fits is not False):
+            break
+    at = next((at for at, run in enumerate(runs) if run.best is None), None)
+    if at is not None and not any(run.evaluated for run in runs) and _saved(migration, runs[at]):
+        again = _run(migration, *scripts[at], static, model)
+        runs[at] = again if again.best is not None else runs[at]
     stopped = [
         migration.remark(
             "PS516",
@@ -98,8 +117,13 @@ def rehearse_model(
         taken = [run for run in taken if run.best is not None and _is_called(run.best, model, run.seen.models)]
     if not taken:
         return stopped
-    chosen = max(taken, key=lambda run: (run.is_certain, run.best is not None and _worth(run.best)[:2]))
+    chosen = max(taken, key=lambda run: (run.fits is True, run.is_certain, run.best is not None and _worth(run.best)[1:3]))
     return _resolved(migration, chosen, static, [script.path for script, _ in scripts if script is not chosen.script])
+
+
+def _saved(migration: Migration, run: Run) -> bool:
+    """Whether another script has saved weights meanwhile, such as this one may have looked for."""
+    return bool(saved_by_training(kept_in(migration.scratch / "cache", run.script.path, run.recipe.argv)))
 
 
 # -- which script
@@ -171,10 +195,12 @@ def _run(
 def _otherwise(surveyed: Survey, run: Run) -> tuple[list[str], str | None] | None:
     """Other arguments for a script that stopped: documented ones in place of guessed ones, and none where nobody knows whether
     it takes those that are documented."""
-    if run.remark is not None:
-        return ([], None) if not run.script.options else None
+    if run.remark is not None and not run.script.options:
+        return [], None
+    if "No module named" in (run.seen.why or ""):
+        return None
     told, where = documented_arguments(surveyed, run.script, always=True)
-    return (told, where) if told and run.guessed else None
+    return (told, where) if told and tuple(told) != run.recipe.argv else None
 
 
 def _arguments(
@@ -195,7 +221,7 @@ def _arguments(
 
 def _best(models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None:
     """The model that the script evaluates."""
-    fitting = [model for model in models if model.classes is not None and not model.feeds]
+    fitting = [model for model in models if _gives_answers(model) and not model.feeds]
     if wanted is not None:
         named = [model for model in fitting if _is_called(model, wanted, fitting)]
         fitting = named or fitting
@@ -204,16 +230,23 @@ def _best(models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None:
     return max(fitting, key=_worth)
 
 
+def _gives_answers(model: SeenModel) -> bool:
+    """Whether it gives rows of numbers, or a map that its script reads as one of classes."""
+    return model.classes is not None or any(model.tasks)
+
+
 def _is_called(model: SeenModel, wanted: str, among: Sequence[SeenModel]) -> bool:
     return wanted in (model.live.class_name, model.site, label(model, among))
 
 
-def _worth(model: SeenModel) -> tuple[bool, bool, bool, bool, int, int]:
-    """Evaluated, and said to be so, before only trained; judged (by a loss or the largest score) before not; trained before
-    lent by another; then the one that is called most, and of equals the last: what came before led to it."""
+def _worth(model: SeenModel) -> tuple[bool, bool, bool, int, bool, int, int]:
+    """One that the user's checkpoint fits before others; evaluated, and said to be so, before only trained; judged (by a loss
+    or the largest score) before compared, and that before neither; trained before lent by another; then the one that is called
+    most, and of equals the last: what came before led to it."""
     evaluates = model.evaluates and model.live.evaluating
-    judged = model.task in ("labels", "multi-label")
-    return evaluates, model.evaluates, judged, model.trained, model.calls, model.live.ordinal
+    kinds = {task.partition(":")[0] for task in model.tasks}
+    judged = 2 if kinds & {SINGLE_LABEL, MULTI_LABEL} else int(bool(kinds - {"", "raw"}))
+    return model.fits is True, evaluates, model.evaluates, judged, model.trained, model.calls, model.live.ordinal
 
 
 def label(model: SeenModel, among: Sequence[SeenModel]) -> str:
@@ -230,6 +263,7 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
     live = replace(best.live, random=random)
     path, _, line = best.site.rpartition(":")
     same = static if static is not None and run.as_read and _agree(static, best) else None
+    labels = _names(migration, best, static)
     mode = "evaluating" if best.evaluates else "training"
     text = f"{live.class_name} called with {best.dtype} [n, {', '.join(map(str, live.row))}], {mode}: {best.output}"
     loops = [loop for loop in migration.surveyed.loops if f"{loop.path}:{loop.call_line}" == best.site]
@@ -248,7 +282,7 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
     if best.as_read is False and static is not None:
         message = f"reading the sources leads to {static.name}, and {live.class_name} here is not of its structure; it is taken"
         migration.remark("PS518", message, "note", best.site)
-    left = [model for model in run.seen.models if model is not best and model.classes is not None]
+    left = [model for model in run.seen.models if model is not best and _gives_answers(model)]
     if left:
         names = listed([f"{label(model, run.seen.models)} ({model.site}, {model.calls} calls)" for model in left])
         migration.remark(
@@ -266,23 +300,43 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
         checkpoints=same.checkpoints if same is not None else tuple(s for s in migration.surveyed.checkpoints if s.weights),
         transform_recipe=_transform(replace(run.recipe, root=str(migration.surveyed.root), live=live), static, best.site),
         stated_transform=static.transform_recipe if static is not None else None,
-        class_names=best.labels or _stated_names(migration, best, static),
-        class_names_recipe=static.class_names_recipe if static is not None and best.labels is None else None,
+        class_names=labels[0] if len(labels) == 1 else None,
+        labels=labels if len(labels) > 1 else (),
+        class_names_recipe=static.class_names_recipe if static is not None and not any(best.labels) else None,
+        task=_task(migration, best, run.script),
+        widths=best.widths,
         input_size=live.row,
         findings=_still_true(static, run.script, same is not None),
-        classes=best.classes,
         weights_from=run.seen.weights_from,
     )
 
 
-def _stated_names(migration: Migration, best: SeenModel, static: Resolved | None) -> tuple[str, ...] | None:
-    """As many class names as the model has outputs, where its script states them, or only one list in all the sources does."""
+def _task(migration: Migration, best: SeenModel, script: Script) -> str:
+    """What its outputs are; what a run did not show of one output is taken from the sources, where they tell."""
+    near = modules_near(migration.surveyed, script)
+    if len(best.tasks) != 1:
+        return ",".join(with_threshold(task or "raw", near) for task in best.tasks)
+    (task,) = best.tasks
+    if not task and best.classes is not None:
+        task = stated_task(near)
+        task = "" if task == SINGLE_LABEL and best.classes == 1 else task
+    return with_threshold(task, near)
+
+
+def _names(migration: Migration, best: SeenModel, static: Resolved | None) -> tuple[tuple[str, ...] | None, ...]:
+    """The names of each output's entries: those that the run showed, else as many as its script states, or only one list in all
+    the sources does."""
     near = static.class_names if static is not None else None
-    if near is not None and len(near) == best.classes:
-        return near
-    modules = project_index(migration.surveyed).repository.modules.values()
-    stated = {names for names in all_class_names(modules) if len(names) == best.classes}
-    return next(iter(stated)) if len(stated) == 1 else None
+    stated = {*all_class_names(project_index(migration.surveyed).repository.modules.values())}
+    found = []
+    for names, task, width in zip(best.labels, best.tasks, best.widths, strict=True):
+        if names is None and best.widths.count(width) == 1 and task.partition(":")[0] in ("", SINGLE_LABEL, MULTI_LABEL):
+            fitting = [item for item in ([near] if near is not None else []) if len(item) == width]
+            fitting = fitting or [item for item in stated if len(item) == width]
+            found.append(fitting[0] if len(fitting) == 1 else None)
+        else:
+            found.append(names)
+    return tuple(found)
 
 
 def _still_true(static: Resolved | None, script: Script, same: bool) -> tuple[Finding, ...]:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
 from ..proving.measurements import Agreement, Losses, agreements, losses
-from ..proving.rehearsal_protocol import StandIn, kept_in
-from ..proving.script_arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
+from ..proving.rehearsal_protocol import WANTING, StandIn, kept_in, saved_by_training
 from ..proving.verify import ScriptRun, compare, is_telling, run_script, run_training
 from ..proving.visible_files import remedy
 from ..reading.facts import Script
@@ -22,10 +21,12 @@ from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change
 from .migrated_copy import apply
 from .migration import Migration
+from .script_arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
 
 TRAINING_RULES = frozenset(["PS301", "PS302"])
 OTHERS_SECONDS = 240.0
 """After so long no further script is run than those that were."""
+_SPENT = "other scripts were run for"
 _NOT_HERE = frozenset(["arguments", "data", "device", "libraries", "network", "processes", "servers"])
 """Edges at which a script that needs a stand-in does not run without."""
 _ARGUMENT_REJECTED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|expected)\b")
@@ -92,7 +93,7 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
             why_not[script.path] = "nothing in it was rewritten"
             continue
         if time.monotonic() - started > OTHERS_SECONDS:
-            why_not[script.path] = f"other scripts were run for {OTHERS_SECONDS:.0f} s; --entry {script.path} runs it first"
+            why_not[script.path] = f"{_SPENT} {OTHERS_SECONDS:.0f} s; --entry {script.path} runs it first"
             continue
         original: OriginalRun | str | None = None
         if not _NOT_HERE & migration.stood_in.get(script.path, frozenset()):
@@ -103,7 +104,16 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
             runs[script.path] = original
         else:
             why_not[script.path] = original
-            migration.remark("PS402", f"{original}; so the migrated script could not be checked", "warning", script.path)
+    for script in migration.surveyed.scripts:
+        why = why_not.get(script.path, "")
+        if WANTING in why and saved_by_training(kept_in(migration.scratch / "cache", "", ())):
+            again = _rehearsed(migration, resolved, script, None)  # another script has saved meanwhile what this one looked for
+            if isinstance(again, OriginalRun):
+                runs[script.path] = again
+                del why_not[script.path]
+    for path, why in why_not.items():
+        if path in migration.rewritten and not why.startswith(_SPENT):
+            migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", path)
     if runs and migration.repairs:
         places = ", ".join(change.path for change in migration.repairs)
         message = (
@@ -209,11 +219,14 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
             outcomes[script.path] = replace(outcome, executed_on=original.executed_on, standins=original.standins)
             continue
         verdict = compare(original.run, run)
-        if verdict.status == "failed" and original.made is not None:
+        if verdict.status == "failed" and run.done.ok:
             migration.fresh_tree()
-            again = compare(original.run, _run(script, original.argv, migration, loops, migrated=False, made=original.made))
-            if again.status == "failed":
-                why = f"two runs of the original differ: {again.why}"
+            again = _run(script, original.argv, migration, loops, migrated=False, made=original.made)
+            repeated = compare(original.run, again)
+            if repeated.status == "failed" and again.done.ok and original.run.sites:
+                verdict = compare(original.run, run, again)
+            if repeated.status == "failed" and verdict.status == "failed":
+                why = f"two runs of the original differ: {repeated.why}"
                 migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
                 outcomes[script.path] = ScriptOutcome(status="not-run", why=migration.plain(why))
                 continue
@@ -293,4 +306,4 @@ def _told(script: Script, migration: Migration, resolved: Resolved | None) -> tu
     known = resolved.recipe.argv if resolved is not None else ()
     if resolved is not None and resolved.script is not None and resolved.script.path == script.path:
         return known, resolved.told
-    return known, documented_arguments(migration.surveyed, script)[0]
+    return known, migration.told.get(script.path) or documented_arguments(migration.surveyed, script)[0]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from ..proving.trace_transform import PROBE
 from ..proving.verify import Recorded
 from ..proving.worker_protocol import Failed, Inspect, Inspected, ModelPackaged, Package, Request, Response, Row, decode, encode
 from ..reading.recipe import Recipe
+from .left_package import why_no_package
 
 WORKER = ("-P", "-m", "headrace.migrate.worker.worker")
 Progress = Callable[[float, str], None]
@@ -31,11 +31,11 @@ SMOKE_TEST = """
 import json, sys
 from pathlib import Path
 import torch, headrace
+from torch.utils._pytree import tree_leaves
 for name, path, row in json.loads(Path(sys.argv[1]).read_text()):
     try:
-        output = headrace.load(path)(torch.rand(1, *row))
-        output = output[0] if isinstance(output, (list, tuple)) else output
-        why = "" if torch.isfinite(output).all() else "the output is not finite"
+        outputs = tree_leaves(headrace.load(path)(torch.rand(1, *row)))
+        why = "" if all(torch.isfinite(output).all() for output in outputs) else "an output is not finite"
     except Exception as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
     print("SMOKE", name, why, flush=True)
@@ -92,7 +92,7 @@ def package(
     if not isinstance(answer, ModelPackaged):
         return answer
     try:
-        if (why := _no_package(writable / "models", request.name)) is not None:
+        if (why := why_no_package(writable / "models", request.name)) is not None:
             return Failed(stage="package", error=f"what the worker left is no package of Headrace: {why}")
         kept = sandbox.scratch / "models"  # out of reach of whatever runs later
         kept.mkdir(exist_ok=True)
@@ -101,23 +101,6 @@ def package(
     except OSError as error:
         return Failed(stage="package", error=f"the package cannot be read: {error}")
     return answer
-
-
-def _no_package(models: Path, name: str) -> str | None:
-    """What of its folder is not as the worker leaves it: the user's code can write there too. Raises OSError."""
-    known = {name, f"{name}_decode", f"{name}_classify"}  # which a model with its preprocessing has beside it
-    if models.is_symlink() or name not in os.listdir(models) or not known.issuperset(os.listdir(models)):
-        return f"there is more in its folder than {name}"
-
-    def stop(error: OSError) -> None:
-        raise error
-
-    for folder, names, files in os.walk(models, onerror=stop):
-        for inside in (*names, *files):
-            kind = os.lstat(os.path.join(folder, inside)).st_mode
-            if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-                return f"{inside} is a link, a pipe or a device"
-    return None
 
 
 def ask(request: Request, sandbox: Sandbox, progress: Progress | None = None, *, writable: Path | None = None) -> Response:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ...errors import MigrateError, NothingToMigrateError
+from ...errors import MigrateError, NothingToMigrateError, SandboxError
+from ...trust import REMEDY, is_trusted
 from ..proving.confined_run import Limits
 from ..proving.sandbox import trust_repository
 from ..proving.verify import compare
@@ -40,12 +41,16 @@ CHILD = Path(__file__).with_name("zero_edit_child.py")
 _MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 
 
-def run_script(script: Path, arguments: Sequence[str], console: Console) -> int:
+def run_script(script: Path, arguments: Sequence[str], console: Console, *, trusted: bool = False) -> int:
     """Run the script with graphs; does not return where the platform can replace a process, else the script's exit status.
 
     Where nothing can be rewritten, says why on `console` and runs the script as it stands. Raises MigrateError when there is
-    no such script.
+    no such script, SandboxError unless it is `trusted`.
     """
+    _existing(script)
+    if not is_trusted(trusted):
+        as_python = f"{script} would run with your rights, as python {script} does"
+        raise SandboxError(f"{as_python}: {REMEDY}; headrace run --verify runs it in the sandbox")
     table = {str(path): source for path, source in _rewritten(script, console).items()}
     with tempfile.TemporaryFile(prefix="headrace-") as file:  # no name: it goes away with the process that reads it
         file.write(json.dumps(table).encode("utf-8", "surrogatepass"))
@@ -58,7 +63,7 @@ def run_script(script: Path, arguments: Sequence[str], console: Console) -> int:
         os.execv(sys.executable, command)  # noqa: S606  this very interpreter
 
 
-def verify_script(script: Path, arguments: Sequence[str], console: Console) -> int:
+def verify_script(script: Path, arguments: Sequence[str], console: Console, *, trusted: bool = False) -> int:
     """Run the script before and after in sandboxed copies of its repository, compare outputs and prints, and say the verdict.
 
     0 when both agree, 4 when they differ, 2 when the script does not run in the sandbox, 1 when nothing could be rewritten.
@@ -77,7 +82,7 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console) -> i
         here = Path.cwd().resolve()
         options = Options(
             limits=Limits(memory_bytes=psutil.virtual_memory().total * 3 // 4, timeout=1800.0),
-            trust_repository=trust_repository(False),
+            trust_repository=trust_repository(trusted),
             readable=() if Path.home().resolve().is_relative_to(here) else (here,),
         )
         migration = Migration(scratch=Path(scratch), surveyed=surveyed, options=options, stages=stages)
@@ -87,7 +92,7 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console) -> i
         original = run_recorded(found, arguments, migration.sandbox, cwd=cwd)
         if not original.done.ok:
             message = migration.plain(f"the script does not run in the sandbox: {original.done.why}")
-            console.print(f"{message}; headrace run without --verify runs it outside", markup=False, highlight=False)
+            console.print(f"{message}; headrace run --trust-repository runs it outside", markup=False, highlight=False)
             return 2
         migration.fresh_tree()
         apply(changes, migration.tree)

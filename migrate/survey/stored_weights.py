@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from ..reading.calls import Calls
-from ..reading.scopes import Module, dotted, last_name, root_of
+from ..reading.scopes import Function, Module, dotted, last_name, root_of
 from ..slicing.side_effects import is_checkpoint_call
 
 _MODEL_METHODS = frozenset(["eval", "parameters", "named_parameters", "state_dict", "modules", "named_modules", "children"])
@@ -44,7 +44,7 @@ def feeds_model(
             carried.add(name)
             if same and (node is read or dotted(node) in itself):
                 itself.add(name)
-            inside = scope if isinstance(scope, ast.FunctionDef) and "." not in name else None
+            inside = scope if isinstance(scope, Function) and "." not in name else None
             work += _loads_of(module, inside, name)
         if isinstance(module.statement_of(node), ast.Return) and depth < _DEPTH:
             for where, site in _callers(module, node, calls):
@@ -62,7 +62,7 @@ def _callers(module: Module, returned: ast.expr, calls: Calls) -> Iterator[tuple
             yield where, site
 
 
-def _loads_of(module: Module, function: ast.FunctionDef | None, name: str) -> Iterator[ast.expr]:
+def _loads_of(module: Module, function: Function | None, name: str) -> Iterator[ast.expr]:
     """The places inside a function, or anywhere in the file, where a name is read."""
     for node in module.loads.get(name, []):
         if function is None or function.lineno <= node.lineno <= (function.end_lineno or 0):

@@ -2,17 +2,17 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import MigrateError, NothingToMigrateError
-from ..reading.arguments import read_options
+from ..reading.arguments import is_parse_call, read_options
 from ..reading.calls import Calls
 from ..reading.facts import CheckpointSite, Command, Factory, Loop, LoopKind, Option, Script, Survey, TransformSite
 from ..reading.finding import Finding
 from ..reading.nodes import arguments_of, inside
-from ..reading.scopes import Definition, Module, Repository, dotted, last_name
+from ..reading.scopes import Definition, Function, Module, Repository, dotted, last_name
 from ..reading.source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
 from ..slicing.factories import ModelTable
 from .checkpoints import find_checkpoints
@@ -20,6 +20,7 @@ from .documented_commands import documented_commands
 from .library_trainers import find_library_trainers, find_owned_loops
 from .lightning_module import find_trainer_calls
 from .loops import CallSite, TrainerSite, find_calls
+from .submodules import missing_submodules
 from .transforms import find_transforms
 
 __all__ = ["CheckpointSite", "Factory", "Finding", "Loop", "Option", "Script", "Survey", "TransformSite", "survey"]
@@ -27,6 +28,9 @@ __all__ = ["CheckpointSite", "Factory", "Finding", "Loop", "Option", "Script", "
 _IMAGE = re.compile(
     r"^(im|img|image|picture|photo)s?(_?(path|file|name|filename|url)s?)?$|(path|file)_?(to_)?(img|image)s?$|^input_image", re.I
 )
+_HANDLERS = frozenset(["route", "api_route", "get", "post", "put", "websocket", "command", "on_event", "event"])
+"""Decorators of functions that answer requests or commands."""
+_MOUNTS = frozenset(["include_router", "register_blueprint", "mount", "include", "add_typer", "add_command"])
 _OPENERS = frozenset(["open", "imread", "read_image", "load_image", "pil_loader", "default_loader"])
 _TORCH = re.compile(rb"\b(torch|timm|torchvision|lightning|pytorch_lightning|fastai|ultralytics|transformers)\b")
 
@@ -80,6 +84,7 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
         Finding(path, 1, 0, "PS003", "this user may not read this folder, so it is left out", "warning") for path in closed
     ]
     findings += [finding for file in files if file.notebook is not None for finding in file.notebook.findings]
+    findings += missing_submodules(root)
     if len(paths) >= MAX_FILES:
         findings.append(Finding("", 1, 0, "PS003", f"only the first {MAX_FILES:,} Python files were read", "warning"))
     if progress is not None:
@@ -179,9 +184,7 @@ def _script(
 ) -> Script | None:
     """The script that a file is, if it starts what calls a model; of a `library`, all that it defines may be started."""
     started = [item for item in module.tree.body if not isinstance(item, Definition)]
-    entered = [
-        node for node in module.definitions.values() if library or (isinstance(node, ast.FunctionDef) and _is_handler(node))
-    ]
+    entered = module.definitions.values() if library else _handlers(module)
     sites: list[CallSite] = []
     seen: set[ast.AST] = set()
     queue: list[tuple[Module, ast.AST]] = [*((module, item) for item in started), *((module, item) for item in entered)]
@@ -196,6 +199,8 @@ def _script(
                 target = where.find_callee(inner.func)
                 arguments = [where.find(value.id) for value in arguments_of(inner) if isinstance(value, ast.Name)]
                 queue += [item for item in arguments if item is not None]
+                if last_name(inner.func) in _MOUNTS:
+                    queue += [item for value in arguments_of(inner) for item in _mounted(where, value)]
             elif isinstance(inner, ast.Attribute):
                 target = where.find_callee(inner)
             if target is not None:
@@ -238,9 +243,27 @@ def started_work(statements: list[ast.stmt]) -> bool:
     )
 
 
-def _is_handler(node: ast.FunctionDef) -> bool:
-    names = ("route", "get", "post", "put", "websocket", "command", "on_event", "event")
-    return any(isinstance(item, ast.Call) and last_name(item.func) in names for item in node.decorator_list)
+def _handlers(module: Module) -> list[Function]:
+    """The functions of a file that a web framework or a command line calls."""
+    functions = (node for node in module.definitions.values() if isinstance(node, Function))
+    return [
+        node
+        for node in functions
+        if any(isinstance(item, ast.Call) and last_name(item.func) in _HANDLERS for item in node.decorator_list)
+    ]
+
+
+def _mounted(module: Module, value: ast.expr) -> Iterator[tuple[Module, ast.AST]]:
+    """The handlers of the file in which stands what an application takes in: a router, a blueprint."""
+    name = module.expand(value) or ""
+    other = _module_of(module, name)
+    if other is not None:
+        yield from ((other, node) for node in _handlers(other))
+
+
+def _module_of(module: Module, name: str) -> Module | None:
+    """The file of the repository that a dotted name is, or in which it stands."""
+    return module.repository.module(name.rpartition(".")[0], module.path) or module.repository.module(name, module.path)
 
 
 def _options(module: Module, found: ProjectIndex) -> tuple[Option, ...]:
@@ -254,7 +277,18 @@ def _options(module: Module, found: ProjectIndex) -> tuple[Option, ...]:
             others = read_options(ast.walk(target[1])) or read_options(target[0].nodes)
             if others:
                 return tuple(others)
+    parsed = {(dotted(call.func) or "").partition(".")[0] for call in module.calls if is_parse_call(call)}
+    for name, imported in module.imports.items():  # a parser, or what it parsed
+        source = _module_of(module, imported)
+        known = source is not None and source is not module and (name in parsed or _parses_when_imported(source))
+        if source is not None and known and (others := read_options(source.nodes)):
+            return tuple(others)
     return ()
+
+
+def _parses_when_imported(module: Module) -> bool:
+    top = (item.value for item in module.tree.body if isinstance(item, ast.Assign | ast.AnnAssign | ast.Expr) and item.value)
+    return any(is_parse_call(node) for value in top for node in ast.walk(value))
 
 
 def _image_argument(module: Module, options: tuple[Option, ...]) -> str | None:

@@ -29,7 +29,7 @@ def load_weights(model: torch.nn.Module, path: str | Path) -> None:
         raise ArtifactError(f"{path}: no such checkpoint") from None
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
         raise ArtifactError(f"{path}: not a checkpoint that can be read safely ({_first_line(error)})") from error
-    state = _strip(_state_dict(content, path), set(model.state_dict()))
+    state = stripped(state_of(content, path), set(model.state_dict()))
     missing = sorted(set(model.state_dict()) - set(state))
     unexpected = sorted(set(state) - set(model.state_dict()))
     if missing or unexpected:
@@ -43,14 +43,24 @@ def load_weights(model: torch.nn.Module, path: str | Path) -> None:
 def outputs_of(path: str | Path) -> int | None:
     """How many rows the last matrix or kernel of a checkpoint has, which mostly are the classes; None where nothing tells."""
     try:
-        state = _state_dict(torch.load(path, map_location="cpu", weights_only=True), path)
+        state = state_of(torch.load(path, map_location="cpu", weights_only=True), path)
     except (ArtifactError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError):
         return None  # whoever loads it says what is wrong
     heads = [len(value) for value in state.values() if value.ndim >= 2]
     return heads[-1] if heads and heads[-1] > 1 else None
 
 
-def _state_dict(content: Any, path: str | Path) -> Mapping[str, torch.Tensor]:
+def fits(model: torch.nn.Module, path: str | Path) -> bool | None:
+    """Whether a checkpoint holds just the weights of a model, by their names and shapes; None where it cannot be read."""
+    own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    try:
+        state = stripped(state_of(torch.load(path, map_location="cpu", weights_only=True), path), set(own))
+    except (ArtifactError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError):
+        return None
+    return own == {name: tuple(value.shape) for name, value in state.items()}
+
+
+def state_of(content: Any, path: str | Path) -> Mapping[str, torch.Tensor]:
     for key in ("", *KEYS):
         found = content if not key else content.get(key) if isinstance(content, Mapping) else None
         if isinstance(found, Mapping) and found and all(isinstance(value, torch.Tensor) for value in found.values()):
@@ -59,7 +69,7 @@ def _state_dict(content: Any, path: str | Path) -> Mapping[str, torch.Tensor]:
     raise ArtifactError(f"{path}: no weights under any of {', '.join(KEYS)}; the file holds {keys}")
 
 
-def _strip(state: Mapping[str, torch.Tensor], expected: set[str]) -> dict[str, torch.Tensor]:
+def stripped(state: Mapping[str, torch.Tensor], expected: set[str]) -> dict[str, torch.Tensor]:
     """Drop prefixes for as long as that makes the names fit better; a model may itself have a child called `model`."""
     stripped = dict(state)
     while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in stripped)), None):

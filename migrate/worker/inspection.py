@@ -40,15 +40,16 @@ def inspect_model(model: nn.Module, root: Path, *, size: Row | None = None) -> I
     tried = [size] if size is not None else _candidates(model)
     stated = size is not None or bool(_own_sizes(model))
     working: list[Row] = []
+    maps: list[Row] = []
     failures: dict[Row, str] = {}
     for shape in tried:
         try:
-            _classes(model, shape)
-            working.append(shape)
+            (working if _classes(model, shape) is not None else maps).append(shape)
         except _FAILURES as error:
             failures[shape] = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
         if stated and working:
             break
+    working = working or maps  # at another size a network without a pool at its end gives a map, too
     if not working:
         shape, reason = next(iter(failures.items()))
         others = "" if size is not None else f", nor on {len(failures) - 1} other sizes"
@@ -64,7 +65,7 @@ def inspect_model(model: nn.Module, root: Path, *, size: Row | None = None) -> I
         input=chosen,
         candidates=tuple(working),
         classes=_classes(model, probe),
-        output=output_kind(randomized(model, [noise((2, *probe)).to(device_of(model))]), probe),
+        output="map" if maps is working else output_kind(randomized(model, [noise((2, *probe)).to(device_of(model))]), probe),
     )
 
 
@@ -91,23 +92,36 @@ def scores(output: Any) -> torch.Tensor:
 
     Raises TypeError when there is none.
     """
-    if isinstance(output, torch.Tensor):
-        if output.dim() >= 2 and output.is_floating_point() and output.numel() == output.shape[0] * output.shape[1]:
-            return output.flatten(1)  # [rows, classes, 1, 1] of a fully convolutional network
-        raise TypeError(f"the output has shape {list(output.shape)} and dtype {output.dtype}, not [rows, classes] of floats")
-    if isinstance(output, Mapping):
-        return scores(output["logits"] if "logits" in output else next(iter(output.values()), None))
-    if isinstance(output, Sequence) and output and not isinstance(output, str):
-        return scores(output[0])
-    raise TypeError(f"the output is a {type(output).__name__}, not [rows, classes] of floats")
+    value = _first(output)
+    if value is None:
+        raise TypeError(f"the output is a {type(output).__name__}, not [rows, classes] of floats")
+    if value.dim() < 2 or not value.is_floating_point() or value.numel() != value.shape[0] * value.shape[1]:
+        raise TypeError(f"the output has shape {list(value.shape)} and dtype {value.dtype}, not [rows, classes] of floats")
+    return value.flatten(1)  # [rows, classes, 1, 1] of a fully convolutional network
 
 
-def _classes(model: nn.Module, shape: Sequence[int]) -> int:
+def _classes(model: nn.Module, shape: Sequence[int]) -> int | None:
+    """How many scores it gives; None where it gives a map of floats for each image."""
     with torch.no_grad():
-        output = scores(model(noise((2, *shape)).to(device_of(model))))
-    if output.shape[0] != 2:
-        raise ValueError(f"two images give {output.shape[0]} rows of output")
-    return output.shape[1]
+        output = model(noise((2, *shape)).to(device_of(model)))
+    value = _first(output)
+    if value is not None and value.dim() == 4 and value.is_floating_point() and value[0, 0].numel() > 1:
+        if len(value) == 2:
+            return None
+        raise ValueError(f"two images give {len(value)} rows of output")
+    found = scores(output)
+    if found.shape[0] != 2:
+        raise ValueError(f"two images give {found.shape[0]} rows of output")
+    return found.shape[1]
+
+
+def _first(output: Any) -> torch.Tensor | None:
+    """The tensor of which `scores` would make something."""
+    if isinstance(output, Mapping):
+        return _first(output["logits"] if "logits" in output else next(iter(output.values()), None))
+    if isinstance(output, Sequence) and output and not isinstance(output, str):
+        return _first(output[0])
+    return output if isinstance(output, torch.Tensor) else None
 
 
 def _candidates(model: nn.Module) -> list[Row]:

@@ -11,6 +11,7 @@ from .rehearsal.torchvision_sets import NAMES
 
 _NAMED = re.compile(r"class|label|categor|id2|idx_?to|index_?to|names$", re.I)
 _DEFAULTS = re.compile(r"LABEL_\d+")  # transformers' names for classes that nobody named
+_SHORTEST = 3  # letters of an output's name that a variable can be called by
 _DEPTH = 4  # subsets of subsets
 _SAME = 200  # one in so many names may be another's: ImageNet has two pairs, the labels of a batch far more
 
@@ -25,6 +26,25 @@ def class_names(model: Any, call: Call, count: int, *, own_data: bool = True) ->
     return None
 
 
+def names_called(call: Call, output: str, count: int) -> tuple[str, ...] | None:
+    """The only list of `count` names among the script's variables that are called like an output: COLORS for "color"."""
+    stem, found = output.lower(), set()
+    for space in _variables(call) if len(stem) >= _SHORTEST else ():
+        for name, value in list(space.items()):
+            if name.lower().startswith(stem) and (names := as_names(value)) is not None and len(names) == count:
+                found.add(names)
+    return found.pop() if len(found) == 1 else None
+
+
+def _variables(call: Call) -> Iterator[Mapping[str, Any]]:
+    """What the script's own functions knew by name at that call, the innermost first."""
+    frame = call.frame
+    while frame is not None:
+        own = getattr(frame.f_locals.get("self"), "__dict__", {})
+        yield from (frame.f_locals, own, frame.f_globals)
+        frame = frame.f_back
+
+
 def _stated(model: Any, call: Call, own_data: bool) -> Iterator[Any]:
     yield getattr(getattr(model, "config", None), "id2label", None)
     yield from _attributes(model)
@@ -35,16 +55,12 @@ def _stated(model: Any, call: Call, own_data: bool) -> Iterator[Any]:
         kinds.append(type(dataset))
         yield from _attributes(dataset if own_data else kinds[-1])
         dataset = getattr(dataset, "dataset", None)
-    frame = call.frame
-    while frame is not None:
-        own = getattr(frame.f_locals.get("self"), "__dict__", {})
-        for names in (frame.f_locals, own, frame.f_globals):
-            for name, value in list(names.items()):
-                if _NAMED.search(name):
-                    yield value
-                elif isinstance(value, Mapping) and len(value) < 50:  # a checkpoint, or a configuration
-                    yield from (item for key, item in value.items() if isinstance(key, str) and _NAMED.search(key))
-        frame = frame.f_back
+    for names in _variables(call):
+        for name, value in list(names.items()):
+            if _NAMED.search(name):
+                yield value
+            elif isinstance(value, Mapping) and len(value) < 50:  # a checkpoint, or a configuration
+                yield from (item for key, item in value.items() if isinstance(key, str) and _NAMED.search(key))
     yield from (NAMES.get(kind.__name__) for kind in kinds if kind.__module__.startswith("torchvision.datasets"))
 
 

@@ -13,8 +13,7 @@ import select
 import signal
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,10 @@ from ..proving.rehearsal_protocol import kept_in
 from ..proving.worker_protocol import Rehearsed, SeenModel
 from ..reading.recipe import Digests, LiveModel, Place, Recipe
 from . import recipe as construction
-from .checkpoint import load_weights, outputs_of
-from .inspection import defined_at, scores
-from .live_labels import class_names
+from .checkpoint import fits, load_weights, outputs_of
+from .inspection import defined_at
+from .live_labels import class_names, names_called
+from .live_task import JUDGING, chosen_place, classifies, told, width_of
 from .module_calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at, weights_of
 from .rehearsal import Rehearsal, RehearsalReport, Taken
 from .rehearsal.rehearse import rehearse
@@ -43,9 +43,6 @@ _SECONDS = 75.0
 """After so long a run has shown what it shows."""
 _ENOUGH_CALLS, _ENOUGH_SECONDS = 4, 8.0
 """So many calls of a model whose outputs the script judges tell what it is, unless the script is quickly done anyway."""
-_LABELS = frozenset({"cross_entropy", "nll_loss", "argmax", "topk", "softmax", "log_softmax", "sort", "multi_margin_loss"})
-_SEVERAL_LABELS = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits", "sigmoid", "multilabel_margin_loss"})
-_EMBEDDING = frozenset({"cosine_similarity", "normalize", "cdist", "pairwise_distance", "triplet_margin_loss", "matmul", "mm"})
 
 
 def see_models(recipe: Recipe, read: Recipe | None = None) -> Rehearsed:
@@ -60,7 +57,7 @@ def see_models(recipe: Recipe, read: Recipe | None = None) -> Rehearsed:
     def hear(seen: Seen, call: Call) -> None:
         if call.evaluating not in seen.first or seen.ordinal not in weights:
             weights[seen.ordinal] = digests(calls.own_weights(seen))
-        judged = any((_LABELS | _SEVERAL_LABELS) & set(names) for names in seen.reads.values())
+        judged = any(JUDGING & set(names) for names in seen.reads.values())
         often = call.evaluating and seen.sites[call.site, True] > _ENOUGH_CALLS
         if judged and often and time.monotonic() - started > _ENOUGH_SECONDS:
             raise Taken
@@ -70,10 +67,7 @@ def see_models(recipe: Recipe, read: Recipe | None = None) -> Rehearsed:
     with stored_weights_read() as files:
         ended = run_script(recipe, calls, seed=0)
     as_read = built() if built is not None else None
-    found = [
-        _described(seen, Path(recipe.root), weights[seen.ordinal], as_read, own_data=ended.user_data)
-        for seen in calls.seen.values()
-    ]
+    found = [_described(seen, recipe, weights[seen.ordinal], as_read, own_data=ended.user_data) for seen in calls.seen.values()]
     return Rehearsed(
         models=tuple(found),
         why=_why(ended) or (None if found else "it came to its end and called no model with images"),
@@ -161,6 +155,7 @@ def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int) -> RehearsalRep
         directory=str((Path(recipe.root) / recipe.directory).resolve()),
         seed=seed,
         classes=outputs_of(recipe.checkpoint) if recipe.checkpoint is not None else None,
+        checkpoint=recipe.checkpoint,
         caches=tuple(os.environ[name] for name in ("TORCH_HOME", "HF_HUB_CACHE") if name in os.environ),
     )
 
@@ -296,16 +291,14 @@ def _with(value: Any, place: Place, item: Any) -> Any:
 # -- what is said of each
 
 
-def _described(seen: Seen, root: Path, weights: Digests, as_read: str | None, *, own_data: bool) -> SeenModel:
+def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None, *, own_data: bool) -> SeenModel:
     evaluating = True in seen.first
     call = seen.first.get(True) or seen.first[False]
     leaves = dict(tensors_in(call.output))
-    output = _judged(seen, call, leaves)
-    chosen = call.output if output is None else value_at(call.output, output)
-    try:
-        classes = scores(chosen).shape[1]
-    except TypeError:
-        classes = None
+    output = chosen_place(seen, call, leaves)
+    parts = leaves if output is None else {output: leaves[output]}
+    tasks = tuple(told(seen, call, place, value) for place, value in parts.items())
+    widths = tuple(width_of(value, len(call.images)) for value in parts.values())
     images = torch.nan_to_num(call.images.detach().float())
     live = LiveModel(
         class_name=type(seen.module).__name__,
@@ -317,27 +310,43 @@ def _described(seen: Seen, root: Path, weights: Digests, as_read: str | None, *,
         output=output,
         weights=weights,
     )
-    reads = Counter(name for names in seen.reads.values() for name in names.elements())
     return SeenModel(
         live=live,
-        factory=defined_at(type(seen.module), root),
+        factory=defined_at(type(seen.module), Path(recipe.root)),
         parameters=sum(parameter.numel() for parameter in seen.module.parameters()),
         site=call.site,
         calls=sum(count for (_, how), count in seen.sites.items() if how == evaluating),
         dtype=str(call.images.dtype).removeprefix("torch."),
         low=float(images.min()),
         high=float(images.max()),
-        classes=classes,
         output=_shapes(leaves),
-        task=_task(seen.reads.get(output or (), reads)),
+        tasks=tasks,
+        widths=widths,
         as_read=None if as_read is None else as_read == _structure(seen.module),
+        fits=fits(seen.module, recipe.checkpoint) if recipe.checkpoint is not None else None,
         trained=False in seen.first or bool(seen.learned),
         evaluates=evaluating not in seen.learned,
         in_training=_told_apart(seen.module) if call.training else (),
-        feeds=tuple(sorted(seen.feeds)),
-        labels=class_names(seen.module, call, classes, own_data=own_data) if classes is not None else None,
+        feeds=tuple(sorted({name for name, how in seen.feeds if how == evaluating})),
+        labels=tuple(
+            _labels(seen, call, str(place[-1]).strip(".") if place else "", task, width, widths, own_data=own_data)
+            for place, task, width in zip(parts, tasks, widths, strict=True)
+        ),
         dataset=type(call.dataset).__name__ if call.dataset is not None else None,
     )
+
+
+def _labels(
+    seen: Seen, call: Call, output: str, task: str, width: int | None, widths: Sequence[int | None], *, own_data: bool
+) -> tuple[str, ...] | None:
+    """The names of an output's entries; that of a single one is the second of two, which it is the probability of. Of several
+    outputs with as many entries, each has the names that are called like it."""
+    if width is None or (task and not classifies(task)):
+        return None
+    if (called := names_called(call, output, width)) is not None or widths.count(width) > 1:
+        return called
+    names = class_names(seen.module, call, max(2, width), own_data=own_data)
+    return names[-width:] if names is not None else None
 
 
 def _told_apart(module: nn.Module) -> tuple[str, ...]:
@@ -345,32 +354,6 @@ def _told_apart(module: nn.Module) -> tuple[str, ...]:
     kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
     found = (type(layer).__name__ for layer in module.modules() if isinstance(layer, kinds))
     return tuple(dict.fromkeys(found))
-
-
-def _judged(seen: Seen, call: Call, leaves: Mapping[Place, torch.Tensor]) -> Place | None:
-    """Where the scores lie in the output, for what gives more than them; None for the output as it is."""
-    if not leaves or list(leaves) == [()]:
-        return None
-    fitting = [place for place, value in leaves.items() if _gives_scores(value, len(call.images))]
-    read = [place for place in fitting if set(seen.reads.get(place, ())) & (_LABELS | _SEVERAL_LABELS)]
-    if len(read) > 1 and isinstance(call.output, tuple | list | dict):
-        return None  # several heads, each judged
-    named = [place for place in fitting if str(place[-1]).strip(".") == "logits"]
-    return next(iter([*read, *named, *fitting]), None)
-
-
-def _gives_scores(value: torch.Tensor, rows: int) -> bool:
-    try:
-        return len(scores(value)) == rows
-    except TypeError:
-        return False
-
-
-def _task(reads: Mapping[str, int]) -> str:
-    for names, task in ((_LABELS, "labels"), (_SEVERAL_LABELS, "multi-label"), (_EMBEDDING, "embedding")):
-        if names & set(reads):
-            return task
-    return "unknown"
 
 
 def _shapes(leaves: Mapping[Place, torch.Tensor]) -> str:

@@ -26,8 +26,21 @@ from .recipe import unwrap
 _CHANNELS = (1, 2, 3, 4)
 _LEAST_SIDE = 4
 _LONGEST_CHAIN = 8  # functions between a model's output and what judges it
+_CALLERS = ("_call_impl", "inner", "forward")
+"""What calls `forward` on behalf of a call of the module, or of a module around it."""
 _IGNORED = ("__get__", "__set__")
+_COMPARISONS = frozenset({"gt", "ge", "lt", "le", "greater", "greater_equal", "less", "less_equal"})
+PAIRINGS = frozenset({"cosine_similarity", "matmul", "mm", "bmm", "rmatmul", "cdist", "pairwise_distance", "einsum"})
+"""What holds vectors against others: what is read of that is said of both."""
 _CLOCK = 0.05  # seconds by which the times of files may lag behind the clock
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Numbers that an output was compared with, one or one for each of its columns, before or after a sigmoid."""
+
+    values: tuple[float, ...]
+    after_sigmoid: bool
 
 
 @dataclass(eq=False)
@@ -63,8 +76,12 @@ class Seen:
     first: dict[bool, Call] = field(default_factory=dict)
     """The first call while evaluating, and the first of the others."""
     reads: dict[Place, Counter[str]] = field(default_factory=dict)
-    feeds: set[str] = field(default_factory=set)
-    """Classes of the modules with parameters that take its outputs further."""
+    feeds: set[tuple[str, bool]] = field(default_factory=set)
+    """Classes of the modules with parameters that take its outputs further, and whether those of a call while evaluating."""
+    evaluated: dict[Place, Counter[str]] = field(default_factory=dict)
+    """Those of the functions that read what a call while evaluating gave."""
+    limits: dict[Place, Counter[Limit]] = field(default_factory=dict)
+    """What each part of its outputs was compared with."""
     last: bool = False
     """Whether the latest call was one while evaluating."""
     learned: set[bool] = field(default_factory=set)
@@ -163,8 +180,14 @@ class ModuleCalls:
     # -- one call
 
     def _noted(self, module: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if getattr(self._local, "depth", 0) or (self._inside is not None and sys._getframe(2) is self._inside):
+        if getattr(self._local, "depth", 0):
             return plain(module, *args, **kwargs)
+        if self._inside is not None and _lies_in(sys._getframe(2), self._inside):
+            self._local.depth = 1
+            try:
+                return plain(module, *args, **kwargs)
+            finally:
+                self._local.depth = 0
         if next(module.parameters(), None) is None or id(module) in self._transparent:
             return plain(module, *args, **kwargs)
         found = self._images(args, kwargs)
@@ -249,10 +272,14 @@ class ModuleCalls:
         """The module whose `forward` was called as a plain method, and calls `module` now, with its frame."""
         frame = sys._getframe(3)
         parent = frame.f_locals.get("self")
-        caller = frame.f_back.f_code.co_name if frame.f_back is not None else ""
-        if frame.f_code.co_name != "forward" or caller in ("_call_impl", "inner", "forward"):
+        if not isinstance(parent, nn.Module) or parent is module:
             return None
-        return (parent, frame) if isinstance(parent, nn.Module) and parent is not module else None
+        while (
+            frame.f_code.co_name != "forward" and (outer := frame.f_back) is not None and outer.f_locals.get("self") is parent
+        ):
+            frame = outer  # torchvision's forward calls a method that calls the layers
+        caller = frame.f_back.f_code.co_name if frame.f_back is not None else ""
+        return (parent, frame) if frame.f_code.co_name == "forward" and caller not in _CALLERS else None
 
     def _start_at_forward(self, parent: nn.Module, frame: types.FrameType) -> None:
         """Note this call by making it once more from its beginning, and later ones where `forward` starts."""
@@ -273,22 +300,31 @@ class ModuleCalls:
             self._record(parent, plain, args, {}, found)
 
 
+def _lies_in(frame: types.FrameType | None, outer: types.FrameType) -> bool:
+    """Whether a frame is another's, or one of the methods that it calls."""
+    for _ in range(_LONGEST_CHAIN):
+        if frame is None or frame is outer:
+            break
+        frame = frame.f_back
+    return frame is outer
+
+
 class _Flow(TorchFunctionMode):  # type: ignore[misc]
     """Follows the outputs of the last call of each model through torch's functions."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._tracked: dict[int, tuple[torch.Tensor, Seen, Place, int]] = {}
+        self._tracked: dict[int, _Followed] = {}
 
     def follow(self, seen: Seen, leaves: list[tuple[Place, torch.Tensor]]) -> None:
-        self._tracked = {key: entry for key, entry in self._tracked.items() if entry[1] is not seen}
+        self._tracked = {key: entry for key, entry in self._tracked.items() if entry.seen is not seen}
         for path, value in leaves:
-            self._tracked[id(value)] = value, seen, path, 0
+            self._tracked[id(value)] = _Followed(value, seen, path)
 
     def note_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for _, value in (*tensors_in(args), *tensors_in(kwargs)):
             if (entry := self._tracked.get(id(value))) is not None:
-                entry[1].feeds.add(type(module).__name__)
+                entry.seen.feeds.add((type(module).__name__, entry.seen.last))
 
     def __torch_function__(
         self, function: Any, kinds: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -304,21 +340,51 @@ class _Flow(TorchFunctionMode):  # type: ignore[misc]
 
     def _note(
         self,
-        entry: tuple[torch.Tensor, Seen, Place, int],
+        entry: _Followed,
         name: str,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: Any,
     ) -> None:
-        _, seen, path, length = entry
+        seen, path = entry.seen, entry.path
         if name == "max" and len(args) + len(kwargs) > 1:
             name = "argmax"  # the largest of each row, and where it stands
         if name not in _IGNORED:
             seen.reads.setdefault(path, Counter())[name] += 1
-        if length < _LONGEST_CHAIN:
+            if seen.last:
+                seen.evaluated.setdefault(path, Counter())[name] += 1
+        if name.strip("_") in _COMPARISONS or name == "round":
+            other = 0.5 if name == "round" else next((value for value in args if value is not entry.value), None)
+            if (values := _numbers(other, entry.value)) is not None:
+                seen.limits.setdefault(path, Counter())[Limit(values, entry.after_sigmoid)] += 1
+        if entry.length < _LONGEST_CHAIN and name.strip("_") not in PAIRINGS:
+            after = entry.after_sigmoid or name == "sigmoid"
             for value in result if isinstance(result, list | tuple) else (result,):
                 if isinstance(value, torch.Tensor):
-                    self._tracked.setdefault(id(value), (value, seen, path, length + 1))
+                    self._tracked.setdefault(id(value), _Followed(value, seen, path, entry.length + 1, after))
+
+
+@dataclass(frozen=True, eq=False)
+class _Followed:
+    """A value that a model gave or that became of one, so many functions later."""
+
+    value: torch.Tensor
+    seen: Seen
+    path: Place
+    length: int = 0
+    after_sigmoid: bool = False
+
+
+def _numbers(value: Any, compared: torch.Tensor) -> tuple[float, ...] | None:
+    """One number, or one for each column of what is compared with them; None for anything else."""
+    try:
+        numbers = torch.as_tensor(value, dtype=torch.float64).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if numbers.dim() == 0:
+        return (float(numbers),)
+    columns = compared.shape[-1] if compared.dim() == 2 else 0
+    return tuple(numbers.flatten().tolist()) if numbers.numel() == columns > 1 else None
 
 
 def is_users(file: Any, began: float) -> bool:

@@ -18,21 +18,23 @@ import torch
 
 from ...errors import ArtifactError, BackendError, ParityError
 from ...runtime import backends
-from ...runtime.artifact.artifact import check_target, checked_labels
+from ...runtime.artifact.agreement import Array, agreements, fits_labels
+from ...runtime.artifact.artifact import check_target, labeled
 from ...runtime.artifact.package import check_fit, copy_model_files, write_package
-from ...runtime.artifact.parity import Array, Gate, ParityRecord, compare, top1_agreement
+from ...runtime.artifact.parity import Gate, ParityRecord, compare
 from ...runtime.artifact.plan import Plan
 from ...runtime.base.atomic import old_model_stays
 from ...runtime.base.config import GraphConfig
 from ...runtime.base.passes import PassRecord
 from ...runtime.base.session import Session, Target
+from ...runtime.base.task import GivenLabels, Task
 from ...runtime.capture.capture import CapturedGraph, capture
 from ...runtime.lowering.portable import write_onnx
 from ...runtime.tuning.autotuner import Progress, tune
 from ...runtime.tuning.judging_data import JudgingData
 from ...runtime.tuning.measure import measure
 from ...runtime.tuning.randomize import device_of, noise, randomized
-from ...runtime.tuning.reference import make_reference, primary_output
+from ...runtime.tuning.reference import known_answers, make_reference
 from ...runtime.tuning.source import CapturedSource
 from ...specs import Preprocessing
 from ..proving.worker_protocol import Duel
@@ -48,6 +50,7 @@ class Order:
     """What to package, as the worker's request says it: see the fields of its "package" task.
 
     `images` are the model's inputs [N, C, H, W], `targets` their classes, `outputs` what the original script computed for them.
+    `labels` are those of each output, or those of the one that the model is for.
     With `randomize`, tuning and parity use a copy with weights drawn anew, and the artifact gets the model's own.
     """
 
@@ -58,7 +61,7 @@ class Order:
     images: Array | None = None
     targets: Array | None = None
     outputs: Array | None = None
-    labels: Sequence[str] | None = None
+    labels: Sequence[Sequence[str] | None] = ()
     preprocessing: Preprocessing | None = None
     randomize: bool = False
     provenance: Mapping[str, Any]
@@ -66,11 +69,12 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Packaged:
-    """Where the model is, how it compares with its original, and the plan that it holds."""
+    """Where the model is, how it compares with its original, the plan that it holds, and what its outputs are."""
 
     path: Path
     parity: ParityRecord
     plan: Plan
+    task: Task
     duels: tuple[Duel, ...]
 
 
@@ -88,12 +92,11 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
     example = _example(order).to(own)
     check_target(order.out, order.name)
     tell(0.0, "capturing the graph")
-    captured = capture(model, example)
-    if order.labels is not None:  # what would be refused at the end is refused before minutes of tuning
-        checked_labels(order.labels, captured.signature)
+    captured = _captured(model, example, order)
+    labels = _labels(captured, order)
+    labeled(captured.task, labels, captured.signature)  # what would be refused at the end is refused before the tuning
     if order.preprocessing is not None:
         check_fit(order.preprocessing, captured.signature)
-    captured = replace(captured, disabled=order.config.disable_passes)
     source = CapturedSource.of(captured)
     with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
         directory = Path(staging) / "files"
@@ -107,13 +110,16 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
         def tuning(part: float, text: str) -> None:
             tell(0.2 + 0.7 * part, text)
 
-        scores = order.outputs if original is not None else None  # found to be what the graph computes
+        # Found to be what the graph computes.
+        scores = order.outputs if original is not None else None
+        if scores is not None and captured.task.judged != (_recorded(captured, scores),):
+            scores = None  # others are judged, too
         plan, probed = _tune(model, source, order, scores, directory, device, tuning)
         tell(0.9, "measuring what that is worth")
         ends = sorted({min(plan.choices), max(plan.choices)})
         duels = tuple(_duel(captured, order, plan, batch, directory, device) for batch in ends)
         tell(0.95, "writing the model")
-        parity = _joined(plan.worst_parity(), original, plan, primary_output(captured.signature), directory, order, device)
+        parity = _joined(plan.worst_parity(), original, plan, captured, directory, order, device)
         files = Path(staging) / "kept"
         copy_model_files(plan, directory, files)
         path = write_package(
@@ -122,14 +128,32 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
             files_from=files,
             signature=captured.signature,
             preprocessing=order.preprocessing,
-            labels=order.labels,
-            probabilities=probed.probabilities,
+            labels=labels,
+            task=probed.task,
             parity=parity,
             plans=[plan],
+            answers=known_answers(captured, Target(device=device, threads=order.config.threads)),
             provenance=_provenance(order, captured, source.records(plan), no_portable_graph),
         )
     tell(1.0, "packaged")
-    return Packaged(path=path, parity=parity, plan=plan, duels=duels)
+    return Packaged(path=path, parity=parity, plan=plan, task=probed.task, duels=duels)
+
+
+def _labels(captured: CapturedGraph, order: Order) -> GivenLabels:
+    """Those of each output, or of the one that the model is for."""
+    if len(order.labels) == 1:
+        return order.labels[0]
+    outputs = captured.signature.outputs
+    return {spec.name: names for spec, names in zip(outputs, order.labels, strict=False) if names is not None} or None
+
+
+def _captured(model: torch.nn.Module, example: Any, order: Order) -> CapturedGraph:
+    """Raises CaptureError, ArtifactError for a task that does not fit."""
+    try:
+        captured = capture(model, example, task=order.config.task)
+    except ValueError as error:
+        raise ArtifactError(f"{error}; --task says what the outputs are") from error
+    return replace(captured, disabled=order.config.disable_passes)
 
 
 def _duel(captured: CapturedGraph, order: Order, plan: Plan, batch: int, directory: Path, device: str) -> Duel:
@@ -186,12 +210,15 @@ def _tune(
     """The plan, its files for the model's own weights in `directory`, and the graph whose outputs mean something."""
     if not order.randomize:
         images = () if order.images is None else (np.ascontiguousarray(order.images),)
-        judging = JudgingData(images, order.targets, scores=scores)
+        head, targets = source.captured.task.heads[source.captured.task.primary], order.targets
+        spec = source.captured.signature.outputs[source.captured.task.primary]
+        fitting = targets is not None and fits_labels(head, np.broadcast_to(0, (len(targets), *spec.row_shape)), targets)
+        judging = JudgingData(images, targets if fitting else None, scores=None if scores is None else (scores,))
         plan = tune(source, order.config, directory=directory, device=device, judging=judging, progress=tell)
         return plan, source.captured
     # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.
     other = randomized(model, source.captured.example)
-    drawn = CapturedSource.of(replace(capture(other, source.captured.example), disabled=source.disabled))
+    drawn = CapturedSource.of(_captured(other, source.captured.example, order))
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
         plan = tune(drawn, order.config, directory=Path(scratch), device=device, progress=tell)
     return source.prepare_all(plan, directory), drawn.captured
@@ -207,15 +234,13 @@ def _with_original(captured: CapturedGraph, order: Order, device: str) -> Parity
     images, outputs = _compared(order)
     target = Target(device=device, threads=order.config.threads)
     reference = make_reference(captured, target, rows=_ROWS, judging=JudgingData((images[:_ROWS],)))
-    primary = captured.signature.outputs[reference.primary]
-    if outputs.shape[1:] != primary.row_shape:
-        raise ParityError(f"the script's outputs have rows of shape {outputs.shape[1:]}, the graph's {primary.row_shape}")
+    recorded = _recorded(captured, outputs)
     eager = backends.get("eager")
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
         session = eager.open(Path(scratch), target, eager.prepare(captured, target, Path(scratch)))
-        computed = _run(session, images)[reference.primary]
-    gate = Gate(tolerance=order.config.tolerance, noise=(reference.noise[reference.primary],))
-    record = compare([outputs.astype(computed.dtype)], [computed], gate)
+        computed = _run(session, images)[recorded]
+    gate = Gate(tolerance=order.config.tolerance, noise=(reference.noise[recorded],))
+    record = compare([outputs.astype(computed.dtype)], [computed], gate, task=Task((captured.task.heads[recorded],)))
     if record.max_abs is not None and record.tolerance is not None and not record.max_abs <= record.tolerance:
         raise ParityError(
             f"the graph does not compute what the script computed: outputs differ by {record.max_abs:.2e}, "
@@ -224,26 +249,36 @@ def _with_original(captured: CapturedGraph, order: Order, device: str) -> Parity
     return record
 
 
+def _recorded(captured: CapturedGraph, outputs: Array) -> int:
+    """Which output a script's recorded ones are: of several it is the first, which is not always what the model is for."""
+    primary = captured.task.primary
+    rows = [spec.row_shape for spec in captured.signature.outputs]
+    if outputs.shape[1:] not in rows:
+        raise ParityError(
+            f"the script's outputs have rows of shape {outputs.shape[1:]}, the graph's {', '.join(map(str, rows))}"
+        )
+    return primary if rows[primary] == outputs.shape[1:] else rows.index(outputs.shape[1:])
+
+
 def _joined(
     parity: ParityRecord,
     original: ParityRecord | None,
     plan: Plan,
-    primary: int,
+    captured: CapturedGraph,
     directory: Path,
     order: Order,
     device: str,
 ) -> ParityRecord:
-    """The plan's parity together with that to the original, whose top-1 classes the plan's own choices are held to as well."""
+    """The plan's parity together with that to the original, whose agreement with the plan's own choices counts as well."""
     if original is None:
         return parity
     images, outputs = _compared(order)
-    parity = parity.joined(original)
-    agreements = [parity.top1_agreement]
+    parity, recorded = parity.joined(original), _recorded(captured, outputs)
     for choice in set(plan.choices.values()):
         target = choice.target(device, plan.threads)
         results = _run(backends.get(choice.backend).open(directory, target, choice.files), images)
-        agreements.append(top1_agreement(outputs, results[primary]))
-    return replace(parity, top1_agreement=min((share for share in agreements if share is not None), default=None))
+        parity = parity.agreeing(agreements(captured.task.heads[recorded], outputs, results[recorded]))
+    return parity
 
 
 def _compared(order: Order) -> tuple[Array, Array]:

@@ -129,7 +129,9 @@ def _package(request: Package, report: Report, stage: list[str]) -> ModelPackage
     made = package_model(model, order, lambda part, text: report(0.1 + 0.9 * part, text))
     parity = {**plain(made.parity.to_json()), "batches": tuple(made.parity.batches)}
     result = ParityResult(**{item.name: parity[item.name] for item in fields(ParityResult)})
-    return ModelPackaged(artifact=str(made.path), parity=result, plan=plain(made.plan.to_json()), duels=made.duels)
+    outputs = tuple(f"{head.output}: {head if str(head) else 'raw numbers'}" for head in made.task.heads)
+    plan = plain(made.plan.to_json())
+    return ModelPackaged(artifact=str(made.path), parity=result, plan=plan, duels=made.duels, outputs=outputs)
 
 
 def _order(request: Package) -> Order:
@@ -139,7 +141,6 @@ def _order(request: Package) -> Order:
 
     arrays = _arrays(request.images)
     targets = arrays.get("labels")
-    one_class_each = targets is not None and targets.ndim == 1 and targets.dtype.kind in "iu"  # else no accuracy to compare
     check_target(Path(request.out), request.name)
     return Order(
         name=request.name,
@@ -152,9 +153,10 @@ def _order(request: Package) -> Order:
             backend=request.backend,
             threads=request.threads,
             device=request.device,  # type: ignore[arg-type]
+            task=request.task,
         ),
         images=arrays.get("images"),
-        targets=targets if one_class_each else None,
+        targets=targets,  # which count where they are of the model's task
         outputs=arrays.get("outputs"),
         labels=request.labels,
         preprocessing=request.preprocessing,

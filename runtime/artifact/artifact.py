@@ -2,7 +2,8 @@
 
     resnet50/config.pbtxt  labels.txt  1/model.onnx  1/headrace.json ...
 
-Digests catch damage, not malice: whoever can write an artifact can write its digests too, so load only what you trust.
+Digests catch damage, not malice: whoever can write an artifact can write its digests too. So what of it would be run as code is
+opened only where the caller says that it is trusted; the portable graph is data.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from typing import Any, Required, TypedDict, Unpack
 from ..._version import __version__
 from ...errors import ArtifactError, BackendError
 from ...specs import FP32, Labels, Preprocessing, Signature
+from ...trust import REMEDY, is_trusted
 from .. import backends
 from ..base.atomic import replacing
 from ..base.fingerprint import Differences, differences, fingerprint
 from ..base.session import Session, Target
-from .manifest import FORMAT, LABELS, MANIFEST, check_file, check_name, digest, read_manifest, write_manifest
+from ..base.task import MULTI_LABEL, SINGLE_LABEL, GivenLabels, Task
+from .manifest import FORMAT, MANIFEST, check_file, check_name, digest, labels_file, read_manifest, write_manifest
 from .model_config import ModelConfig, check_config, config_text, read_config
 from .parity import ParityRecord
 from .plan import Choice, Plan
@@ -44,7 +47,7 @@ _MAX_BATCH_SIZE = 16
 class Artifact:
     """A loaded, verified model version. `path` is the version's folder; `parity` and `provenance` are as they were written.
 
-    `probabilities` says that the outputs are probabilities already, so no softmax may follow.
+    `task` says what each output is, with its labels. `trusted` says that what it holds may run as code of this process.
     """
 
     name: str
@@ -52,14 +55,20 @@ class Artifact:
     path: Path
     signature: Signature
     preprocessing: Preprocessing | None
-    labels: Labels | None
-    probabilities: bool
+    task: Task
     plans: tuple[Plan, ...]
     config: ModelConfig = field(repr=False)
     files: tuple[str, ...] = field(repr=False)
     parity: Mapping[str, Any] = field(repr=False)
     provenance: Mapping[str, Any] = field(repr=False)
     created: str = ""
+    trusted: bool = False
+    answers: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def labels(self) -> Labels | None:
+        """The labels of the output that the model is for."""
+        return self.task.labels
 
     @property
     def max_batch_size(self) -> int:
@@ -82,7 +91,7 @@ class Artifact:
         for device, choice in itertools.product(("cuda", "cpu") if here["gpus"] else ("cpu",), _PORTABLE):
             if not set(choice.files) <= set(self.files):
                 continue
-            rejection = backends.get(choice.backend).supports(Target(device=device))
+            rejection = self._distrusted(choice) or backends.get(choice.backend).supports(Target(device=device))
             if rejection is None:
                 return Plan(
                     fingerprint=here,
@@ -110,7 +119,10 @@ class Artifact:
         try:
             changed = measured_otherwise(plan, fingerprint())
             choices = [] if changed else sorted(set(plan.choices.values()), key=str)
-            rejections = [backends.get(item.backend).supports(item.target(plan.device, plan.threads)) for item in choices]
+            rejections = [
+                self._distrusted(item) or backends.get(item.backend).supports(item.target(plan.device, plan.threads))
+                for item in choices
+            ]
         except BackendError as error:  # a backend that this version does not have
             return f"{error}; {self._remedy(plan)}"
         if rejection := next(filter(None, rejections), None):
@@ -119,6 +131,11 @@ class Artifact:
             return None
         listed = "; ".join(f"{name} {there} there, {now} here" for name, (there, now) in changed.items())
         return f"the plan was measured elsewhere ({listed}); {self._remedy(plan, changed)}"
+
+    def _distrusted(self, choice: Choice) -> str | None:
+        if self.trusted or not backends.get(choice.backend).runs_code:
+            return None
+        return f"{choice} would run code that the package holds, with your rights: {REMEDY}"
 
     @property
     def unmeasured(self) -> str:
@@ -148,9 +165,10 @@ def model_names(models: Path) -> list[str]:
     return sorted({record.parent.parent.name for record in models.glob(f"*/*/{MANIFEST}")})
 
 
-def load_artifact(directory: Path | str, *, version: int | None = None) -> Artifact:
+def load_artifact(directory: Path | str, *, version: int | None = None, trusted: bool = False) -> Artifact:
     """Load and verify a model folder such as models/resnet50; the newest version unless one is named.
 
+    `trusted`, or HEADRACE_TRUST_REPOSITORY=1 where a container is the wall, lets it run the code that it holds.
     Raises DigestError naming the file that is not the one written, and ArtifactError for whatever else is wrong.
     """
     folder = Path(directory)
@@ -158,18 +176,18 @@ def load_artifact(directory: Path | str, *, version: int | None = None) -> Artif
         raise ArtifactError(f"{folder} is a version of a model; load the model's own folder, {folder.resolve().parent}")
     name = check_name(folder.resolve().name)
     path, number = _version(folder, version)
-    content, raw_labels = read_manifest(path)
+    content, label_files = read_manifest(path)
     try:
         signature = Signature.from_json(content["signature"])
         preprocessing = None if content["preprocessing"] is None else Preprocessing.from_json(content["preprocessing"])
-        labels = None if raw_labels is None else Labels.of(raw_labels.decode("utf-8").removesuffix("\n").split("\n"))
+        task = _task(content, signature, label_files)
         plans = tuple(Plan.from_json(plan) for plan in content["plans"])
         written_as = str(content["name"])
-        probabilities = bool(content["probabilities"])
         parity, provenance = dict(content["parity"]), dict(content["provenance"])
+        answers = None if content.get("answers") is None else dict(content["answers"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{path / MANIFEST} holds what this version of Headrace cannot read: {error!r}") from error
-    files = tuple(file for file in content["digests"] if file != f"../{LABELS}")
+    files = tuple(file for file in content["digests"] if not file.startswith("../"))
     for plan in plans:
         for choice in plan.choices.values():
             if unknown := sorted(set(choice.files) - set(files)):
@@ -180,29 +198,48 @@ def load_artifact(directory: Path | str, *, version: int | None = None) -> Artif
         )
     config = read_config(folder)
     check_config(config, signature, name=name, where=str(folder / "config.pbtxt"))
-    if labels is not None and config.label_filename not in ("", LABELS):
-        raise ArtifactError(f"{folder / 'config.pbtxt'}: label_filename must be {LABELS!r}, whose digest is known")
+    for named in (output.label_filename for output in config.outputs if output.label_filename):
+        if label_files and named not in label_files:
+            known = " or ".join(map(repr, label_files))
+            raise ArtifactError(f"{folder / 'config.pbtxt'}: label_filename must be {known}, whose digest is known")
     return Artifact(
         name=name,
         version=number,
         path=path,
         signature=signature,
         preprocessing=preprocessing,
-        labels=labels,
-        probabilities=probabilities,
+        task=task,
         plans=plans,
         config=config,
         files=files,
         parity=parity,
         provenance=provenance,
         created=str(content.get("created", "")),
+        trusted=is_trusted(trusted),
+        answers=answers,
     )
+
+
+def _task(content: Mapping[str, Any], signature: Signature, label_files: Mapping[str, bytes]) -> Task:
+    """What a manifest says of the outputs; one of before there were tasks says only whether the first holds probabilities."""
+    if "task" in content:
+        task = Task.from_json(content["task"], signature)
+    else:
+        first = signature.outputs[0]
+        told = f"0={MULTI_LABEL if first.classes == 1 else SINGLE_LABEL}" if label_files else ""
+        task = Task.of(signature, told, activated={first.name: "softmax"} if content["probabilities"] else {})
+    texts = {name: data.decode("utf-8").removesuffix("\n").split("\n") for name, data in label_files.items()}
+    files = [labels_file(index, task.primary) for index in range(len(signature.outputs))]
+    named = {head.output: texts[file] for head, file in zip(task.heads, files, strict=True) if file in texts}
+    return task.labeled(named, signature)
 
 
 class ModelContents(TypedDict, total=False):
     """What a model's folder is written from: every file under `files_from`, and what its manifest and config say.
 
-    `max_batch_size` defaults to the plans' largest bucket.
+    `max_batch_size` defaults to the plans' largest bucket. `labels` are those of the output that the model is for, or a list
+    for each output by name; without `task`, the outputs are what their shapes say. `answers` are those of known rows, which
+    whatever serves the model is held to.
     """
 
     name: Required[str]
@@ -212,9 +249,10 @@ class ModelContents(TypedDict, total=False):
     plans: Required[Sequence[Plan]]
     provenance: Required[Mapping[str, Any]]
     preprocessing: Preprocessing | None
-    labels: Labels | Sequence[str] | None
-    probabilities: bool
+    labels: GivenLabels
+    task: Task | None
     max_batch_size: int | None
+    answers: Mapping[str, Any] | None
 
 
 def write_artifact(directory: Path, **model: Unpack[ModelContents]) -> Path:
@@ -242,7 +280,8 @@ def check_target(directory: Path, name: str) -> None:
 def fill_artifact(folder: Path, **model: Unpack[ModelContents]) -> None:
     """Write version 1 of a model into an empty folder; `write_artifact` without the swap."""
     name, files_from, signature, plans = model["name"], model["files_from"], model["signature"], model["plans"]
-    preprocessing, labels, parity = model.get("preprocessing"), model.get("labels"), model["parity"]
+    preprocessing, parity = model.get("preprocessing"), model["parity"]
+    task = labeled(model.get("task") or Task.of(signature), model.get("labels"), signature)
     version = folder / "1"
     version.mkdir()
     digests = {file: _copy(files_from, file, version) for file in _files(files_from)}
@@ -252,8 +291,12 @@ def fill_artifact(folder: Path, **model: Unpack[ModelContents]) -> None:
         for choice in plan.choices.values():
             if absent := sorted(set(choice.files) - set(digests)):
                 raise ArtifactError(f"the plan of {name!r} opens {absent[0]!r}, which is not in {files_from}")
-    if labels is not None:
-        digests[f"../{LABELS}"] = _write_labels(folder, checked_labels(labels, signature))
+    label_filenames = {}
+    for index, head in enumerate(task.heads):
+        if head.labels:
+            file = label_filenames[head.output] = labels_file(index, task.primary)
+            (folder / file).write_text("\n".join(head.labels) + "\n", encoding="utf-8", newline="\n")
+            digests[f"../{file}"] = digest(folder / file, inside=folder)
     largest = max((bucket for plan in plans for bucket in plan.buckets), default=_MAX_BATCH_SIZE)
     text = config_text(
         signature,
@@ -261,7 +304,7 @@ def fill_artifact(folder: Path, **model: Unpack[ModelContents]) -> None:
         # Triton has no backend for torch.export's format; only the embedded server runs a model without an ONNX graph.
         backend="onnxruntime" if _ONNX_FILE in digests else "headrace",
         max_batch_size=model.get("max_batch_size") or largest,
-        label_filename=LABELS if labels is not None else "",
+        label_filenames=label_filenames,
     )
     (folder / "config.pbtxt").write_text(text, encoding="utf-8")
     write_manifest(
@@ -273,11 +316,12 @@ def fill_artifact(folder: Path, **model: Unpack[ModelContents]) -> None:
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "signature": signature.to_json(),
             "preprocessing": None if preprocessing is None else preprocessing.to_json(),
-            "probabilities": model.get("probabilities", False),
+            "task": task.to_json(),
             "digests": digests,
             "parity": parity.to_json() if isinstance(parity, ParityRecord) else parity,
             "plans": [plan.to_json() for plan in plans],
             "provenance": model["provenance"],
+            "answers": model.get("answers"),
         },
     )
 
@@ -328,18 +372,9 @@ def _copy(source: Path, file: str, version: Path) -> str:
     return digest(copy, inside=version)
 
 
-def checked_labels(labels: Labels | Sequence[str], signature: Signature) -> Labels:
-    """The labels as a value; raises ArtifactError unless there is one per class of the first output."""
+def labeled(task: Task, labels: GivenLabels, signature: Signature) -> Task:
+    """The task with these labels; raises ArtifactError unless there is one per class of their outputs."""
     try:
-        checked = labels if isinstance(labels, Labels) else Labels.of(labels)
+        return task.labeled(labels, signature)
     except ValueError as error:
         raise ArtifactError(str(error)) from error
-    classes = signature.outputs[0].classes
-    if classes != len(checked):
-        raise ArtifactError(f"{len(checked)} labels for an output of {classes or 'no'} classes; give one per class")
-    return checked
-
-
-def _write_labels(folder: Path, labels: Labels) -> str:
-    (folder / LABELS).write_text("\n".join(labels.names) + "\n", encoding="utf-8", newline="\n")
-    return digest(folder / LABELS, inside=folder)

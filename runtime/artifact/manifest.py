@@ -25,6 +25,7 @@ MAX_NAME = 128
 _MAX_MANIFEST = 64 << 20
 _MAX_LABELS = 16 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+_LABELS = re.compile(r"\.\./labels(_[0-9]+)?\.txt\Z")
 _CHUNK = 1 << 20
 
 
@@ -38,10 +39,15 @@ def check_name(name: str) -> str:
     return name
 
 
+def labels_file(output: int, primary: int) -> str:
+    """The file beside the config that names the entries of an output: the plain one of the output that the model is for."""
+    return LABELS if output == primary else f"labels_{output}.txt"
+
+
 def check_file(name: object) -> str:
     """A file of the version's folder as manifests name it: relative, inside that folder, or the labels beside it."""
     parts = name.split("/") if isinstance(name, str) else []
-    if name != f"../{LABELS}" and not (parts and all(_NAME.match(part) for part in parts)):
+    if not _LABELS.match(str(name)) and not (parts and all(_NAME.match(part) for part in parts)):
         raise ArtifactError(f"{MANIFEST} names the file {str(name)[:200]!r}, which may lie outside the model's folder")
     return str(name)
 
@@ -52,8 +58,8 @@ def write_manifest(path: Path, content: Mapping[str, Any]) -> None:
     (path / MANIFEST).write_bytes(_render({**values, "self": _digest_of(values)}))
 
 
-def read_manifest(path: Path) -> tuple[dict[str, Any], bytes | None]:
-    """The verified content of `path/headrace.json`, and the bytes of the labels file if there is one.
+def read_manifest(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The verified content of `path/headrace.json`, and the bytes of the labels files, by their names.
 
     Every file it lists has been read and compared. Raises DigestError naming the file that differs, ArtifactError for
     missing files, links, names that lead elsewhere, and other formats.
@@ -82,15 +88,15 @@ def read_manifest(path: Path) -> tuple[dict[str, Any], bytes | None]:
         raise DigestError(f"{where} is not as it was written{f', or {other}' if other else f'; {remedy}'}")
     if other:
         raise ArtifactError(f"{where} {other}")
-    labels = None
+    labels: dict[str, bytes] = {}
     if not isinstance(content.get("digests"), dict):
         raise ArtifactError(f"{where} lists no files")
     for name, written in content["digests"].items():
         file_path = path / check_file(name)
-        if name == f"../{LABELS}":
+        if name.startswith("../"):
             with _open(file_path) as file:
-                labels = file.read(_MAX_LABELS + 1)
-            actual = "sha256:" + hashlib.sha256(labels).hexdigest()
+                read = labels[name.removeprefix("../")] = file.read(_MAX_LABELS + 1)
+            actual = "sha256:" + hashlib.sha256(read).hexdigest()
         else:
             actual = digest(file_path, inside=path)
         if actual != written:

@@ -59,11 +59,6 @@ class ModelConfig:
     queue_delay_us: int | None = None
     message: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    @property
-    def label_filename(self) -> str:
-        """The labels file of the first output, relative to the model's folder; empty when it has none."""
-        return self.outputs[0].label_filename if self.outputs else ""
-
 
 def config_text(
     signature: Signature,
@@ -72,9 +67,9 @@ def config_text(
     backend: str = "onnxruntime",
     max_batch_size: int = 16,
     queue_delay_us: int = 1000,
-    label_filename: str = "",
+    label_filenames: Mapping[str, str] | None = None,
 ) -> str:
-    """The config of a tensor model; `label_filename` belongs to the first output."""
+    """The config of a tensor model; `label_filenames` are those of outputs whose entries have names."""
     from .triton_messages import model_config as schema
 
     config = schema.ModelConfig(name=name, backend=backend, max_batch_size=max_batch_size)
@@ -86,8 +81,12 @@ def config_text(
         message.dims.extend(spec.row_shape or (1,))
         if not spec.row_shape:  # Triton has no scalar rows: they are declared as one element and reshaped
             message.reshape.SetInParent()
-    if label_filename:
-        config.output[0].label_filename = label_filename
+    for spec, message in zip(signature.inputs, config.input, strict=True):
+        if len(spec.row_shape) == 3:  # what clients that send images ask
+            form = "NHWC" if signature.takes_pixels else "NCHW" if spec.row_shape[0] in (1, 3) else "NONE"
+            message.format = schema.ModelInput.Format.Value(f"FORMAT_{form}")
+    for message in config.output:
+        message.label_filename = (label_filenames or {}).get(message.name, "")
     config.dynamic_batching.max_queue_delay_microseconds = queue_delay_us
     config.instance_group.add(kind=schema.ModelInstanceGroup.KIND_AUTO, count=1)
     return to_text(config)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -16,13 +16,14 @@ from ...errors import ArtifactError
 from ...specs import Preprocessing, Signature
 from ..base.atomic import replacing
 from .artifact import ModelContents, check_target, fill_artifact
-from .manifest import LABELS
 from .model_config import DATATYPES, FILE, read_config, to_text
 from .plan import Plan
 
 DECODE, CLASSIFY = "_decode", "_classify"
 IMAGE = "IMAGE"
 ONNX_FILE = "model.onnx"
+DECODER = (Path(__file__).with_name("decode_model.py"), Path(__file__).parents[1] / "images" / "preprocessing.py")
+"""What a decoder's code is copied from: model.py and preprocessing.py."""
 _ROWS = "DECODED_IMAGE"  # the tensor between the two steps of the ensemble
 
 
@@ -33,7 +34,6 @@ def write_package(directory: Path, **model: Unpack[ModelContents]) -> Path:
     true. Raises ArtifactError; then all folders are as they were.
     """
     name, signature, preprocessing = model["name"], model["signature"], model.get("preprocessing")
-    has_labels = model.get("labels") is not None
     helpers = [name + DECODE, name + CLASSIFY]
     check_target(directory, name)
     for helper in helpers:
@@ -45,10 +45,27 @@ def write_package(directory: Path, **model: Unpack[ModelContents]) -> Path:
             check_fit(preprocessing, signature)
             rows = read_config(folders[0]).max_batch_size
             _write_decode(folders[1], name, signature, preprocessing, rows)
-            _write_classify(folders[2], name, signature, rows, has_labels=has_labels)
-            if has_labels:
-                (folders[2] / LABELS).write_bytes((folders[0] / LABELS).read_bytes())
+            label_files = {output.name: output.label_filename for output in read_config(folders[0]).outputs}
+            _write_classify(folders[2], name, signature, rows, label_files)
+            for file in filter(None, label_files.values()):
+                (folders[2] / file).write_bytes((folders[0] / file).read_bytes())
     return directory
+
+
+def place_package(made: Path, out: Path, name: str) -> Path:
+    """Copy a model's folder and its companions from `made` to `out`, and return the model's own there.
+
+    What stood there of the model is replaced in one step, companions that this one has not go away. Raises ArtifactError; then
+    all is as it was.
+    """
+    folders = [name, *(f"{name}{end}" for end in (DECODE, CLASSIFY) if (made / f"{name}{end}").is_dir())]
+    gone = [f"{name}{end}" for end in (DECODE, CLASSIFY) if f"{name}{end}" not in folders]
+    for folder in (*folders, *gone):
+        check_target(out / folder, folder)
+    with replacing(out, folders, remove=gone) as places:
+        for folder, place in zip(folders, places, strict=True):
+            shutil.copytree(made / folder, place, dirs_exist_ok=True)
+    return out / name
 
 
 def copy_model_files(plan: Plan, directory: Path, into: Path) -> None:
@@ -100,9 +117,8 @@ def _write_decode(folder: Path, name: str, signature: Signature, preprocessing: 
     (folder / FILE).write_text(to_text(config), encoding="utf-8")
     version = folder / "1"
     version.mkdir()
-    here = Path(__file__).parent
-    (version / "model.py").write_bytes((here / "decode_model.py").read_bytes())
-    (version / "preprocessing.py").write_bytes((here.parent / "images" / "preprocessing.py").read_bytes())
+    for source, copy in zip(DECODER, ("model.py", "preprocessing.py"), strict=True):
+        (version / copy).write_bytes(source.read_bytes())
     steps = {
         "input": IMAGE,
         "output": spec.name,
@@ -119,16 +135,15 @@ def _data_type(dtype: str) -> Any:
     return schema.DataType.Value(f"TYPE_{DATATYPES[dtype]}")
 
 
-def _write_classify(folder: Path, name: str, signature: Signature, rows: int, *, has_labels: bool) -> None:
+def _write_classify(folder: Path, name: str, signature: Signature, rows: int, label_files: Mapping[str, str]) -> None:
     from .triton_messages import model_config as schema
 
     spec = signature.inputs[0]
     config = schema.ModelConfig(name=name + CLASSIFY, platform="ensemble", max_batch_size=rows)
     config.input.add(name=IMAGE, data_type=schema.TYPE_STRING, dims=[1])
     for output in signature.outputs:
-        config.output.add(name=output.name, data_type=_data_type(output.dtype), dims=output.row_shape or (1,))
-    if has_labels:
-        config.output[0].label_filename = LABELS
+        added = config.output.add(name=output.name, data_type=_data_type(output.dtype), dims=output.row_shape or (1,))
+        added.label_filename = label_files[output.name]
     decode = config.ensemble_scheduling.step.add(model_name=name + DECODE, model_version=-1)
     decode.input_map[IMAGE] = IMAGE
     decode.output_map[spec.name] = _ROWS

@@ -1,7 +1,8 @@
 """Do two computations agree, and does their agreement prove anything? numpy only.
 
 Lossless candidates (same precision, other order of operations) are held to a tolerance that comes from the model's own
-eager noise. Lossy ones (bf16) are judged by what a classifier is for: the top-1 class on real images, and accuracy with labels.
+eager noise. Lossy ones (bf16) are judged by what each output is for, on real images: of a classifier the top-1 class, and
+accuracy with labels; of several labels which hold; of an embedding its direction.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ..base.task import DENSE, EMBEDDING, MULTI_LABEL, RAW, SINGLE_LABEL, Head, Task
+from .agreement import METRICS, Array, agreements, decisions, flat_scores, right_share
 
 _STATUSES = ("passed", "failed", "not-run")
+_AGREEMENTS = ("top1_agreement", "decision_agreement", "cosine")
+_SCORES = Head(output="output", kind=SINGLE_LABEL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +26,10 @@ class ParityRecord:
     """The outcome of one comparison. `max_abs` is in the outputs' units, `tolerance` is what it was held to.
 
     `top1_agreement` is the share of rows whose largest output is the same class, `top5_agreement` the share of the five largest
-    that are among the candidate's. `rms` is the root mean square of the error over that of what tells rows apart. `why`
-    explains any status but "passed", and for a passed lossy check says which gate was applied.
+    that are among the candidate's; of several labels, `decision_agreement` is the share of those above their thresholds that
+    are so by both, and of an embedding `cosine` is the lowest between a row of each. `rms` is the root mean square of the error
+    over that of what tells rows apart. `accuracy_drop` is in points of accuracy, or of F1 over several labels. `why` explains
+    any status but "passed", and for a passed lossy check says which gate was applied.
     """
 
     status: str
@@ -33,6 +39,9 @@ class ParityRecord:
     accuracy_drop: float | None = None
     rms: float | None = None
     top5_agreement: float | None = None
+    scale: float | None = None
+    decision_agreement: float | None = None
+    cosine: float | None = None
     rows: int = 0
     batches: tuple[int, ...] = ()
     why: str | None = None
@@ -47,15 +56,30 @@ class ParityRecord:
 
     def joined(self, other: ParityRecord) -> ParityRecord:
         """Both comparisons as one, which passed if both did: the larger difference and the lesser agreement."""
-        agreements = [share for share in (self.top1_agreement, other.top1_agreement) if share is not None]
         return replace(
-            self,
+            self._least(other.to_json()),
             status=self.status if other.passed else other.status,
             max_abs=max(self.max_abs or 0.0, other.max_abs or 0.0),
-            top1_agreement=min(agreements, default=None),
             rows=self.rows + other.rows,
             why=self.why or other.why if other.passed else other.why,
         )
+
+    def agreeing(self, shares: Mapping[str, float | None]) -> ParityRecord:
+        """The same with the lesser of its agreements and these, which stand under the names of its fields."""
+        return self._least(shares)
+
+    def beside(self, other: ParityRecord) -> ParityRecord:
+        """That of an output that counts together with another's of the same rows: the first that failed says why."""
+        failed = next((record for record in (self, other) if not record.passed), self)
+        whys = "; ".join(dict.fromkeys(filter(None, (self.why, other.why)))) if failed.passed else failed.why
+        return replace(self._least(other.to_json()), status=failed.status, why=whys or None)
+
+    def _least(self, shares: Mapping[str, Any]) -> ParityRecord:
+        least: dict[str, Any] = {
+            name: min((share for share in (getattr(self, name), shares.get(name)) if share is not None), default=None)
+            for name in _AGREEMENTS
+        }
+        return replace(self, **least)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "batches": list(self.batches)}
@@ -72,8 +96,9 @@ class Gate:
     `tolerance` is the largest accepted |difference| / max |reference|, or None: then `noise` (one value per output, the model's
     own eager noise in the outputs' units) sets it. For a lossy precision: least top-1 agreement, most points of accuracy
     that may be lost where labels are given, and what bounds the scores themselves, whose order alone would let pass scores
-    of another scale: most `rms` and least top-5 agreement, which `lossy_gate` sets. The numbers are the project's gate for
-    "auto".
+    of another scale: most `rms`, least top-5 agreement and how far their `scale` may be from 1, which `lossy_gate` sets, as it
+    does the least `cosine` of embeddings. Least agreement of the labels above their thresholds, and of the best class of each
+    place of a map. The numbers are the project's gate for "auto".
     """
 
     tolerance: float | None = None
@@ -85,17 +110,22 @@ class Gate:
     relative_error: float = 0.05
     rms: float = 0.25
     top5: float = 0.8
+    scale: float = 0.05
+    cosine: float = 0.9
+    decision_agreement: float = 0.98
+    place_agreement: float = 0.98
 
 
-# Most rms and least top-5 agreement by precision, 1.5 to 4 times what trained weights need on images hard to tell apart:
-# EfficientNet-Lite0 on crops of two photos is off by 0.7 % in fp16, 7.5 % in bf16 and 17 % in int8, and keeps 99, 93 and 86 %.
-_LOSSY_LIMITS = {"fp16": (0.03, 0.95), "bf16": (0.15, 0.85)}
+# Most rms, least top-5 agreement and most change of scale by precision, 1.5 to 4 times what trained weights need on images
+# hard to tell apart: docs/soundness.md has the numbers. The least cosine is that of a row whose error is about three times the
+# most rms: 1 - (3 rms)^2 / 2, and 0.9 at least.
+_LOSSY_LIMITS = {"fp16": (0.03, 0.95, 0.01, 0.995), "bf16": (0.15, 0.85, 0.02, 0.9)}
 
 
 def lossy_gate(dtype: str) -> Gate:
     """What a candidate that computes in "bf16", "fp16", "int8" or "fp8" is held to."""
-    rms, top5 = _LOSSY_LIMITS.get(dtype, (Gate.rms, Gate.top5))
-    return Gate(rms=rms, top5=top5)
+    rms, top5, scale, cosine = _LOSSY_LIMITS.get(dtype, (Gate.rms, Gate.top5, Gate.scale, Gate.cosine))
+    return Gate(rms=rms, top5=top5, scale=scale, cosine=cosine)
 
 
 # A lossless candidate may differ by this many times the noise, and always by this share of what tells rows apart.
@@ -103,16 +133,26 @@ _NOISE_FACTOR = 8.0
 _SIGNAL_SHARE = 1e-4
 _ROUNDING = 4e-6
 _LEAST_EQUAL, _LEAST_EQUAL_LOSSY = 0.99, 0.9  # of the values of outputs that are whole numbers
+# Rounding scatters the scale of a few rows by its standard error; of so many rows or more, by no more than so many of those.
+_ROWS_FOR_SCALE, _STANDARD_ERRORS = 16, 4.0
 _FAINT = 1e-3  # of the output's scale: rows that differ by more do depend on the input, whatever the noise
 
 
 def compare(
-    reference: Sequence[Array], candidate: Sequence[Array], gate: Gate, *, primary: int = 0, batches: Sequence[int] = ()
+    reference: Sequence[Array],
+    candidate: Sequence[Array],
+    gate: Gate,
+    *,
+    task: Task | None = None,
+    batches: Sequence[int] = (),
 ) -> ParityRecord:
     """Hold a lossless candidate's outputs, each [rows, ...], to the reference's. At least two different rows are needed.
 
-    Never passes when the primary output is the same for all rows, or when the tolerance would hide what tells them apart.
+    Never passes when an output that the model is for is the same for all rows, or when the tolerance would hide what tells
+    them apart. Without a task the model is for its first output, which holds class scores.
     """
+    task = task or Task((_SCORES,))
+    primary = task.primary
     rows = len(reference[primary])
     facts: dict[str, Any] = {"rows": rows, "batches": tuple(batches)}
     if why := _shape_mismatch(reference, candidate):
@@ -121,13 +161,13 @@ def compare(
     limits = tolerances(reference, gate)
     facts |= {
         "max_abs": max((_largest(reference[index], candidate[index]) for index in floats), default=0.0),
-        "top1_agreement": top1_agreement(reference[primary], candidate[primary]),
         "tolerance": limits[primary],
     }
-    if why := unusable_reference(reference[primary], _noise(gate, primary) if primary in floats else 0.0):
-        return ParityRecord(status="failed", why=why, **facts)
-    why = beyond(reference, candidate, limits)
-    return ParityRecord(status="failed" if why else "passed", why=why, **facts)
+    why = unusable(reference, task, gate.noise) or beyond(reference, candidate, limits)
+    record = ParityRecord(status="failed" if why else "passed", why=why, **facts)
+    for index in task.judged:
+        record = record.agreeing(agreements(task.heads[index], reference[index], candidate[index]))
+    return record
 
 
 def tolerances(reference: Sequence[Array], gate: Gate) -> list[float | None]:
@@ -160,72 +200,126 @@ def beyond_lossy(reference: Sequence[Array], candidate: Sequence[Array], gate: G
             return f"output {index}: {why}"
         elif not (error := relative_rms(wanted, given)) <= gate.rms:
             return f"output {index} is off by {error:.0%} of what tells rows apart (root mean square), more than {gate.rms:.0%}"
+        elif why := wrong_scale(wanted, given, gate):
+            return f"output {index}: {why}"
     return None
 
 
 def compare_lossy(
-    reference: Array, candidate: Array, gate: Gate, *, labels: Array | None = None, batches: Sequence[int] = ()
+    reference: Array,
+    candidate: Array,
+    gate: Gate,
+    *,
+    head: Head = _SCORES,
+    labels: Array | None = None,
+    batches: Sequence[int] = (),
 ) -> ParityRecord:
-    """Judge a lossy candidate's class scores [images, classes] on real images: by top-1 class and, with labels, accuracy."""
+    """Judge a lossy candidate's output [images, ...] on real images: by what the head is and, with labels, by its metric."""
     reference, candidate = flat_scores(reference), flat_scores(candidate)
     rows = len(reference)
     facts: dict[str, Any] = {"rows": rows, "batches": tuple(batches)}
     if why := _shape_mismatch([reference], [candidate]):
         return ParityRecord(status="failed", why=why, **facts)
-    agreement, error, ranks = (
-        top1_agreement(reference, candidate),
-        relative_rms(reference, candidate),
-        _top5(reference, candidate),
-    )
-    facts |= {"max_abs": _largest(reference, candidate), "top1_agreement": agreement, "rms": error, "top5_agreement": ranks}
-    if why := _not_finite(reference, candidate):
-        return ParityRecord(status="failed", why=why, **facts)
-    if agreement is None:
-        return ParityRecord(status="failed", why="top-1 agreement needs at least two class scores per row", **facts)
-    if rows < gate.least_images:
+    facts |= {"max_abs": _largest(reference, candidate), "rms": relative_rms(reference, candidate)}
+    facts |= agreements(head, reference, candidate)
+    facts["scale"] = fitted[0] if (fitted := scale(reference, candidate)) else None
+    why = _not_finite(reference, candidate)
+    if why is None and rows < gate.least_images:
         why = f"a lossy precision needs at least {gate.least_images} real images to be judged, got {rows}"
-        return ParityRecord(status="failed", why=why, **facts)
-    expected, actual = reference.argmax(axis=1), candidate.argmax(axis=1)
-    if (expected == expected[0]).all():
-        return ParityRecord(
-            status="failed", why="the model gives every image the same class, so agreement proves nothing", **facts
-        )
-    least = gate.agreement if labels is None else gate.agreement_with_labels
-    if agreement < least:
-        why = f"top-1 agrees on {agreement:.2%} of {rows} images, less than {least:.1%}"
-        return ParityRecord(status="failed", why=why, **facts)
-    if not error <= gate.rms:
-        why = f"scores are off by {error:.0%} of what tells images apart (root mean square), more than {gate.rms:.0%}"
-        return ParityRecord(status="failed", why=why, **facts)
-    if ranks is not None and ranks < gate.top5:
+    why = why or _JUDGES[head.kind](head, reference, facts, gate, labels is not None)
+    if why is None and not facts["rms"] <= gate.rms:
+        why = f"values are off by {facts['rms']:.0%} of what tells images apart (root mean square), more than {gate.rms:.0%}"
+    if why is None and (ranks := facts.get("top5_agreement")) is not None and ranks < gate.top5:
         why = f"of the five best classes {ranks:.0%} are the same, less than {gate.top5:.0%}"
+    if why is not None:
         return ParityRecord(status="failed", why=why, **facts)
+    if why := wrong_scale(reference, candidate, gate):
+        return ParityRecord(status="failed", why=why, **facts)
+    passed = f"{_GATES[head.kind].format(least=_least_agreement(gate, labels is not None), gate=gate)} on {rows}"
     if labels is None:
-        return ParityRecord(status="passed", why=f"top-1 agreement of at least {least:.1%} on {rows} images", **facts)
-    drop = 100 * float(np.mean(expected == labels) - np.mean(actual == labels))
+        return ParityRecord(status="passed", why=f"{passed} images", **facts)
+    metric = METRICS[head.kind]
+    drop = 100 * (right_share(head, reference, labels) - right_share(head, candidate, labels))
     facts["accuracy_drop"] = drop
     if drop > gate.accuracy_points + 1e-9:
-        why = f"accuracy falls by {drop:.2f} points on {rows} images, more than {gate.accuracy_points}"
+        why = f"{metric} falls by {drop:.2f} points on {rows} images, more than {gate.accuracy_points}"
         return ParityRecord(status="failed", why=why, **facts)
-    return ParityRecord(status="passed", why=f"top-1 agreement and accuracy on {rows} labeled images", **facts)
+    return ParityRecord(status="passed", why=f"{passed} labeled images, and {metric}", **facts)
+
+
+def _least_agreement(gate: Gate, labeled: bool) -> float:
+    return gate.agreement_with_labels if labeled else gate.agreement
+
+
+def _judge_classes(head: Head, reference: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool) -> str | None:
+    agreement, best = facts["top1_agreement"], reference.argmax(axis=1)
+    if agreement is None:
+        return "top-1 agreement needs at least two class scores per row"
+    if (best == best[0]).all():
+        return "the model gives every image the same class, so agreement proves nothing"
+    if agreement < (least := _least_agreement(gate, labeled)):
+        return f"top-1 agrees on {agreement:.2%} of {len(reference)} images, less than {least:.1%}"
+    return None
+
+
+def _judge_labels(head: Head, reference: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool) -> str | None:
+    held = decisions(head, reference)
+    if (held == held[:1]).all():
+        return "the model gives every image the same labels, so agreement proves nothing"
+    agreement = facts["decision_agreement"]
+    if agreement < gate.decision_agreement:
+        return f"of the labels above their thresholds {agreement:.2%} are the same, less than {gate.decision_agreement:.0%}"
+    return None
+
+
+def _judge_embeddings(head: Head, reference: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool) -> str | None:
+    if facts["cosine"] < gate.cosine:
+        return (
+            f"the direction of an embedding changes: its cosine with the model's is {facts['cosine']:.4f}, below {gate.cosine}"
+        )
+    return None
+
+
+def _judge_places(head: Head, reference: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool) -> str | None:
+    agreement = facts.get("top1_agreement")
+    if agreement is not None and agreement < gate.place_agreement:
+        return f"the best class is the same at {agreement:.2%} of the places, less than {gate.place_agreement:.0%}"
+    return None
+
+
+def _judge_values(head: Head, reference: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool) -> str | None:
+    return None
+
+
+_JUDGES = {
+    SINGLE_LABEL: _judge_classes,
+    MULTI_LABEL: _judge_labels,
+    EMBEDDING: _judge_embeddings,
+    DENSE: _judge_places,
+    RAW: _judge_values,
+}
+_GATES = {
+    SINGLE_LABEL: "top-1 agreement of at least {least:.1%}",
+    MULTI_LABEL: "agreement of at least {gate.decision_agreement:.0%} of the labels above their thresholds",
+    EMBEDDING: "cosine of at least {gate.cosine} with the model's embeddings",
+    DENSE: "root mean square error of at most {gate.rms:.0%}, and the best class of places,",
+    RAW: "root mean square error of at most {gate.rms:.0%}",
+}
 
 
 def compare_relative(
-    reference: Sequence[Array], candidate: Sequence[Array], gate: Gate, *, primary: int = 0, batches: Sequence[int] = ()
+    reference: Sequence[Array],
+    candidate: Sequence[Array],
+    gate: Gate,
+    *,
+    task: Task | None = None,
+    batches: Sequence[int] = (),
 ) -> ParityRecord:
     """Judge a pinned lossy candidate without real images, by error as a share of the outputs' range; the record says so."""
-    record = compare(reference, candidate, replace(gate, tolerance=gate.relative_error), primary=primary, batches=batches)
+    record = compare(reference, candidate, replace(gate, tolerance=gate.relative_error), task=task, batches=batches)
     if not record.passed:
         return record
     return replace(record, why=f"no real images were given: held to {gate.relative_error:.0%} of the outputs' range only")
-
-
-def top1_agreement(reference: Array, candidate: Array) -> float | None:
-    """The share of rows [rows, classes] whose largest score is the same class; None unless there are two classes or more."""
-    reference, candidate = flat_scores(reference), flat_scores(candidate)
-    if reference.ndim != 2 or reference.shape[1] < 2 or reference.dtype.kind != "f":
-        return None
-    return float(np.mean(reference.argmax(axis=1) == candidate.argmax(axis=1)))
 
 
 def relative_rms(reference: Array, candidate: Array) -> float:
@@ -242,13 +336,34 @@ def relative_rms(reference: Array, candidate: Array) -> float:
     return error / signal if np.isfinite(error) and signal > 0 else float("inf")
 
 
-def _top5(reference: Array, candidate: Array) -> float | None:
-    """The share of the best classes, five or half of all, that are among the candidate's; None for fewer than four classes."""
-    if reference.ndim != 2 or reference.shape[1] < 4:
+def scale(reference: Array, candidate: Array) -> tuple[float, float] | None:
+    """What the candidate multiplies the variation between rows [rows, ...] by, and the standard error of that.
+
+    The slope of a least-squares line through all values, with the error by rows, whose values are off together (as if each
+    row were left out once: MacKinnon and White 1985). None where nothing varies or is not finite.
+    """
+    wanted: Array = reference.reshape(len(reference), -1).astype(np.float64)
+    given: Array = candidate.reshape(len(candidate), -1).astype(np.float64)
+    if not (np.isfinite(wanted).all() and np.isfinite(given).all()):
         return None
-    count = min(5, reference.shape[1] // 2)
-    wanted, given = (np.argsort(-value, axis=1)[:, :count] for value in (reference, candidate))
-    return float(np.mean([len(set(a) & set(b)) / count for a, b in zip(wanted, given, strict=True)]))
+    wanted, given = wanted - wanted.mean(axis=0), given - given.mean(axis=0)
+    by_row = np.square(wanted).sum(axis=1)
+    varies = float(by_row.sum())
+    if not varies > 0:
+        return None
+    slope = float((wanted * given).sum()) / varies
+    off = (wanted * (given - slope * wanted)).sum(axis=1) / np.maximum(1 - by_row / varies, 1e-9)
+    return slope, float(np.sqrt(np.square(off).sum())) / varies
+
+
+def wrong_scale(reference: Array, candidate: Array, gate: Gate) -> str | None:
+    """Whether all values are too large or too small by the same share, which rounding does not do; None for too few rows."""
+    if len(reference) < _ROWS_FOR_SCALE or (fitted := scale(reference, candidate)) is None:
+        return None
+    slope, error = fitted
+    if abs(slope - 1) - _STANDARD_ERRORS * error <= gate.scale:
+        return None
+    return f"what tells rows apart is {slope:.3g} times as large, further from 1 than {gate.scale:.0%}"
 
 
 def _not_finite(reference: Array, candidate: Array) -> str | None:
@@ -257,10 +372,14 @@ def _not_finite(reference: Array, candidate: Array) -> str | None:
     return f"{rows} of {len(broken)} rows are NaN or infinite where the model's own are not" if rows else None
 
 
-def flat_scores(output: Array) -> Array:
-    """[rows, classes] of the [rows, classes, 1, 1] that a fully convolutional network gives; any other array as it is."""
-    one_each = output.ndim > 2 and output.size == output.shape[0] * output.shape[1]
-    return output.reshape(output.shape[:2]) if one_each else output
+def unusable(reference: Sequence[Array], task: Task, noise: Sequence[float]) -> str | None:
+    """Why agreement with an output that the model is for would prove nothing; None where every one tells rows apart."""
+    judged = task.judged
+    for index in judged:
+        known = noise[index] if index < len(noise) and reference[index].dtype.kind == "f" else 0.0
+        if why := unusable_reference(reference[index], known):
+            return f"output {task.heads[index].output}: {why}" if len(judged) > 1 else why
+    return None
 
 
 def unusable_reference(reference: Array, noise: float) -> str | None:

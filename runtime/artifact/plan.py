@@ -91,10 +91,6 @@ class Measurement:
         """The candidate's name."""
         return str(self.choice)
 
-    @property
-    def rows_per_second(self) -> float | None:
-        return None if not self.median_ms else 1000 * self.bucket / self.median_ms
-
     def to_json(self) -> dict[str, Any]:
         parity = None if self.parity is None else self.parity.to_json()
         choice = {"backend": self.choice.backend, "precision": self.choice.precision.name, "variant": self.choice.variant}

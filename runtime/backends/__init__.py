@@ -44,7 +44,8 @@ class Backend(ABC):
     usual model on two cores, beyond the portable graph that every artifact has: a bounded tuning goes from cheap to dear, and
     skips what does not fit. `libraries` are those that a plan with it depends on. `fixed_batch` and `streams` say whether it
     can compile for one batch size alone (`Target.batch`), which some graphs gain from, and compute the parts of such a batch
-    side by side (`Target.streams`).
+    side by side (`Target.streams`). `runs_code` says that what its files hold is run: machine code, or torch's programs, whose
+    constants are pickles. Such files are opened of trusted packages only.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Backend(ABC):
     libraries: tuple[str, ...] = ("torch",)
     fixed_batch: bool = False
     streams: bool = False
+    runs_code: bool = True
 
     @abstractmethod
     def missing(self) -> str | None:

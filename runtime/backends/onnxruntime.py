@@ -25,6 +25,7 @@ class OnnxRuntimeBackend(Backend):
 
     name: str = "onnxruntime"
     format: str = "onnx"
+    runs_code: bool = False
     libraries: tuple[str, ...] = ("onnxruntime",)
     devices: tuple[str, ...] = ("cpu", "cuda")
     precisions: tuple[Precision, ...] = (FP32, INT8)

@@ -38,6 +38,7 @@ class OpenVinoBackend(Backend):
 
     name: str = "openvino"
     format: str = "onnx"
+    runs_code: bool = False
     libraries: tuple[str, ...] = ("openvino",)
     fixed_batch: bool = True
     streams: bool = True

@@ -7,10 +7,12 @@ int8 is not offered: TensorRT wants signed symmetric activations, and the quanti
 from __future__ import annotations
 
 import importlib.util
+import mmap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...errors import BackendError
 from ...specs import FP16, FP32, Precision
 from ..base.cache_folder import cache_folder
 from ..lowering.portable import write_onnx
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _PROVIDER = "TensorrtExecutionProvider"
 _WORKSPACE_BYTES = 2 << 30
+_ENGINE = b"EPContext"  # the operator whose node brings an engine, or names a file of one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,7 @@ class TensorRtBackend(Backend):
 
     name: str = "tensorrt"
     format: str = "onnx"
+    runs_code: bool = False
     libraries: tuple[str, ...] = ("tensorrt", "onnxruntime")
     fixed_batch: bool = True
     devices: tuple[str, ...] = ("cuda",)
@@ -53,6 +57,9 @@ class TensorRtBackend(Backend):
         return write_onnx(captured, directory)
 
     def _open(self, paths: list[Path], target: Target) -> Session:
+        with paths[0].open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as graph:
+            if graph.find(_ENGINE) >= 0:
+                raise BackendError(f"{paths[0].name} holds an engine, which is machine code; Headrace writes none")
         rest = ("CUDAExecutionProvider", {"device_id": gpu(target)})
         return open_onnx(paths[0], target, [(_PROVIDER, _options(target)), rest])
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from .passes import PASSES
+from .task import read_task
 
 Precision = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -37,6 +38,8 @@ class GraphConfig:
     `threads`: CPU threads of one session; None is the number of physical cores that this process may use.
     `disable_passes`: names of passes that are left out, such as ("fold_batch_norm", "channels_last"). Candidates that are
     nothing without one ("half_precision", "fp8", "int8") are skipped, and the plan says so.
+    `task`: what the outputs are, where their shapes do not tell: "multi-label:0.3", "embedding", "single-label,multi-label", or
+    "features=embedding" by the output's name; see `base.task`.
     `max_captures`: how many row shapes, dtypes and devices of its inputs a graph stays compiled for; each holds a copy of the
     weights in every backend it uses, and the one longest unused goes first. A training graph keeps twice as many kinds of step.
 
@@ -51,6 +54,7 @@ class GraphConfig:
     tolerance: float | None = None
     threads: int | None = None
     disable_passes: tuple[str, ...] = ()
+    task: str = ""
     max_captures: int = 4
 
     def __post_init__(self) -> None:
@@ -73,6 +77,9 @@ class GraphConfig:
         if self.threads is not None and not (_is_count(self.threads) and self.threads >= 1):
             raise ValueError(f"threads must be None or an integer of at least 1, got {self.threads!r}")
         object.__setattr__(self, "disable_passes", _checked_passes(self.disable_passes))
+        if not isinstance(self.task, str):
+            raise ValueError(f"task must be a text such as 'multi-label:0.3', got {self.task!r}")
+        read_task(self.task)
         if not (_is_count(self.max_captures) and self.max_captures >= 1):
             raise ValueError(f"max_captures must be an integer of at least 1, got {self.max_captures!r}")
 

@@ -11,10 +11,11 @@ import torch
 from torch.export import ExportedProgram
 
 from ...errors import Obstacle
+from ...specs import Signature
 from ..base.numerics import fresh_rows, largest_difference
 from ..base.structure import flatten
 from . import source_locations
-from .graph_obstacles import values_taken
+from .graph_obstacles import ended_by_sigmoid, values_taken
 from .obstacles import from_exception, value_needed
 from .programs import in_float64, runnable
 from .rehearsal import rehearse
@@ -69,18 +70,23 @@ def in_behavior(
     return []
 
 
-def gives_probabilities(module: torch.nn.Module, example: tuple[torch.Tensor, ...], outputs: Sequence[torch.Tensor]) -> bool:
-    """Whether the first output holds probabilities: no value below zero and a sum of one in each row.
-
-    `outputs` are those of the example; what holds there must hold on fresh rows of several scales too.
-    """
-    if not _are_probabilities(outputs[0]):
-        return False
+def activated(
+    module: torch.nn.Module, program: ExportedProgram, example: tuple[torch.Tensor, ...], signature: Signature
+) -> dict[str, str]:
+    """The outputs that hold probabilities, with what made them: "sigmoid" where that ends them and what follows moves values
+    only, "softmax" where values are not below zero and sum to one in each row, for the example and fresh rows of several
+    scales."""
     drawn = (
         tuple(fresh_rows(value * scale if value.is_floating_point() else value, 3, seed=seed) for value in example)
         for seed, scale in enumerate((0.5, 1.0, 3.0))
     )
-    return all(_are_probabilities(_tensors(module, rows)[0]) for rows in drawn)
+    found = [index for index, value in enumerate(_tensors(module, example)) if _are_probabilities(value)]
+    if found:
+        for rows in drawn:
+            values = _tensors(module, rows)
+            found = [index for index in found if _are_probabilities(values[index])]
+    made_by = dict.fromkeys(ended_by_sigmoid(program), "sigmoid") | dict.fromkeys(found, "softmax")
+    return {signature.outputs[index].name: name for index, name in made_by.items()}
 
 
 def _are_probabilities(rows: torch.Tensor) -> bool:

@@ -18,8 +18,9 @@ from ...specs import Signature, TensorSpec
 from ..base.calibration import Calibration
 from ..base.silence import silence
 from ..base.structure import LEAF, Structure, flatten
+from ..base.task import Task
 from . import obstacles
-from .behavior import gives_probabilities, in_behavior
+from .behavior import activated, in_behavior
 from .diagnosis import diagnose, printing_suppressed
 from .graph_obstacles import in_program, written_inputs
 from .no_grad_mode import no_grad_mode
@@ -49,17 +50,17 @@ class CapturedGraph:
 
     The program takes the inputs in the signature's order and returns a flat tuple of tensors in the signature's order.
     `example` has two rows of each input; `batches` are those at which it was proved equal to the module.
-    `probabilities` says that the rows of the first output are non-negative and sum to one, so no softmax may follow.
+    `task` says what each output is.
     `passes` names the rewrites that were applied since, `disabled` those that may not be. `calibration` is what int8 takes its
     ranges from.
     """
 
     program: ExportedProgram = field(repr=False)
     signature: Signature
+    task: Task
     structure: Structure = LEAF
     example: tuple[torch.Tensor, ...] = field(default=(), repr=False)
     batches: tuple[int, ...] = ()
-    probabilities: bool = False
     passes: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
     calibration: Calibration | None = field(default=None, repr=False)
@@ -88,14 +89,20 @@ class _Flat(torch.nn.Module):  # type: ignore[misc]
 
 
 def capture(
-    module: torch.nn.Module, example_inputs: torch.Tensor | Sequence[torch.Tensor], *, names: Sequence[str] | None = None
+    module: torch.nn.Module,
+    example_inputs: torch.Tensor | Sequence[torch.Tensor],
+    *,
+    names: Sequence[str] | None = None,
+    task: str = "",
 ) -> CapturedGraph:
     """Capture the module in evaluation mode, without gradients, with the first dimension of every input symbolic.
 
     `example_inputs` is one tensor or one per argument of `forward`, each [batch, ...]; any batch will do, and values only
-    set the range of those that the graph is proved with. `names` are the inputs' names; by default `forward`'s own.
+    set the range of those that the graph is proved with. `names` are the inputs' names; by default `forward`'s own. `task`
+    tells what the outputs are, in the words of `base.task`, where their shapes do not.
     A graph never writes to its inputs, even where the module does. An autocast or inference mode around the call has no
-    effect: precision is the plan's. Raises CaptureError with every obstacle that was found.
+    effect: precision is the plan's. Raises CaptureError with every obstacle that was found, ValueError for a task that does not
+    fit the outputs.
     """
     given = tuple(example_inputs) if isinstance(example_inputs, list) else example_inputs
     inputs = (given,) if isinstance(given, torch.Tensor) else given
@@ -127,8 +134,8 @@ def capture(
         signature = _signature(module, example, leaves, structure, names)
         problems = in_behavior(module, program, example, PROVED_BATCHES)
         refuse(f"the graph of {title} does not do what the module does", problems)
-        probabilities = gives_probabilities(module, example, leaves)
-    return CapturedGraph(program, signature, structure, example, PROVED_BATCHES, probabilities)
+        found_task = Task.of(signature, task, activated=activated(module, program, example, signature))
+    return CapturedGraph(program, signature, found_task, structure, example, PROVED_BATCHES)
 
 
 def refuse(summary: str, problems: Sequence[Obstacle]) -> None:

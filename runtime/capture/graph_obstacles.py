@@ -14,6 +14,15 @@ from . import source_locations
 from .obstacles import value_needed, writes
 
 _RANDOM = "random numbers are drawn in evaluation mode; give F.dropout training=self.training, and make layers in __init__ only"
+_SIGMOIDS = frozenset({"sigmoid", "hardsigmoid", "special_expit"})
+_MOVES = frozenset(
+    {
+        *("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "t"),
+        *("slice", "select", "narrow", "cat", "concat", "stack", "clone", "contiguous", "detach", "alias", "expand"),
+        *("to", "_to_copy", "float", "type_as", "lift_fresh_copy"),
+    }
+)
+_LONGEST_END = 12  # operations from a sigmoid to an output
 _LASTING = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
@@ -51,6 +60,22 @@ def written_inputs(program: ExportedProgram) -> frozenset[int]:
     order = {name: index for index, name in enumerate(program.graph_signature.user_inputs)}
     mutated = getattr(program.graph_signature, "user_inputs_to_mutate", {}).values()
     return frozenset(order[name] for name in (*mutated, *(base.name for _, base in written(program.graph))) if name in order)
+
+
+def ended_by_sigmoid(program: ExportedProgram) -> list[int]:
+    """Which outputs are what a sigmoid gives, moved about at most: reshaped, cut, joined with others of its kind, converted."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    outputs = program.graph_signature.user_outputs
+    return [index for index, name in enumerate(outputs) if _is_sigmoid(nodes.get(str(name)), _LONGEST_END)]
+
+
+def _is_sigmoid(node: torch.fx.Node | None, steps: int) -> bool:
+    if node is None or node.op != "call_function" or not steps:
+        return False
+    name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "").rstrip("_")
+    if name in _SIGMOIDS:
+        return True
+    return name in _MOVES and all(_is_sigmoid(source, steps - 1) for source in node.all_input_nodes)
 
 
 def values_taken(program: ExportedProgram) -> list[Obstacle]:

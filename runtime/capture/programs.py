@@ -32,13 +32,17 @@ def in_float64(program: ExportedProgram) -> ExportedProgram:
         return value.detach().to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
     graph_module = copy.deepcopy(program.graph_module)
-    for node in list(graph_module.graph.nodes):
-        if node.target is torch.ops.aten._assert_tensor_metadata.default:
-            graph_module.graph.erase_node(node)  # it asserts the dtype that is being changed
-        elif node.op == "call_function":
-            node.args = pytree.tree_map_only(torch.dtype, lambda old: dtype if old.is_floating_point else old, node.args)
-            node.kwargs = pytree.tree_map_only(torch.dtype, lambda old: dtype if old.is_floating_point else old, node.kwargs)
-    graph_module.recompile()
+    # Programs nest: an autocast block is a graph module of its own.
+    for module in (item for item in graph_module.modules() if isinstance(item, torch.fx.GraphModule)):
+        for node in list(module.graph.nodes):
+            if node.target is torch.ops.aten._assert_tensor_metadata.default:
+                module.graph.erase_node(node)  # it asserts the dtype that is being changed
+            elif node.op == "call_function":
+                node.args = pytree.tree_map_only(torch.dtype, lambda old: dtype if old.is_floating_point else old, node.args)
+                node.kwargs = pytree.tree_map_only(
+                    torch.dtype, lambda old: dtype if old.is_floating_point else old, node.kwargs
+                )
+        module.recompile()
     state = {name: like_parameter(value, cast(value)) for name, value in program.state_dict.items()}
     constants = {name: cast(value) for name, value in program.constants.items()}
     return rebuilt(program, graph_module, state_dict=state, constants=constants)

@@ -101,10 +101,11 @@ class Compiler:
         begin = time.perf_counter()
         with locked(inputs):
             if inside is None:
-                captured = capture(computation, inputs, names=names)
+                captured = capture(computation, inputs, names=names, task=self.config.task)
             else:
                 rows = [as_rows(value, inside) for value in inputs]
-                captured = with_preprocessing(capture(computation, rows, names=names), inside)
+                captured = capture(computation, rows, names=names, task=self.config.task)
+                captured = with_preprocessing(captured, inside)
         self.journal.report(1, f"captured in {time.perf_counter() - begin:.2f} s")
         if self.journal.level >= 3:
             self.journal.report(3, f"operations captured:\n{operations_text(captured.program.graph.nodes)}")

@@ -11,13 +11,15 @@ from typing import Any
 import torch
 
 from ...errors import ArtifactError, BackendError, InputError
-from ...specs import Labels, Preprocessing, Signature
+from ...specs import Preprocessing, Signature
 from ..artifact.package import copy_model_files, write_package
 from ..artifact.parity import ParityRecord
 from ..artifact.plan import Plan
 from ..base.atomic import old_model_stays
 from ..base.config import GraphConfig
 from ..base.passes import PassRecord
+from ..base.session import Target
+from ..base.task import GivenLabels
 from ..capture.capture import input_names
 from ..inspect.describe import framed, module_lines, optimizer_lines, parity_line, pass_lines, plan_lines, signature_lines
 from ..inspect.journal import Journal
@@ -27,6 +29,7 @@ from ..training.options import StepRecord, TrainingOptions
 from ..training.trainer import Trainer
 from ..tuning.autotuner import Progress
 from ..tuning.judging_data import JudgingData, first_rows
+from ..tuning.reference import known_answers
 from .checks import check_tensors
 from .compiler import Compiled, Compiler, Computation
 from .lru_cache import LRUCache
@@ -225,16 +228,16 @@ class Graph:
         self,
         path: str | Path,
         *,
-        labels: Labels | Sequence[str] | None = None,
+        labels: GivenLabels = None,
         preprocessing: Preprocessing | None = None,
         probabilities: bool | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> Path:
         """Write the latest capture as a model folder (models/resnet50) that `load`, the server and Triton read.
 
-        `labels` are the class names. `probabilities` says whether the outputs need no softmax; None: where each row sums to
-        one, as the capture found. With `preprocessing`, the models beside it take encoded images. An existing model is
-        replaced in one step; on any failure it stays.
+        `labels` are the class names, or those of each output by its name. `probabilities` says whether scores need no softmax
+        or sigmoid; None: where each row sums to one or a sigmoid ends it, as the capture found. With `preprocessing`, the
+        models beside it take encoded images. An existing model is replaced in one step; on any failure it stays.
         Raises ArtifactError, also before the first call.
         """
         self._reject_training("save")
@@ -260,9 +263,12 @@ class Graph:
                     signature=compiled.captured.signature,
                     preprocessing=preprocessing or self._preprocessing,
                     labels=labels,
-                    probabilities=compiled.captured.probabilities if probabilities is None else probabilities,
+                    task=compiled.captured.task.activated(probabilities),
                     parity=self.parity,
                     plans=[compiled.plan],
+                    answers=known_answers(
+                        compiled.captured, Target(device=compiled.plan.device, threads=compiled.plan.threads)
+                    ),
                     provenance={**facts, "passes": [record.to_json() for record in compiled.passes]},
                 )
 
@@ -276,7 +282,7 @@ class Graph:
         elif latest is not None:
             signature, plan = latest.captured.signature, latest.plan
             lines += [
-                *signature_lines(signature, probabilities=latest.captured.probabilities),
+                *signature_lines(signature, latest.captured.task),
                 *pass_lines(latest.passes),
                 *plan_lines(plan),
                 parity_line(plan.worst_parity()),

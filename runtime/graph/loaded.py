@@ -70,10 +70,9 @@ class LoadedGraph:
         artifact = self.artifact
         lines = [
             f"{artifact.name} version {artifact.version}",
-            *signature_lines(self.signature, probabilities=artifact.probabilities),
+            *signature_lines(self.signature, artifact.task),
         ]
-        if artifact.labels is not None:
-            lines.append(f"labels: {len(artifact.labels.names)} classes")
+        lines += [f"labels of {head.output}: {len(head.labels)} classes" for head in artifact.task.heads if head.labels]
         if artifact.preprocessing is not None:
             steps = ", ".join(map(str, artifact.preprocessing.geometry)) or "no geometry"
             lines.append(f"preprocessing: {artifact.preprocessing.mode} image, {steps}")
@@ -84,7 +83,7 @@ class LoadedGraph:
 def load(path: str | Path) -> LoadedGraph:
     """A graph from a model folder that `Graph.save` or `headrace migrate` wrote. Raises ArtifactError, or BackendError
     when nothing installed here can run it."""
-    return LoadedGraph(load_artifact(path))
+    return LoadedGraph(load_artifact(path, trusted=True))
 
 
 @contextlib.contextmanager

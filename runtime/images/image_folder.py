@@ -35,11 +35,7 @@ def read_images(
     With them come class numbers [n], if every image lies in a folder named like one of the labels; else None. Files that are no
     readable images are left out. Raises InputError when there is no folder, or no image that can be read.
     """
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder of images")
-    files = _spread(_files(folder), most)
-    if not files:
-        raise InputError(f"{folder} holds no images ({', '.join(sorted(_SUFFIXES))})")
+    files = image_files(folder, most)
     preprocessor = Preprocessor(preprocessing.to_json()["steps"], pixels=pixels)
     rows, used, why = [], [], ""
     for index, file in enumerate(files):
@@ -55,6 +51,16 @@ def read_images(
     if len(shapes) > 1:
         raise InputError(f"the preprocessing gives rows of several shapes ({sorted(shapes)[:3]}), so they cannot be batched")
     return np.stack(rows), _classes(used, labels)
+
+
+def image_files(folder: Path, most: int) -> list[Path]:
+    """At most `most` images below the folder, evenly spread over all in sorted order. Raises InputError where there is none."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder of images")
+    files = _spread(_files(folder), most)
+    if not files:
+        raise InputError(f"{folder} holds no images ({', '.join(sorted(_SUFFIXES))})")
+    return files
 
 
 def _files(folder: Path) -> list[Path]:

@@ -102,7 +102,10 @@ class Preprocessor:
 
     def __call__(self, data: bytes, out: np.ndarray | None = None) -> np.ndarray:
         """One row, float32 [C, H, W] or pixels; into `out` when given (a contiguous slot of that shape). Raises ImageError."""
-        pixels = self.decode(data)
+        return self.row(self.decode(data), out)
+
+    def row(self, pixels: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """The arithmetic alone, of what `decode` gives. Raises ImageError where `out` has another shape."""
         if pixels.ndim == 2:
             pixels = pixels[:, :, np.newaxis]
         channels_first = pixels.transpose(2, 0, 1)[self._order]

@@ -13,6 +13,7 @@ from ...specs import Signature
 from ..artifact.parity import ParityRecord
 from ..artifact.plan import Plan
 from ..base.passes import PassRecord
+from ..base.task import Task
 
 _DEPTH = 2  # levels below a graph's own modules
 
@@ -37,14 +38,13 @@ def module_lines(modules: Sequence[tuple[str, nn.Module]], depth: int = _DEPTH) 
     return lines
 
 
-def signature_lines(signature: Signature, *, probabilities: bool = False) -> list[str]:
-    """A line for each input and each output."""
-    sides = (("input", signature.inputs), ("output", signature.outputs))
-    remarks = {signature.outputs[0].name: ", probabilities"} if probabilities else {}
+def signature_lines(signature: Signature, task: Task) -> list[str]:
+    """A line for each input and each output, and what that is."""
+    remarks = [*("" for _ in signature.inputs), *(f", {head}" if str(head) else "" for head in task.heads)]
+    sides = [*(("input", spec) for spec in signature.inputs), *(("output", spec) for spec in signature.outputs)]
     return [
-        f"{side} {spec.name}: {spec.dtype} {list(spec.shape)}{remarks.get(spec.name, '') if side == 'output' else ''}"
-        for side, specs in sides
-        for spec in specs
+        f"{side} {spec.name}: {spec.dtype} {list(spec.shape)}{remark}"
+        for (side, spec), remark in zip(sides, remarks, strict=True)
     ]
 
 
@@ -79,6 +79,8 @@ def parity_line(parity: ParityRecord) -> str:
     """How the plan's choices compare with eager."""
     facts = [f"differs by up to {parity.max_abs:.1e}"] if parity.max_abs is not None else []
     facts += [f"top-1 agrees on {parity.top1_agreement:.1%}"] if parity.top1_agreement is not None else []
+    facts += [f"labels agree on {parity.decision_agreement:.1%}"] if parity.decision_agreement is not None else []
+    facts += [f"cosine at least {parity.cosine:.4f}"] if parity.cosine is not None else []
     return f"parity {parity.status}" + "".join(f", {fact}" for fact in facts) + (f": {parity.why}" if parity.why else "")
 
 

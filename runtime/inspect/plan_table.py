@@ -72,7 +72,8 @@ def _parity(items: Sequence[_Item]) -> str:
     record = next((item["parity"] for item in items if item["parity"] is not None), None)
     if record is None:
         return "not judged"
-    agreement = "" if record["top1_agreement"] is None else f" {record['top1_agreement']:.1%}"
+    shares = (record.get(name) for name in ("top1_agreement", "decision_agreement", "cosine"))
+    agreement = next((f" {share:.1%}" for share in shares if share is not None), "")
     difference = "" if record["max_abs"] is None else f" ({record['max_abs']:.0e})"
     return f"{record['status']}{agreement}{difference}"
 

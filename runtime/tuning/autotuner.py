@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import BackendError, ParityError
+from ...errors import BackendError, InputError, ParityError
 from ...specs import BF16, FP8, FP16, FP32, INT8, INT8_BF16, PRECISIONS, Precision
 from .. import backends
-from ..artifact.parity import unusable_reference
+from ..artifact.agreement import fits_labels
+from ..artifact.parity import unusable
 from ..artifact.plan import Choice, Plan
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
@@ -65,7 +66,8 @@ def tune(
     reference = source.reference(target, rows=rows, judging=judging, seconds=config.seconds(device) / 4)
     reference = replace(reference, calibrating=calibrating)
     deadline = time.monotonic() + config.seconds(device)
-    if why := unusable_reference(reference.outputs[reference.primary], reference.noise[reference.primary]):
+    _check_labels(reference)
+    if why := unusable(reference.outputs, reference.task, reference.noise):
         for candidate in candidates:
             if not candidate.is_reference and not candidate.status:
                 candidate.status, candidate.why = "refused", why  # nothing could be proved about them, so nothing is built
@@ -86,6 +88,18 @@ def tune(
     finally:
         for candidate in candidates:
             candidate.close()
+
+
+def _check_labels(reference: Reference) -> None:
+    head, images = reference.task.heads[reference.task.primary], reference.images
+    if images is None or images.labels is None or images.scores is None:
+        return
+    scores = images.scores[reference.task.judged.index(reference.task.primary)]
+    if not fits_labels(head, scores, images.labels):
+        raise InputError(
+            f"labels of shape {images.labels.shape} and dtype {images.labels.dtype} cannot be those of {head.output} ({head}): "
+            "give one class number per image, or for several labels a row of zeros and ones"
+        )
 
 
 def _candidates(

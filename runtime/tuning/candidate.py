@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,14 @@ import psutil
 
 from ...errors import BackendError
 from ...specs import Precision
+from ..artifact.agreement import METRICS, Array, right_share
 from ..artifact.parity import (
-    Array,
     Gate,
     ParityRecord,
     beyond_lossy,
     compare,
     compare_lossy,
     compare_relative,
-    flat_scores,
     lossy_gate,
     unusable_reference,
 )
@@ -28,9 +28,10 @@ from ..backends import Backend
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
 from ..base.session import Session, Target
+from ..base.task import Task
 from .judging_data import JudgingData
 from .measure import Samples
-from .proof import wrong_at
+from .proof import wrong_at, wrong_on_rare
 from .reference import Reference
 from .source import Source
 
@@ -53,6 +54,7 @@ class Candidate:
     why: str = ""
     memory_mb: float | None = None
     samples: dict[int, Samples] = field(default_factory=dict)
+    wrong_on_rare: str | None = None  # empty where it is right; None before it was asked
     lost: dict[int, tuple[str, str]] = field(default_factory=dict)  # status and why, of batch sizes at which it may not be used
 
     @property
@@ -112,7 +114,7 @@ class Candidate:
         expected = [[value[:batch] for value in reference.outputs] for batch in batches]
         wanted, given = ([np.concatenate(parts) for parts in zip(*runs, strict=True)] for runs in (expected, actual))
         check = compare_relative if self.lossy else compare
-        self.parity = check(wanted, given, self._gate(reference, config), primary=reference.primary, batches=batches)
+        self.parity = check(wanted, given, self._gate(reference, config), task=reference.task, batches=batches)
         if not self.parity.passed and not self.is_reference:
             self._refuse(self.parity)
 
@@ -140,7 +142,7 @@ class Candidate:
             images = reference.images is not None
             gate = lossy_gate(self.target.precision.dtype) if images else replace(gate, tolerance=gate.relative_error)
         try:
-            why = None if self.is_reference else wrong_at(self.session, reference, bucket, gate, lossy=self.lossy)
+            why = None if self.is_reference else self._wrong_at(bucket, reference, gate)
         except BackendError as error:
             self.lost[bucket] = ("failed", str(error))
         else:
@@ -148,26 +150,45 @@ class Candidate:
                 self.lost[bucket] = ("refused", why)
         return bucket not in self.lost
 
+    def _wrong_at(self, bucket: int, reference: Reference, gate: Gate) -> str | None:
+        assert self.session is not None
+        if why := wrong_at(self.session, reference, bucket, gate, lossy=self.lossy):
+            return why
+        if self.wrong_on_rare is None:
+            rows = self.target.batch or PARITY_ROWS
+            self.wrong_on_rare = wrong_on_rare(self.session, reference, gate, lossy=self.lossy, batch=rows) or ""
+        return self.wrong_on_rare
+
     def passes_gate(self, reference: Reference) -> bool:
         """Whether it may be used: a lossy one is judged on the real images, once."""
         if self.lossy and self.parity is None and not self.status and reference.images is not None:
             gate = lossy_gate(self.target.precision.dtype)
-            images, expected, batches = reference.images, reference.images.scores, (*PARITY_BATCHES, PARITY_ROWS)
-            assert expected is not None, "the reference computed them"
-            if why := unusable_reference(expected, 0.0):
-                self._refuse(ParityRecord(status="failed", why=why, rows=len(expected), batches=batches))
-                return False
+            task, images, batches = reference.task, reference.images, (*PARITY_BATCHES, PARITY_ROWS)
+            assert images.scores is not None, "the reference computed them"
+            for expected in images.scores:
+                if why := unusable_reference(expected, 0.0):
+                    self._refuse(ParityRecord(status="failed", why=why, rows=len(expected), batches=batches))
+                    return False
             try:
-                scores = self._scores(images, reference.primary)
+                scores = self._scores(images, task)
                 lost = self._lost(reference)
                 assert self.session is not None
                 others = beyond_lossy(reference.outputs, self.session.run(reference.inputs), gate)
             except BackendError as error:
                 self.end("failed", str(error))
                 return False
-            self.parity = compare_lossy(expected, scores, gate, labels=images.labels, batches=batches)
+            records = [
+                compare_lossy(
+                    expected, given, gate, head=task.heads[index], batches=batches,
+                    labels=images.labels if index == task.primary else None,
+                )
+                for index, expected, given in zip(task.judged, images.scores, scores, strict=True)
+            ]  # fmt: skip
+            first = task.judged.index(task.primary)
+            self.parity = functools.reduce(ParityRecord.beside, [records[first], *records[:first], *records[first + 1 :]])
             if self.parity.passed and lost > gate.accuracy_points:
-                why = f"accuracy falls by {lost:.2f} points on the images that set its ranges"
+                metric = METRICS[task.heads[task.primary].kind]
+                why = f"{metric} falls by {lost:.2f} points on the images that set its ranges"
                 self.parity = replace(self.parity, status="failed", why=why)
             if self.parity.passed and others:
                 self.parity = replace(self.parity, status="failed", why=others)
@@ -175,20 +196,27 @@ class Candidate:
                 self._refuse(self.parity)
         return not self.status
 
-    def _scores(self, images: JudgingData, primary: int) -> Array:
+    def _scores(self, images: JudgingData, task: Task) -> tuple[Array, ...]:
+        """The outputs that the task has judged, for the images."""
         assert self.session is not None
         rows = self.target.batch or PARITY_ROWS
-        starts = range(0, len(images.images[0]), rows)
-        return np.concatenate([self.session.run([value[at : at + rows] for value in images.images])[primary] for at in starts])
+        parts = []
+        for at in range(0, len(images.images[0]), rows):
+            outputs = self.session.run([value[at : at + rows] for value in images.images])
+            parts.append([outputs[index] for index in task.judged])
+        return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
 
     def _lost(self, reference: Reference) -> float:
         """Points of accuracy that int8 loses on the images that set its ranges; they count only where they speak against it."""
         images = reference.calibrating
         if images.scores is None or images.labels is None or self.calibration is None:
             return 0.0
-        expected, actual = (flat_scores(value) for value in (images.scores, self._scores(images, reference.primary)))
-        hits = [np.mean(value.argmax(axis=1) == images.labels) for value in (expected, actual)]
-        return 100 * float(hits[0] - hits[1])
+        task = reference.task
+        first, head = task.judged.index(task.primary), task.heads[task.primary]
+        before, after = (
+            right_share(head, found[first], images.labels) for found in (images.scores, self._scores(images, task))
+        )
+        return 100 * (before - after)
 
     def close(self) -> None:
         """Close its session, if it has one."""

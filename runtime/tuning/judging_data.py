@@ -10,7 +10,7 @@ import torch
 
 from ...errors import InputError
 from ...specs import Signature, TensorSpec
-from ..artifact.parity import Array
+from ..artifact.agreement import Array
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
 
@@ -21,13 +21,13 @@ _LEAST_CALIBRATION, _MOST_CALIBRATION, _LEAST_JUDGED = 16, 128, 64  # images
 class JudgingData:
     """`images` (one array [n, ...] per input) with `labels` [n] judge, `calibration` gives int8 its ranges. All may be none.
 
-    `scores` [n, classes] are the reference's for the images, where they are known.
+    `scores` are the reference's outputs for the images, where they are known: those that the task has judged, each [n, ...].
     """
 
     images: tuple[Array, ...] = ()
     labels: Array | None = None
     calibration: tuple[Array, ...] = ()
-    scores: Array | None = None
+    scores: tuple[Array, ...] | None = None
 
     @classmethod
     def of(cls, images: Any, labels: Any, calibration: Any) -> JudgingData:
@@ -38,8 +38,11 @@ class JudgingData:
         if labels is None:
             return cls(arrays, None, ranges)
         (classes,) = _arrays([labels])
-        if classes.shape != arrays[0].shape[:1]:
-            raise InputError(f"labels have shape {classes.shape} for {len(arrays[0])} images; give one class number per image")
+        if classes.shape[:1] != arrays[0].shape[:1]:
+            raise InputError(
+                f"labels have shape {classes.shape} for {len(arrays[0])} images; give one class number per image, or a row of "
+                "zeros and ones per image where several labels may hold"
+            )
         return cls(arrays, classes, ranges)
 
     def for_graph(self, signature: Signature) -> JudgingData:
@@ -74,7 +77,8 @@ class JudgingData:
 
     def rows(self, chosen: Array) -> JudgingData:
         """Those of the images, with their labels and scores."""
-        labels, scores = (None if value is None else value[chosen] for value in (self.labels, self.scores))
+        labels = None if self.labels is None else self.labels[chosen]
+        scores = None if self.scores is None else tuple(value[chosen] for value in self.scores)
         return replace(self, images=tuple(value[chosen] for value in self.images), labels=labels, scores=scores)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 
 from ...errors import BackendError
-from ..artifact.parity import Array
+from ..artifact.agreement import Array
 from ..base.session import Session
 
 _LEAST_ROUNDS = 3

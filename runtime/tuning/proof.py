@@ -6,12 +6,13 @@ must come out as they do alone; and what was computed first is computed again af
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ..artifact.parity import Array, Gate, beyond, beyond_lossy, tolerances
+from ..artifact.agreement import Array
+from ..artifact.parity import Gate, beyond, beyond_lossy, tolerances, wrong_scale
 from ..base.session import Session
 from .reference import Reference, one_by_one
 
@@ -19,6 +20,8 @@ _FACTORS = (1.0, 100.0, 0.01)
 # Of a row's own range: another batch size may choose other kernels, whose rounding a lossy precision shows.
 _LEAK, _LEAK_LOSSY = 1e-3, 0.05
 _NOISE_FACTOR = 8.0
+# Times the tolerance: what waits for a rare input is not small, and such inputs are where a network rounds in its own way.
+_RARE, _SOME = 10.0, 4
 
 
 def wrong_at(
@@ -40,7 +43,7 @@ def wrong_at(
             more = reference.outputs
             both = [[np.concatenate(pair) for pair in zip(side, more, strict=True)] for side in (expected, given)]
             share = np.sqrt(rows / (rows + len(reference.inputs[0])))
-            why = beyond_lossy(both[0], both[1], Gate(rms=gate.rms * share))
+            why = beyond_lossy(both[0], both[1], Gate(rms=gate.rms * share)) or _wrong_scales(expected, given, gate)
         else:
             why = beyond(expected, given, limits)
         return why and f"with {rows} rows in another order: {why}"
@@ -60,6 +63,51 @@ def wrong_at(
     if why := wrong(again, batch):
         return f"called again after other rows, {why}"
     return None
+
+
+def wrong_on_rare(session: Session, reference: Reference, gate: Gate, *, lossy: bool, batch: int) -> str | None:
+    """What a session does wrong, run with `batch` rows, on inputs that few images are; None where nothing is.
+
+    A lossy one only has to be finite there: its ranges are those of images. Raises BackendError when it fails.
+    """
+    rare = reference.rare
+    if rare is None:
+        return None
+    parts = [
+        session.run([value[at : at + batch].copy() for value in rare.inputs]) for at in range(0, len(rare.inputs[0]), batch)
+    ]
+    actual = [np.concatenate(values) for values in zip(*parts, strict=True)]
+    limits = tolerances(reference.outputs, gate)
+    for index, (wanted, given, limit) in enumerate(zip(rare.outputs, actual, limits, strict=True)):
+        if limit is None:
+            continue
+        at = f"on inputs that are rare (black, saturated, of one color, stark or faint) output {index}"
+        if (broken := _rows(np.isfinite(wanted) & ~np.isfinite(given), np.any)).any():
+            return f"{at} is NaN or infinite in {broken.sum()} of {len(broken)} rows where the model's own is not"
+        if lossy:
+            continue
+        finite = np.isfinite(wanted) & np.isfinite(given)
+        expected, found = (np.where(finite, value, 0).astype(np.float64) for value in (wanted, given))
+        usual = float(np.abs(reference.outputs[index]).max(initial=0.0)) or 1.0
+        allowed = _RARE * limit * np.maximum(1.0, _rows(np.abs(expected), np.max) / usual)
+        off = _rows(np.abs(found - expected), np.max)
+        if len(beyond_it := np.flatnonzero(off > allowed)):
+            some = beyond_it[np.argsort(-off[beyond_it])][:_SOME]
+            noise = rare.noise(_chosen(rare.inputs, some), _chosen(rare.outputs, some))[index]
+            if (off[some] > np.maximum(allowed[some], _RARE * _NOISE_FACTOR * noise)).any():
+                return f"{at} differs by {off[some[0]]:.2e} in one of {len(off)} rows, more than the tolerance"
+    return None
+
+
+def _rows(values: Array, reduce: Callable[..., Array]) -> Array:
+    """One value for each row."""
+    return reduce(values.reshape(len(values), -1), axis=1)
+
+
+def _wrong_scales(wanted: Sequence[Array], given: Sequence[Array], gate: Gate) -> str | None:
+    floats = [index for index, value in enumerate(wanted) if value.dtype.kind == "f"]
+    whys = (f"output {index}: {why}" for index in floats if (why := wrong_scale(wanted[index], given[index], gate)))
+    return next(whys, None)
 
 
 def _leaks(session: Session, reference: Reference, order: Array, *, lossy: bool) -> str | None:

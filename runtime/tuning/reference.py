@@ -11,17 +11,20 @@ import numpy as np
 import torch
 
 from ...errors import BackendError
-from ...specs import Signature
-from ..artifact.parity import Array
+from ..artifact.agreement import Array
+from ..artifact.known_answers import known_rows, record
 from ..backends.shared.torch_session import TorchSession
 from ..base.numerics import fresh_rows
 from ..base.session import Session, Target
+from ..base.task import DENSE, Task
 from ..capture.capture import CapturedGraph
 from ..capture.programs import like_parameter, on_device, rebuilt, runnable
 from .judging_data import NO_IMAGES, JudgingData
+from .rare_rows import RareRows, run_rare
 
 CHUNK = 16
 NOISE_ROWS = 3
+RARE_SHARE = 0.25  # of the seconds for images
 _LEAST_IMAGES = 64
 
 
@@ -30,15 +33,16 @@ class Reference:
     """Rows to try candidates with, eager's outputs for them, and eager's own noise per output in the output's units.
 
     `images`, with their scores, judge lossy candidates. `calibrating` have set the ranges of int8: they cannot speak for it,
-    but against it.
+    but against it. `rare` are inputs that few images are.
     """
 
     inputs: list[Array]
     outputs: list[Array]
     noise: tuple[float, ...]
-    primary: int
+    task: Task
     images: JudgingData | None = None
     calibrating: JudgingData = NO_IMAGES
+    rare: RareRows | None = None
 
 
 def make_reference(
@@ -49,11 +53,12 @@ def make_reference(
     judging: JudgingData = NO_IMAGES,
     seconds: float = 10.0,
     seed: int = 0,
+    with_rare: bool = False,
 ) -> Reference:
     """Run the program eagerly in fp32 on `rows` rows, real ones where there are any, and on the images while `seconds` last.
 
     At least 64 images are run in any case, in an order that mixes classes stored one after the other. None are run when their
-    scores are known.
+    scores are known. `with_rare` adds rare inputs, for a share of the seconds.
     """
     captured = replace(captured, program=on_device(captured.program, target.device))
     eager = TorchSession(runnable(captured.program), target)
@@ -61,18 +66,34 @@ def make_reference(
     if inputs is None:
         inputs = [fresh_rows(value, rows, seed=seed + index).numpy(force=True) for index, value in enumerate(captured.example)]
     outputs = eager.run(inputs)
-    primary = primary_output(captured.signature)
     few = [value[:NOISE_ROWS] for value in (*inputs, *outputs)]
     noise = _noise(captured, target, eager, few[: len(inputs)], few[len(inputs) :])
     if judging.images and judging.scores is None:
-        judging = _with_scores(judging, eager, primary, seconds)
-    return Reference(inputs, outputs, noise, primary, judging if judging.images else None)
+        judging = _with_scores(judging, eager, captured.task, seconds)
+    rare = None
+    if with_rare:
+        rare = run_rare(
+            eager, inputs, lambda some, base: _noise(captured, target, eager, some, base), seconds=RARE_SHARE * seconds
+        )
+    return Reference(inputs, outputs, noise, captured.task, judging if judging.images else None, rare=rare)
 
 
-def primary_output(signature: Signature) -> int:
-    """The index of the output that holds the class scores: the one called logits, else the first."""
-    names = [spec.name for spec in signature.outputs]
-    return names.index("logits") if "logits" in names else 0
+def known_answers(captured: CapturedGraph, target: Target) -> dict[str, Any] | None:
+    """What eager answers on the rows that every machine can make, for the manifest; None where that would tell nothing."""
+    inputs = known_rows(captured.signature)
+    if inputs is None:
+        return None
+    captured = replace(captured, program=on_device(captured.program, target.device))
+    eager = TorchSession(runnable(captured.program), target)
+    try:
+        outputs = eager.run(inputs)
+        few = [value[:NOISE_ROWS] for value in (*inputs, *outputs)]
+        noise = _noise(captured, target, eager, few[: len(inputs)], few[len(inputs) :])
+    except BackendError:  # such as a model that checks its inputs
+        return None
+    primary = captured.task.primary
+    recorded = record(outputs[primary], noise[primary])
+    return None if recorded is None else {"output": primary, **recorded}
 
 
 def some_rows(judging: JudgingData, count: int) -> list[Array] | None:
@@ -86,16 +107,19 @@ def _mixed(count: int) -> Array:
     return np.random.default_rng(0).permutation(count)
 
 
-def _with_scores(judging: JudgingData, eager: TorchSession, primary: int, seconds: float) -> JudgingData:
+def _with_scores(judging: JudgingData, eager: TorchSession, task: Task, seconds: float) -> JudgingData:
     order = _mixed(len(judging.images[0]))
     deadline = time.monotonic() + seconds
-    scores: list[Array] = []
+    maps = any(task.heads[index].kind == DENSE for index in task.judged)
+    order = order[:_LEAST_IMAGES] if maps else order  # whose outputs are too large to keep many
+    scores: list[list[Array]] = []
     done = 0
     while done < len(order) and (done < _LEAST_IMAGES or time.monotonic() < deadline):
         chosen = order[done : done + CHUNK]
-        scores.append(eager.run([value[chosen] for value in judging.images])[primary])
+        outputs = eager.run([value[chosen] for value in judging.images])
+        scores.append([outputs[index] for index in task.judged])
         done += len(chosen)
-    return replace(judging.rows(order[:done]), scores=np.concatenate(scores))
+    return replace(judging.rows(order[:done]), scores=tuple(np.concatenate(parts) for parts in zip(*scores, strict=True)))
 
 
 def _noise(

@@ -16,9 +16,10 @@ from ..._version import __version__
 from ...errors import ArtifactError, BackendError
 from ...specs import Signature
 from .. import backends
+from ..artifact.agreement import Array
 from ..artifact.artifact import Artifact, load_artifact, measured_otherwise
-from ..artifact.manifest import LABELS, digest, read_manifest, write_manifest
-from ..artifact.parity import Array, ParityRecord
+from ..artifact.manifest import digest, read_manifest, write_manifest
+from ..artifact.parity import ParityRecord
 from ..artifact.plan import Plan
 from ..backends import Backend
 from ..base.atomic import old_model_stays, replacing
@@ -26,12 +27,14 @@ from ..base.calibration import Calibration
 from ..base.config import GraphConfig
 from ..base.passes import PassRecord
 from ..base.session import Session, Target
+from ..base.task import SINGLE_LABEL, Task
 from ..images.image_folder import read_images
 from ..lowering.portable import ONNX_FILE, PortableGraph
 from .autotuner import Progress, tune
 from .judging_data import JudgingData
 from .random_rows import random_rows
-from .reference import CHUNK, NOISE_ROWS, Reference, largest_changes, one_by_one, primary_output, some_rows
+from .rare_rows import run_rare
+from .reference import CHUNK, NOISE_ROWS, RARE_SHARE, Reference, largest_changes, one_by_one, some_rows
 from .source import Lowered, Source
 
 
@@ -42,6 +45,7 @@ class PortableSource(Source):
 
     signature: Signature
     directory: Path
+    task: Task
     disabled: tuple[str, ...] = ()
     passes: tuple[PassRecord, ...] = ()
     lowered: Lowered = field(default_factory=dict, repr=False)
@@ -51,13 +55,15 @@ class PortableSource(Source):
         try:
             inputs = some_rows(judging, rows) or random_rows(self.signature, rows)
             outputs = session.run(inputs)
-            primary = primary_output(self.signature)
             noise = _noise(session, [value[:NOISE_ROWS] for value in inputs], [value[:NOISE_ROWS] for value in outputs])
+            rare = run_rare(session, inputs, lambda some, base: _noise(session, some, base), seconds=RARE_SHARE * seconds)
             if not judging.images:
-                return Reference(inputs, outputs, noise, primary)
+                return Reference(inputs, outputs, noise, self.task, rare=rare)
             starts = range(0, len(judging.images[0]), CHUNK)
-            parts = [session.run([value[at : at + CHUNK] for value in judging.images])[primary] for at in starts]
-            return Reference(inputs, outputs, noise, primary, replace(judging, scores=np.concatenate(parts)))
+            runs = (session.run([value[at : at + CHUNK] for value in judging.images]) for at in starts)
+            parts = [[outputs[index] for index in self.task.judged] for outputs in runs]
+            scores = tuple(np.concatenate(values) for values in zip(*parts, strict=True))
+            return Reference(inputs, outputs, noise, self.task, replace(judging, scores=scores), rare=rare)
         finally:
             session.close()
 
@@ -101,14 +107,16 @@ def retune(
             pixels=artifact.signature.takes_pixels,
             report=lambda part, text: report(0.1 * part, text),
         )
-        judging = JudgingData((found,), labels)
+        # Folders name one class for each image.
+        single = artifact.task.heads[artifact.task.primary].kind == SINGLE_LABEL
+        judging = JudgingData((found,), labels if single else None)
     device = "cpu" if config.device == "auto" else config.device
     buckets = config.buckets or tuple(bucket for bucket in config.planned(device) if bucket <= artifact.max_batch_size)
     with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
         directory = Path(staging)
         for name in (name for name in artifact.files if name.startswith(ONNX_FILE)):
             shutil.copyfile(artifact.path / name, directory / name)
-        source = PortableSource(artifact.signature, directory, config.disable_passes)
+        source = PortableSource(artifact.signature, directory, artifact.task, config.disable_passes)
         plan = tune(
             source,
             replace(config, buckets=buckets),
@@ -154,8 +162,7 @@ def _write(folder: Path, version: int, plan: Plan, directory: Path, records: Seq
             (Path(place) / file).relative_to(fresh).as_posix() for place, _, names in os.walk(fresh) for file in names
         )
         digests = {name: digest(fresh / name, inside=fresh) for name in files}
-        if f"../{LABELS}" in content["digests"]:
-            digests[f"../{LABELS}"] = content["digests"][f"../{LABELS}"]
+        digests |= {name: written for name, written in content["digests"].items() if name.startswith("../")}
         plans = [plan.to_json(), *(other.to_json() for other in others)]
         # What the passes did for the plans of other machines stays.
         passes = [*content["provenance"].get("passes", ())]

@@ -13,6 +13,7 @@ from ..backends import Backend
 from ..base.calibration import Calibration
 from ..base.passes import PassRecord
 from ..base.session import Target
+from ..base.task import Task
 from ..capture.capture import CapturedGraph
 from ..lowering.portable import PortableGraph
 from ..passes import run_passes
@@ -26,6 +27,7 @@ class Source(ABC):
     """What `tune` makes candidates of, and what it holds them to. It remembers what the lowering passes did for each."""
 
     signature: Signature
+    task: Task
     disabled: tuple[str, ...]
     passes: tuple[PassRecord, ...]
     lowered: Lowered
@@ -93,11 +95,15 @@ class CapturedSource(Source):
         return self.captured.signature
 
     @property
+    def task(self) -> Task:  # type: ignore[override]
+        return self.captured.task
+
+    @property
     def disabled(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.captured.disabled
 
     def reference(self, target: Target, *, rows: int, judging: JudgingData, seconds: float) -> Reference:
-        return make_reference(self.captured, target, rows=rows, judging=judging, seconds=seconds)
+        return make_reference(self.captured, target, rows=rows, judging=judging, seconds=seconds, with_rare=True)
 
     def graph_for(self, backend: Backend, calibration: Calibration | None) -> CapturedGraph | PortableGraph | None:
         if backend.name == "eager":

@@ -2,8 +2,8 @@
 
     python -m headrace.serving.bench.baseline SETTINGS.json READY.json
 
-SETTINGS.json holds `recipe` and `preprocessing`, the model's `name`, its `labels` or null, whether its output already is
-`probabilities`, and the `device`; READY.json is written once the service listens.
+SETTINGS.json holds `recipe` and `preprocessing`, the model's `name`, its `task` with the labels, and the `device`; READY.json
+is written once the service listens.
 
 It is written as tutorials write it, and not slower: `model.eval()`, `torch.no_grad()`, uvicorn's defaults (uvloop and
 httptools), torch's default threads, the process's default allocator, and an `async def` handler, which measured faster than
@@ -31,8 +31,11 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ...errors import SandboxError
 from ...migrate.worker.recipe import Recipe, build_model
 from ...runtime.base.atomic import write_aside
+from ...runtime.base.structure import flatten
+from ...runtime.base.task import SINGLE_LABEL, Head, Task
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing
+from ..protocol.results import classified, embedded
 
 
 def transform(preprocessing: Preprocessing) -> Callable[[Image.Image], torch.Tensor]:
@@ -60,21 +63,18 @@ def create_app(
     preprocessing: Preprocessing,
     *,
     name: str,
-    labels: Sequence[str] | None = None,
-    probabilities: bool = False,
+    task: Task,
     device: str = "cpu",
 ) -> FastAPI:
-    """The application: `POST /v1/classify/{name}`. `model` is a module, or any function of a float32 batch on the device.
-
-    `probabilities` says that the model's output needs no softmax.
-    """
+    """The application: `POST /v1/classify/{name}` or `/v1/embed/{name}`, by what the outputs of the model are. `model` is a
+    module, or any function of a float32 batch on the device."""
     app = FastAPI()
+    only = task.classifying[0] if len(task.classifying) == 1 and task.classifying[0].kind == SINGLE_LABEL else None
     to_tensor = transform(preprocessing)
     if isinstance(model, torch.nn.Module):
         model = model.eval().to(device)
 
-    @app.post("/v1/classify/{model_name}")
-    async def classify(model_name: str, request: Request, k: int = 5) -> dict[str, Any]:
+    async def outputs_of(model_name: str, request: Request) -> list[torch.Tensor]:
         if model_name != name:
             raise HTTPException(404, f"unknown model {model_name!r}; this service has {name!r}")
         try:
@@ -83,9 +83,22 @@ def create_app(
         except (UnidentifiedImageError, OSError) as error:
             raise HTTPException(400, f"not an image: {error}") from error
         with torch.no_grad():
-            output = model(batch)
-        scores = _first(output)[0].flatten()  # [classes, 1, 1] of a fully convolutional network
-        if not probabilities:
+            return flatten(model(batch), torch.is_tensor, lambda where, value: None)[0]
+
+    def named(outputs: list[torch.Tensor]) -> dict[str, Any]:
+        return {head.output: value.cpu().numpy() for head, value in zip(task.heads, outputs, strict=True)}
+
+    @app.post("/v1/embed/{model_name}")
+    async def embed(model_name: str, request: Request) -> dict[str, Any]:
+        return {"model": name, "version": "1", **embedded(task, named(await outputs_of(model_name, request)))}
+
+    @app.post("/v1/classify/{model_name}")
+    async def classify(model_name: str, request: Request, k: int = 5) -> dict[str, Any]:
+        outputs = await outputs_of(model_name, request)
+        if only is None:
+            return {"model": name, "version": "1", **classified(task, named(outputs), k)}
+        scores, labels = outputs[task.primary][0].flatten(), only.labels  # [classes, 1, 1] of a fully convolutional network
+        if not only.probabilities:
             scores = torch.softmax(scores, dim=0)
         values, indices = torch.topk(scores, min(k, len(scores)))
         return {
@@ -100,11 +113,9 @@ def create_app(
     return app
 
 
-def _first(output: Any) -> torch.Tensor:
-    """Models with auxiliary heads return several tensors; the first is the classification."""
-    if isinstance(output, torch.Tensor):
-        return output
-    return _first(next(iter(output.values())) if isinstance(output, dict) else output[0])
+def _head(written: dict[str, Any]) -> Head:
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in written.items()}
+    return Head(**values)
 
 
 class _Server(uvicorn.Server):
@@ -136,8 +147,7 @@ def main(
         model if prepare is None else prepare(model, device),
         Preprocessing.from_json(settings["preprocessing"]),
         name=settings["name"],
-        labels=settings["labels"],
-        probabilities=settings["probabilities"],
+        task=Task(tuple(_head(head) for head in settings["task"]["heads"])),
         device=device,
     )
     listener = socket.create_server(("127.0.0.1", 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,7 +47,7 @@ def bench(
 
     console = make_console()
     old = read_result(compare) if compare is not None else None
-    models, name, recipe = _subject(path, baseline, entry, model, out, console)
+    models, name, recipe = _subject(path, baseline, entry, model, out, console, trusted=options["trust_repository"])
     try:
         config = BenchConfig(
             models=models,
@@ -68,31 +67,36 @@ def bench(
 
 
 def _subject(
-    path: Path, baseline: Path | None, entry: str | None, model: str | None, out: Path, console: Console
+    path: Path, baseline: Path | None, entry: str | None, model: str | None, out: Path, console: Console, *, trusted: bool
 ) -> tuple[Path, str | None, Mapping[str, Any] | None]:
     """What the path stands for: a model repository, the model asked for, and the recipe of its original if known."""
     from ...errors import BenchError, NothingToMigrateError
     from ...runtime.artifact.artifact import model_names
-    from .services import only_model
+    from .services import check_trust, only_model
 
+    if baseline is not None:
+        check_trust(trusted)
     if model_names(path):
         return path, model, _recipe(baseline, entry) if baseline is not None else None
     require(f"headrace bench {path}, which is no model repository,", "migrate")
     from ...migrate.prepared import migrated_from, prepared
-    from ...runtime.base.cache_folder import cache_folder
+    from ...migrate.survey.survey import survey
+    from ...runtime.base.cache_folder import prepared_folder
 
     if (found := migrated_from(path)) is not None:
         models, origin = found
         source = baseline or origin
+        if source is not None:
+            check_trust(trusted)
         name = model if model in model_names(models) else None
         return models, name, _recipe(source, entry) if source is not None else None
-    cache = cache_folder()
-    key = f"{path.resolve().name}-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
-    folder = cache / "bench" / key if cache is not None else out / ".prepared"
     try:
-        models = prepared(path, folder, leave_out=(out,), entry=entry, model=model, console=console)
+        survey(path)
     except NothingToMigrateError as error:
         raise BenchError(f"{path} holds no packaged model and is no PyTorch repository: {error}") from error
+    check_trust(trusted)  # before anything takes long
+    folder = prepared_folder(path) or out / ".prepared"
+    models = prepared(path, folder, leave_out=(out,), entry=entry, model=model, trust_repository=trusted, console=console)
     console.print(f"Measuring {models}", highlight=False)
     return models, only_model(models), _recipe(baseline or path, entry, model)
 

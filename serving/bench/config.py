@@ -30,6 +30,7 @@ class BenchConfig(OptionGroup):
     concurrency: tuple[int, ...] = (1, 4, 16)
     rounds: int = option(3, "Interleaved repetitions.", least=1)
     restart: bool = option(True, "Start the services anew for every round: the spread of other runs.")
+    trust_repository: bool = option(False, "Run the baseline's code, and what packages hold, with your rights.")
     seconds: float = option(5.0, "Length of one measurement.", above=0)
     protocol: Literal["http", "grpc"] = option("http", "http or grpc; the baseline speaks HTTP only.")
     processes: int = option(1, "Processes of the load generator, sharing the connections.", least=1)

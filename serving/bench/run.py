@@ -27,15 +27,17 @@ from ...errors import BenchError
 from ...runtime.artifact.artifact import load_artifact
 from ...runtime.artifact.plan import Plan
 from ...runtime.base.fingerprint import fingerprint
+from ...runtime.base.task import SINGLE_LABEL, Task
 from .config import BenchConfig
 from .images import ImageSet, choose_images
+from .load.answers import LEAST_COSINE
 from .load.loadgen import LoadRequest, LoadResult
 from .reporting.caveats import TRIES, answer_caveats, count_errors, is_disturbed, speed_caveats
 from .reporting.plots import bench_plot
 from .reporting.report import bench_report, write_report
 from .reporting.result import BenchResult, Measurement
 from .servers import Server, Service, machine_seconds, own_seconds, terminate_as_exit
-from .services import baseline_service, headrace_service, only_model, under_load
+from .services import baseline_service, check_trust, headrace_service, image_path, only_model, under_load
 
 PACKAGES = ("headrace", "torch", "onnxruntime", "openvino", "numpy", "pillow", "fastapi", "uvicorn", "uvloop", "httptools")
 
@@ -59,21 +61,28 @@ def measure(config: BenchConfig, *, console: Console, others: Sequence[Service] 
     `others` serve the same model and are measured between the baseline and Headrace, or with `alone` in Headrace's place; one
     that does not start is left out, with a warning.
     Raises BenchError when a service does not start or ends under load, ArtifactError when the model cannot be read,
-    AmbiguousError when `model` is needed. Every process that was started has ended when this returns or raises.
+    AmbiguousError when `model` is needed, SandboxError for a baseline that nobody trusts. Every process that was started has
+    ended when this returns or raises.
     """
+    if config.baseline is not None:
+        check_trust(config.trust_repository)
     name = config.model or only_model(config.models)
-    artifact = load_artifact(config.models / name)
+    artifact = load_artifact(config.models / name, trusted=config.trust_repository)
     if artifact.preprocessing is None:
         raise BenchError(
             f"{name} has no recorded preprocessing, so it cannot be sent images; migrate it with an evaluation transform"
         )
-    companion = f"{name}_classify"
+    images_path, companion = image_path(config, artifact), f"{name}_classify"
+    primary = artifact.task.heads[artifact.task.primary]
+    of_classes = primary.kind == SINGLE_LABEL and len(artifact.task.classifying) == 1
+    if config.protocol == "grpc" and not of_classes:
+        raise BenchError(f"over gRPC the best class is asked for, and {name} answers otherwise; leave --protocol http")
     if config.protocol == "grpc" and not (config.models / companion).is_dir():
         raise BenchError(f"over gRPC images go to {companion}, which is not in {config.models}; migrate or compile writes it")
     out = config.out.resolve()
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    outputs = artifact.signature.outputs[0].classes
+    outputs = artifact.signature.outputs[artifact.task.primary].classes
     images = choose_images(
         config.images,
         repository=Path(config.baseline["root"]) if config.baseline is not None else None,
@@ -82,8 +91,9 @@ def measure(config: BenchConfig, *, console: Console, others: Sequence[Service] 
         limit=config.max_images,
     )
     plan = artifact.plan_here()
-    path = f"/v1/classify/{name}?k={config.k}" if config.protocol == "http" else f"/{companion}?k={config.k}"
-    services = [*others] if alone else [*others, headrace_service(config.models, path, protocol=config.protocol)]
+    path = images_path if config.protocol == "http" else f"/{companion}?k={config.k}"
+    own = headrace_service(config.models, path, protocol=config.protocol, trusted=config.trust_repository)
+    services = [*others] if alone else [*others, own]
     if config.baseline is not None:
         services.insert(0, baseline_service(config, artifact, logs, plan.device))
     with terminate_as_exit(), ExitStack() as stack:
@@ -111,7 +121,8 @@ def measure(config: BenchConfig, *, console: Console, others: Sequence[Service] 
         measurements=tuple(measurements),
         answers={service: found.answers for service, found in answers.items()},
         images={"source": images.source, "synthetic": images.synthetic, "files": [str(path) for path in images.files]},
-        accuracy=_accuracy(images.truth(labels, outputs), answers),
+        accuracy=_accuracy(images.truth(labels, outputs) if of_classes else None, answers),
+        answered=_answered(artifact.task),
         errors=count_errors(answers, measurements),
         plan=_plan(plan),
         environment=_environment(),
@@ -246,6 +257,15 @@ def _accuracy(truth: Sequence[int] | None, answers: Mapping[str, LoadResult]) ->
         name: sum(answer == right for answer, right in zip(result.answers, truth, strict=True)) / len(truth)
         for name, result in answers.items()
     }
+
+
+def _answered(task: Task) -> str:
+    """What of the answers is compared."""
+    if not task.classifying:
+        return f"embedding (a cosine of at least {LEAST_COSINE})"
+    if len(task.classifying) > 1:
+        return "answer of every head"
+    return "top-1 answer" if task.classifying[0].kind == SINGLE_LABEL else "labels above their thresholds"
 
 
 def _plan(plan: Plan) -> dict[str, Any]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from ...errors import AmbiguousError, BenchError
+from ...errors import AmbiguousError, BenchError, SandboxError
 from ...runtime.artifact.artifact import Artifact, model_names
+from ...trust import REMEDY, is_trusted
+from ..protocol.results import image_routes
 from .config import BenchConfig
 from .load.load import LoadRequest, LoadResult
 from .servers import Server, Service, run_to_end
@@ -26,13 +29,31 @@ def only_model(models: Path) -> str:
     return names[0]
 
 
+def check_trust(asked: bool) -> None:
+    """Raise SandboxError unless the original model's code may run: a sandbox would change what is measured."""
+    if not is_trusted(asked):
+        raise SandboxError(
+            f"the original model would run beside Headrace with your rights: {REMEDY}; a model repository alone needs no trust"
+        )
+
+
 def headrace_service(
-    models: Path, path: str, *, name: str = HEADRACE, protocol: str = "http", options: Sequence[str] = ()
+    models: Path, path: str, *, name: str = HEADRACE, protocol: str = "http", options: Sequence[str] = (), trusted: bool = False
 ) -> Service:
     """`headrace serve` of a repository on free ports, with more options; `path` is the route that is measured."""
     command = [sys.executable, "-m", "headrace", "serve", str(models.resolve()), "--ready-file", "{ready}"]
     command += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", *options]
+    command += ["--trust-repository"] if trusted else []
     return Service(name=name, command=tuple(command), path=path, protocol=protocol)
+
+
+def image_path(config: BenchConfig, artifact: Artifact) -> str:
+    """The route at which a model answers images. Raises BenchError where it gives neither labels nor embeddings."""
+    routes = image_routes(artifact.task)
+    if not routes:
+        given = ", ".join(f"{head.output} ({head if str(head) else 'raw numbers'})" for head in artifact.task.heads)
+        raise BenchError(f"{artifact.name} gives neither labels nor embeddings, so no image is answered: {given}")
+    return f"/v1/classify/{artifact.name}?k={config.k}" if "classify" in routes else f"/v1/embed/{artifact.name}"
 
 
 def baseline_service(config: BenchConfig, artifact: Artifact, folder: Path, device: str) -> Service:
@@ -43,14 +64,13 @@ def baseline_service(config: BenchConfig, artifact: Artifact, folder: Path, devi
         "recipe": dict(config.baseline),
         "preprocessing": artifact.preprocessing.to_json(),
         "name": artifact.name,
-        "labels": None if artifact.labels is None else list(artifact.labels.names),
-        "probabilities": artifact.probabilities,
+        "task": asdict(artifact.task),
         "device": device,
     }
     file = folder / "baseline.json"
     file.write_text(json.dumps(settings))
     command = (sys.executable, "-m", "headrace.serving.bench.baseline", str(file), "{ready}")
-    return Service(name=BASELINE, command=command, path=f"/v1/classify/{artifact.name}?k={config.k}")
+    return Service(name=BASELINE, command=command, path=image_path(config, artifact))
 
 
 def under_load(server: Server, request: LoadRequest, *, folder: Path, tick: Callable[[], None] = lambda: None) -> LoadResult:

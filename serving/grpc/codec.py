@@ -36,7 +36,7 @@ def decode_infer(message: Any) -> InferenceRequest:
     if raw and len(raw) != len(sent):
         raise InputError(f"raw_input_contents has {len(raw)} entries for {len(sent)} inputs; give one for each, or none")
     return InferenceRequest(
-        inputs=[_decode_input(item, raw[number] if raw else None) for number, item in enumerate(sent)],
+        inputs=[decode_tensor(item, raw[number] if raw else None) for number, item in enumerate(sent)],
         outputs=[read_output(item.name, parameters_of(item.parameters)) for item in message.outputs] or None,
         id=message.id,
         priority=priority,
@@ -91,7 +91,8 @@ def trace_settings_message(settings: Mapping[str, Any]) -> Any:
     return message
 
 
-def _decode_input(item: Any, raw: bytes | None) -> Tensor:
+def decode_tensor(item: Any, raw: bytes | None) -> Tensor:
+    """A tensor of a message, from its raw contents or its own. Raises InputError."""
     _, shape = read_tensor(item.name, item.datatype, list(item.shape))
     if raw is not None:
         if item.HasField("contents"):

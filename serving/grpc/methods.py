@@ -9,7 +9,8 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from functools import partial
 from typing import Any
 
 import grpc
@@ -26,6 +27,7 @@ from ..plane.data_plane import DataPlane
 from ..protocol.routes import METHODS, SERVICE, Cost
 from .service import Service
 from .stream import in_completion_order
+from .wire_limits import message_weight
 
 log = logging.getLogger("headrace.serving")
 
@@ -132,7 +134,11 @@ class Methods:
                     raise TooLargeError(
                         f"the message has {len(data):,} bytes; this method takes at most {_MAX_CONTROL_BYTES:,}"
                     )
-                with self._plane.bytes.hold(len(data), client_of_peer(context.peer())):
+                with self._plane.bytes.hold(len(data), client := client_of_peer(context.peer())), ExitStack() as held:
+                    if len(data) > _MAX_CONTROL_BYTES:
+                        most = self._plane.config.limits.max_json_values
+                        weigh = partial(message_weight, data, request_class.DESCRIPTOR, max_values=most)
+                        held.enter_context(self._plane.bytes.hold(await self._plane.in_parser(weigh), client))
                     try:
                         request = request_class.FromString(data)
                     except DecodeError:

@@ -76,12 +76,12 @@ class _Reading(AbstractAsyncContextManager[bytes]):
             self._held += len(chunk)
             chunks.append(chunk)
             more = message.get("more_body", False)
-        return await joined(chunks)
+        return await _joined(chunks)
 
 
-async def joined(pieces: Sequence[bytes | bytearray]) -> bytes:
+async def _joined(pieces: Sequence[bytes]) -> bytes:
     """The pieces as one; many bytes beside the event loop, which joining lets go on meanwhile."""
-    if len(pieces) == 1 and isinstance(pieces[0], bytes):
+    if len(pieces) == 1:
         return pieces[0]
     if sum(map(len, pieces)) < _LONG_JOIN:
         return b"".join(pieces)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import zlib
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any
@@ -19,7 +21,7 @@ from ..plane.data_plane import DataPlane
 from ..protocol.codec import control_parameters, decode_request, encode_response
 from ..protocol.json_limits import SMALL_JSON, parse_json, weight
 from ..protocol.messages import InferenceRequest, InferenceResponse
-from .body import BodyReader, Unpacker, client_of, header, header_length, image_of_form, joined, while_connected
+from .body import BodyReader, Unpacker, client_of, header, header_length, image_of_form, while_connected
 
 # An encoding that a client says it does not take (RFC 9110, 12.4.2).
 _UNWANTED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*$")
@@ -126,12 +128,12 @@ class Handlers:
         if encoding in ("", "identity"):
             return sent
         unpacker = Unpacker(sent, encoding, self._limits.max_decompressed_bytes)
-        body = bytearray()  # one block, which the allocator gives back, unlike many small ones
+        body = io.BytesIO()  # one block, which the allocator gives back unlike many small ones, and which is never copied
         held.callback(self._plane.give_back_soon, self._limits.max_decompressed_bytes)
         while piece := await self._plane.in_parser(unpacker.next):
             held.enter_context(self._plane.bytes.hold(len(piece), client_of(request)))
-            body += piece
-        return await joined([body])
+            body.write(piece)
+        return body.getvalue()
 
     async def classify(
         self,
@@ -140,7 +142,26 @@ class Handlers:
         k: Annotated[int, Query(ge=1, le=1000, description="how many labels")] = 5,
         timeout_ms: Annotated[float | None, Query(gt=0, le=3_600_000, description="answer within so many milliseconds")] = None,
     ) -> Response:
-        """The most probable labels of an image: its bytes as the body, or one file of a multipart form."""
+        """The labels of an image, its bytes as the body or one file of a multipart form: the k most probable ones, or all above
+        their thresholds where several may hold."""
+        return await self._of_image(request, model, timeout_ms, partial(self._plane.classify, count=k))
+
+    async def embed(
+        self,
+        request: Request,
+        model: str,
+        timeout_ms: Annotated[float | None, Query(gt=0, le=3_600_000, description="answer within so many milliseconds")] = None,
+    ) -> Response:
+        """The embedding of an image: its bytes as the body, or one file of a multipart form."""
+        return await self._of_image(request, model, timeout_ms, self._plane.embed)
+
+    async def _of_image(
+        self,
+        request: Request,
+        model: str,
+        timeout_ms: float | None,
+        answer_of: Callable[..., Coroutine[Any, Any, dict[str, Any]]],
+    ) -> Response:
         plane = self._plane
         plane.count_request(client_of(request))
         plane.repository.get(model, early=True)
@@ -150,7 +171,7 @@ class Handlers:
                 form = header(request, b"content-type").lower().startswith(b"multipart/")
                 image = await image_of_form(request, body) if form else body
                 timeout = None if timeout_ms is None else timeout_ms / 1000
-                answer = await while_connected(request, plane.classify(model, image, count=k, timeout=timeout))
+                answer = await while_connected(request, answer_of(model, image, timeout=timeout))
                 return Response(_to_json(answer), media_type="application/json")
 
     async def status(self, region: str = "") -> Response:

@@ -8,7 +8,7 @@ request, goes the usual way: the same handlers stand there too, errors are worde
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from fastapi import FastAPI
@@ -65,16 +65,16 @@ class HotApp(FastAPI):
             return None
         for route in self._direct:
             if match := route.path_regex.fullmatch(scope["path"]):
-                options = _options(scope["query_string"], takes_any=bool(route.dependant.query_params))
+                options = _options(scope["query_string"], {parameter.name for parameter in route.dependant.query_params})
                 return None if options is None else (route, match.groupdict(), options)
         return None
 
 
-def _options(query: bytes, *, takes_any: bool) -> dict[str, Any] | None:
+def _options(query: bytes, known: Set[str]) -> dict[str, Any] | None:
     """The options in a query; None when the router must look at them."""
     if not query:
         return {}
-    match = _QUERY.fullmatch(query) if takes_any else None
+    match = _QUERY.fullmatch(query) if known else None
     if match is None:
         return None
     options: dict[str, Any] = {}
@@ -82,4 +82,4 @@ def _options(query: bytes, *, takes_any: bool) -> dict[str, Any] | None:
         options["k"] = int(match["k"])
     if match["timeout"]:
         options["timeout_ms"] = float(match["timeout"])
-    return options
+    return options if options.keys() <= known else None

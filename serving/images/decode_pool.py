@@ -25,11 +25,6 @@ class DecodePool:
         self._lock = threading.Lock()
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="headrace-decode")
 
-    @property
-    def outstanding(self) -> int:
-        """Pieces of work that wait or run."""
-        return self._outstanding
-
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Run `work` on a thread; cancelling the future before it began drops it. Raises OverloadedError when full."""
         with self._lock:

@@ -8,6 +8,7 @@ from typing import Any
 from ..batching.batcher import Batcher
 from ..batching.statistics import LATENCY_BOUNDS
 from ..config import ServeConfig
+from ..protocol.results import image_routes
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .repository_protocol import RepositoryProtocol
 
@@ -52,10 +53,16 @@ async def server_live_stats(repository: RepositoryProtocol, config: ServeConfig)
 
 def _about(model: Model) -> dict[str, Any]:
     target = model.target if isinstance(model, (ClassifyModel, DecodeModel)) else model
+    heads: dict[str, str] = {}
+    routes: tuple[str, ...] = ()
+    if isinstance(target, TensorModel):
+        heads = {head.output: str(head) for head in target.task.heads}
+        routes = image_routes(target.task) if target.preprocessor is not None else ()
     return {
         "name": model.name,
         "version": model.version,
         "kind": "tensor" if target is model else "decode" if isinstance(model, DecodeModel) else "classify",
-        "takes_images": isinstance(target, TensorModel) and target.preprocessor is not None,
+        "answers": routes,
+        "outputs": heads,
         "largest_batch": model.batcher.table.largest if isinstance(model, TensorModel) else None,
     }

@@ -26,7 +26,8 @@ from ..images.gpu_preprocessing import make_gpu_preprocessor
 from .devices import each_device
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .response_cache import ResponseCache
-from .warmup import warm_up
+from .self_check import check_answers
+from .warmup import lent, warm_up
 
 
 def load_tensor_model(
@@ -47,7 +48,7 @@ def load_tensor_model(
     its config says `response_cache { enable: false }`. `early` is given a model that answers as soon as the smallest batch has
     run; it must not be asked any more once this one is returned, or the error is raised, and closed then.
     """
-    artifact = load_artifact(folder, version=version)
+    artifact = load_artifact(folder, version=version, trusted=config.security.trust_repository)
     if override is not None:
         check_config(override, artifact.signature, name=artifact.name, where="the given config")
         artifact = replace(artifact, config=override)
@@ -67,7 +68,6 @@ def load_tensor_model(
             name=artifact.name,
             version=str(artifact.version),
             config=declared,
-            labels=tuple(artifact.labels.names) if artifact.labels else (),
             statistics=statistics,
             decoding=decoding,
             batcher=Batcher(
@@ -83,7 +83,7 @@ def load_tensor_model(
             signature=artifact.signature,
             preprocessing=artifact.preprocessing,
             preprocessor=preprocessor,
-            probabilities=artifact.probabilities,
+            task=artifact.task,
             instances=len(instances),
             instances_per_device=len(instances) // devices,
         )
@@ -94,6 +94,13 @@ def load_tensor_model(
         count=config.processes.instances or (before.instances_per_device if before else None),
         early=None if early is None else lambda instance, guess: early(model_of([instance], guess)),
     )
+    try:
+        for instance in instances:
+            check_answers(artifact, plan, instance, partial(_queue, artifact, instance, table, max_delay(declared, config)))
+    except BaseException:
+        for instance in instances:
+            close(instance)
+        raise
     timings = ", ".join(f"batch {bucket} {milliseconds:.3g} ms" for bucket, milliseconds in table.to_json().items())
     progress(f"{artifact.name}: version {artifact.version} is ready, {_counted(len(instances), len(openers))}, {timings}")
     model = model_of(instances, table, devices=len(openers))
@@ -148,11 +155,17 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
         name=folder.name,
         version=version,
         config=declared,
-        labels=target.labels,
         target=target,
         leases=target.leases,
         outputs={tensor.name: outputs[tensor.name] for tensor in declared.outputs},
     )
+
+
+def _queue(artifact: Artifact, instance: Instance, table: LatencyTable, delay: float) -> Batcher:
+    """One like the model's own, whose requests are counted nowhere, before sessions that stay open."""
+    staging = _staging(artifact, table.largest)
+    table = LatencyTable({bucket: table.seconds(bucket) for bucket in instance})  # what it learns is not the model's
+    return Batcher([lent(instance)], table, name=artifact.name, policy=BatchPolicy(max_delay=delay), staging=staging)
 
 
 def _staging(artifact: Artifact, largest: int) -> Staging | None:

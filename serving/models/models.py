@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import InputError
 from ...runtime.artifact.model_config import ConfigTensor, ModelConfig
+from ...runtime.base.task import Task
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
 from ..batching.request_queue import RequestQueue
@@ -18,16 +19,20 @@ from .response_cache import ModelCache
 
 @dataclass(kw_only=True)
 class Model:
-    """One version of a model. `config` declares its tensors; `labels` name the entries of its first output. Whoever sends it a
-    request does so between `leases.acquire()` and `leases.release()`, as `ModelRepository.use` does. What does not fit is
-    worded as Triton words it, whose clients look for that."""
+    """One version of a model. `config` declares its tensors. Whoever sends it a request does so between `leases.acquire()` and
+    `leases.release()`, as `ModelRepository.use` does. What does not fit is worded as Triton words it, whose clients look for
+    that."""
 
     name: str
     version: str
     config: ModelConfig
-    labels: tuple[str, ...] = ()
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
     leases: Leases = field(default_factory=Leases, repr=False)
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        """The names of the entries of each output, where they have names."""
+        return {}
 
     def check_inputs(self, request: InferenceRequest) -> tuple[list[Tensor], int]:
         """The request's tensors in the config's order, and how many rows they have; raises InputError on what does not fit."""
@@ -78,7 +83,7 @@ class Model:
 class TensorModel(Model):
     """Tensors in, tensors out, through the batcher. `preprocessor` makes its input from images, where that is known.
 
-    `preprocessing` is what `preprocessor` was made from. `probabilities` says that outputs already are probabilities.
+    `preprocessing` is what `preprocessor` was made from. `task` says what the outputs are.
     `instances` counts the sessions side by side, `instances_per_device` those on each GPU, or on the CPU. `cache` keeps outputs
     for inputs that come again, where that is wanted. `decoding` counts the images decoded for it, whichever way they came: they
     are the executions of its decode model.
@@ -86,9 +91,9 @@ class TensorModel(Model):
 
     batcher: RequestQueue
     signature: Signature
+    task: Task
     preprocessing: Preprocessing | None = None
     preprocessor: Preprocessor | None = None
-    probabilities: bool = False
     instances: int = 1
     instances_per_device: int = 1
     cache: ModelCache | None = None
@@ -98,6 +103,10 @@ class TensorModel(Model):
         # Sessions take and give tensors in the signature's order, which an edited config need not follow.
         self.input_names = tuple(spec.name for spec in self.signature.inputs)
         self.output_names = tuple(spec.name for spec in self.signature.outputs)
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        return {head.output: head.labels for head in self.task.heads}
 
     @property
     def image_input(self) -> ConfigTensor:
@@ -125,6 +134,10 @@ class ClassifyModel(Model):
 
     target: TensorModel
     outputs: dict[str, str]
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        return {name: self.target.labels[source] for name, source in self.outputs.items()}
 
 
 def _fits(shape: tuple[int, ...], row: Sequence[int]) -> bool:

@@ -22,7 +22,7 @@ from ..images.decode_pool import decode_rows
 from ..models.devices import each_device
 from ..models.loading import companion_target, open_instance, preprocessor_of
 from ..models.warmup import warm_up
-from ..protocol.results import top_labels
+from ..protocol.results import predictions
 from .config import ClassifyConfig
 from .sources import Image
 
@@ -69,15 +69,24 @@ def identify(artifact: Artifact) -> ModelIdentity:
 
 def load(config: ClassifyConfig) -> Artifact:
     """The job's model, verified. Raises ArtifactError, and ClassifyError when it does not classify images."""
-    artifact = load_artifact(model_folder(config.model))
+    artifact = load_artifact(model_folder(config.model), trusted=config.trust_repository)
     if artifact.preprocessing is None:
         raise ClassifyError(
             f"{artifact.name} does not say how an image becomes its input; package it with its preprocessing (headrace migrate)"
         )
     if len(artifact.signature.inputs) != 1:
         raise ClassifyError(f"{artifact.name} has {len(artifact.signature.inputs)} inputs; an image can only be one")
-    if artifact.signature.outputs[0].classes is None:
-        raise ClassifyError(f"{artifact.name} is no classifier: its output has shape {artifact.signature.outputs[0].shape}")
+    heads = artifact.task.classifying
+    if not heads:
+        outputs = zip(artifact.task.heads, artifact.signature.outputs, strict=True)
+        given = ", ".join(f"{spec.name} of shape {spec.shape}{f' ({head})' if str(head) else ''}" for head, spec in outputs)
+        raise ClassifyError(f"{artifact.name} is no classifier: it gives {given}")
+    if len(heads) > 1:
+        names = " and ".join(head.output for head in heads)
+        raise ClassifyError(
+            f"{artifact.name} gives labels in several outputs, {names}, and a job writes those of one; serve it, and "
+            "/v1/classify answers with all"
+        )
     return artifact
 
 
@@ -94,8 +103,8 @@ class Classifier:
         settings = ServeConfig.of(models=artifact.path, decoding=config.decoding, max_pixels=config.max_pixels)
         self._preprocessor = preprocessor_of(artifact.preprocessing, artifact.signature, settings)
         self._shape = artifact.signature.inputs[0].row_shape
-        self._output = [spec.name for spec in artifact.signature.outputs].index(artifact.config.outputs[0].name)
-        self._labels = tuple(artifact.labels.names) if artifact.labels else ()
+        self._output = artifact.task.primary
+        self._head = artifact.task.heads[self._output]
         self._top_k = config.top_k
         largest = artifact.max_batch_size
         if config.batch is not None:
@@ -137,7 +146,7 @@ class Classifier:
         return rows[:count]
 
     def scores(self, rows: np.ndarray) -> list[np.ndarray | str]:
-        """The model's first output for each row, or what went wrong with that row alone."""
+        """The scores that the model gives for each row, or what went wrong with that row alone."""
         session = self._idle.get()
         try:
             return list(session.run([rows])[self._output])
@@ -149,8 +158,8 @@ class Classifier:
             self._idle.put(session)
 
     def labels(self, scores: np.ndarray) -> list[dict[str, Any]]:
-        """The top-k labels of one row of scores: what the server's /v1/classify answers under "predictions"."""
-        return top_labels(scores, self._top_k, self._labels, probabilities=self.artifact.probabilities)
+        """The labels of one row of scores: what the server's /v1/classify answers under "predictions"."""
+        return predictions(self._head, scores, self._top_k)
 
     def close(self) -> None:
         """Free the sessions."""

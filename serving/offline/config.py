@@ -33,6 +33,7 @@ class ClassifyConfig(OptionGroup):
     shard_images: int = option(1000, "Images per output file, where the source does not say.", least=1)
     column: str | None = option(None, "The column of a Parquet file that holds images or their paths.")
     max_errors: int | None = option(None, "Stop when more images than this are broken.", least=0)
+    trust_repository: bool = option(False, "Let the model run the compiled code that its package holds.")
     restart: bool = option(False, "Throw away what an earlier job wrote to --out.")
 
     batch: int | None = option(None, "Images at once through the model.", least=1, unset="what is fastest")

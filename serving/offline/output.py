@@ -55,8 +55,8 @@ class ShardWriter:
             raise _failed(target, error) from error
 
     def add(self, name: str, row: int, predictions: Sequence[Mapping[str, Any]]) -> None:
-        """An image and its labels, the most probable first."""
-        first = predictions[0]
+        """An image and its labels, the most probable first; there may be none where several may hold."""
+        first = predictions[0] if predictions else {"label": None, "probability": None}
         self._append(
             {
                 "image": _text(name), "row": row, "label": first["label"], "probability": first["probability"],

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ClassifyError
+from ...errors import ClassifyError, ExecutionError
 from ...runtime.artifact.artifact import Artifact
 from .batches import Batch
 from .classifier import Classifier, identify, load
@@ -168,11 +168,17 @@ class _Placing:
                 self._writer = None
 
     def _add(self, writer: ShardWriter, image: Image, scores: np.ndarray | str | None) -> None:
-        error = scores if isinstance(scores, str) else image.error
+        error, labels = scores if isinstance(scores, str) else image.error, None
         if error is None:
             assert isinstance(scores, np.ndarray), "an image without an error has scores"
-            writer.add(image.name, image.row, self._classifier.labels(scores))
+            try:
+                labels = self._classifier.labels(scores)
+            except ExecutionError as broken:
+                error = f"the model {broken}"
+        if labels is not None:
+            writer.add(image.name, image.row, labels)
         else:
+            assert error is not None, "what has no labels says why"
             writer.add_error(image.name, image.row, error)
         self._progress.image(error is not None)
         if too_many_errors(self._config, self._progress):

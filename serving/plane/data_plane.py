@@ -18,6 +18,7 @@ from ..._version import __version__
 from ...errors import ExecutionError, InputError, OverloadedError, RequestError, UnsupportedError
 from ...runtime.artifact.model_config import ConfigTensor
 from ...runtime.base.memory import give_back_memory
+from ...runtime.base.task import Task
 from ..batching.batcher import Ticket
 from ..batching.request_queue import RequestQueue
 from ..batching.statistics import failure
@@ -33,11 +34,10 @@ from ..observe.stages import Stage, note_batch, stages
 from ..protocol.codec import binary_to_tensor
 from ..protocol.config_json import config_json
 from ..protocol.messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array
-from ..protocol.results import requested_outputs, top_labels
+from ..protocol.results import classified, embedded, not_answered, requested_outputs
 from .settings import Settings
 from .shared_memory import SharedMemory
 
-SERVER_NAME = "headrace"
 EXTENSIONS = ("classification", "model_configuration", "statistics", "binary_tensor_data", "parameters", "model_repository")
 
 # Below this, copying from or to shared memory takes less than handing it to another thread.
@@ -107,7 +107,7 @@ class DataPlane:
             "logging": self._settings is not None,
         }
         extensions = [*EXTENSIONS, *(name for name, enabled in optional.items() if enabled)]
-        return {"name": SERVER_NAME, "version": __version__, "extensions": extensions}
+        return {"name": self.config.addresses.server_name, "version": __version__, "extensions": extensions}
 
     def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
         """A model's versions, platform and tensors; -1 is the batch dimension."""
@@ -224,31 +224,41 @@ class DataPlane:
     async def classify(
         self, name: str, image: bytes, *, version: str = "", count: int = 5, timeout: float | None = None
     ) -> dict[str, Any]:
-        """The most probable labels of one encoded image."""
-        with self.repository.use(name, version) as model:
-            return await self._classify(model, image, count, timeout)
-
-    async def _classify(self, model: Model, image: bytes, count: int, timeout: float | None) -> dict[str, Any]:
-        name = model.name
-        target = model.target if isinstance(model, (ClassifyModel, DecodeModel)) else model
-        if not isinstance(target, TensorModel) or target.preprocessor is None:
-            raise UnsupportedError(f"model '{name}' has no preprocessing for images; send tensors to /v2/models/{name}/infer")
+        """The labels of one encoded image: the most probable ones, or those above their thresholds where several may hold."""
         if not 1 <= count <= 1000:
             raise InputError(f"k must be from 1 to 1000, got {count}")
-        begin = time.monotonic()
-        outputs = await self._images(target, [image], timeout, 0)
-        if model is not target:
-            model.statistics.composed(1, _nanoseconds(begin))
-        scores = outputs[target.output_names.index(target.config.outputs[0].name)][0]
-        if scores.shape[:1] != (scores.size,):  # a fully convolutional network's [classes, 1, 1] is fine
-            raise UnsupportedError(
-                f"the output of model '{name}' has shape {list(scores.shape)} per image, and labels need one score for each "
-                f"class; send the image's tensor to /v2/models/{name}/infer"
-            )
-        predictions = top_labels(scores, count, target.labels, probabilities=target.probabilities)
-        if not all(math.isfinite(one["probability"]) for one in predictions):
-            raise ExecutionError(f"model '{name}' gives scores for this image that are not numbers")
-        return {"model": model.name, "version": model.version, "predictions": predictions}
+        return await self._answered("classify", name, version, image, timeout, partial(classified, count=count))
+
+    async def embed(self, name: str, image: bytes, *, version: str = "", timeout: float | None = None) -> dict[str, Any]:
+        """The vector of one encoded image."""
+        return await self._answered("embed", name, version, image, timeout, embedded)
+
+    async def _answered(
+        self,
+        route: str,
+        name: str,
+        version: str,
+        image: bytes,
+        timeout: float | None,
+        read: Callable[[Task, Mapping[str, np.ndarray]], dict[str, Any]],
+    ) -> dict[str, Any]:
+        with self.repository.use(name, version) as model:
+            target = model.target if isinstance(model, (ClassifyModel, DecodeModel)) else model
+            if not isinstance(target, TensorModel) or target.preprocessor is None:
+                raise UnsupportedError(
+                    f"model '{name}' has no preprocessing for images; send tensors to /v2/models/{name}/infer"
+                )
+            if why := not_answered(target.task, route, name):
+                raise UnsupportedError(why)
+            begin = time.monotonic()
+            outputs = await self._images(target, [image], timeout, 0)
+            if model is not target:
+                model.statistics.composed(1, _nanoseconds(begin))
+            try:
+                answer = read(target.task, dict(zip(target.output_names, outputs, strict=True)))
+            except ExecutionError as error:
+                raise ExecutionError(f"model '{name}' {error}") from None
+            return {"model": model.name, "version": model.version, **answer}
 
     async def in_pool(self, work: Callable[[], T]) -> T:
         """Run something long, such as hashing megabytes, beside the event loop."""

@@ -26,7 +26,6 @@ def describe(model: Model, number_of: Callable[[Model], int]) -> Description:
         "name": model.name,
         "version": model.version,
         "config": model.config,
-        "labels": tuple(model.labels),
     }
     if isinstance(model, DecodeModel):
         return DecodeDescription(target=number_of(model.target), **common)
@@ -37,7 +36,7 @@ def describe(model: Model, number_of: Callable[[Model], int]) -> Description:
     return TensorDescription(
         signature=model.signature,
         preprocessing=model.preprocessing,
-        probabilities=model.probabilities,
+        task=model.task,
         instances=model.instances,
         cached=model.cache is not None,
         seconds=_profile(model.batcher.table),
@@ -59,7 +58,6 @@ def model_of(
         "name": described.name,
         "version": described.version,
         "config": described.config,
-        "labels": described.labels,
         "statistics": statistics,
     }
     if not isinstance(described, TensorDescription):
@@ -74,7 +72,7 @@ def model_of(
         signature=signature,
         preprocessing=preprocessing,
         preprocessor=preprocessor_of(preprocessing, signature, config) if preprocessing else None,
-        probabilities=described.probabilities,
+        task=described.task,
         decoding=statistics.decoded(),
         instances=described.instances,
         cache=cache.of_model() if cache is not None and described.cached else None,

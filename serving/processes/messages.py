@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from ...runtime.artifact.model_config import ModelConfig
+from ...runtime.base.task import Task
 from ...specs import Preprocessing, Signature
 from ..config import ServeConfig
 
@@ -130,7 +131,6 @@ class _Description:
     name: str
     version: str
     config: ModelConfig
-    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ class TensorDescription(_Description):
         ]
         | None
     )
-    probabilities: bool
+    task: Task
     instances: int
     cached: bool
     seconds: Mapping[int, float]

@@ -31,8 +31,7 @@ def decode_request(
         return InferenceRequest(inputs=[], raw=body, binary_output=True)
     if header_length is not None and header_length > len(body):
         raise InputError(f"Inference-Header-Content-Length is {header_length}, but the body has only {len(body)} bytes")
-    text = body if header_length is None else body[:header_length]
-    message = parse_json(text, max_depth=max_depth, max_values=max_values)
+    message = parse_json(body, end=header_length, max_depth=max_depth, max_values=max_values)
     if not isinstance(message, dict):
         raise InputError("the request must be a JSON object")
     binary = memoryview(body)[len(body) if header_length is None else header_length :]

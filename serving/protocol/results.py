@@ -1,4 +1,4 @@
-"""Outputs as they are asked for: whole, as Triton's classification strings, or as an image's top labels. Pure functions."""
+"""Outputs as they are asked for: whole, as Triton's classification strings, as an image's labels or vectors. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InputError
+from ...errors import ExecutionError, InputError
+from ...runtime.artifact.agreement import decisions, probabilities
+from ...runtime.base.task import MULTI_LABEL, SINGLE_LABEL, Head, Task
 from .messages import InferenceRequest, RequestedOutput, Tensor, bytes_array
 
 
 def requested_outputs(
-    request: InferenceRequest, arrays: Mapping[str, np.ndarray], datatypes: Mapping[str, str], labels: Sequence[str]
+    request: InferenceRequest,
+    arrays: Mapping[str, np.ndarray],
+    datatypes: Mapping[str, str],
+    labels: Mapping[str, Sequence[str]],
 ) -> list[Tensor]:
-    """The outputs a request asks for, in its order (all of them when it names none). Labels belong to the first output."""
+    """The outputs a request asks for, in its order (all of them when it names none), with the labels of each."""
     wanted = request.outputs or [RequestedOutput(name) for name in arrays]
-    first = next(iter(arrays))
     tensors = []
     for output in wanted:
         array = arrays[output.name]
         if output.classification:
-            strings = classification(output.name, array, output.classification, labels if output.name == first else ())
+            strings = classification(output.name, array, output.classification, labels.get(output.name, ()))
             tensors.append(Tensor(output.name, "BYTES", strings))
         else:
             tensors.append(Tensor(output.name, datatypes[output.name], np.ascontiguousarray(array)))
@@ -42,20 +46,60 @@ def classification(name: str, array: np.ndarray, count: int, labels: Sequence[st
     return bytes_array(strings, (len(rows), count))
 
 
-def top_labels(row: np.ndarray, count: int, labels: Sequence[str], *, probabilities: bool) -> list[dict[str, Any]]:
-    """The most probable classes of one row of scores. Log-probabilities need no case of their own: softmax(log p) is p."""
-    row = row.reshape(-1).astype(np.float64)
-    scores = row if probabilities else softmax(row)
+def predictions(head: Head, row: np.ndarray, count: int) -> list[dict[str, Any]]:
+    """What one row of scores says, the most probable first: the `count` best classes, or all labels above their thresholds.
+
+    Raises ExecutionError where the scores are not numbers.
+    """
+    row = row.reshape(-1)
+    if not np.isfinite(shares := probabilities(head, row)).all():
+        raise ExecutionError("gives scores for this image that are not numbers")
+    best = _largest(row, min(count, len(row)) if head.kind == SINGLE_LABEL else len(row))
+    holds = decisions(head, row[None])[0] if head.kind == MULTI_LABEL else np.ones(len(row), bool)
+    labels = head.labels
     return [
-        {"label": labels[index] if index < len(labels) else None, "index": int(index), "probability": float(scores[index])}
-        for index in _largest(row, min(count, len(row)))
+        {"label": labels[index] if index < len(labels) else None, "index": int(index), "probability": float(shares[index])}
+        for index in best
+        if holds[index]
     ]
 
 
-def softmax(row: np.ndarray) -> np.ndarray:
-    """exp(row) / sum(exp(row)), shifted by the maximum so that nothing overflows."""
-    shifted = np.exp(row - row.max())
-    return shifted / shifted.sum()
+def classified(task: Task, outputs: Mapping[str, np.ndarray], count: int) -> dict[str, Any]:
+    """What an image's outputs, each [1, ...], say of its labels: `predictions`, or of several heads those of each under its
+    output's name. Where labels are not those of one class alone, `task` says so."""
+    heads = {}
+    for head in task.classifying:
+        kind = {} if head.kind == SINGLE_LABEL else {"task": head.kind}
+        heads[head.output] = {**kind, "predictions": predictions(head, outputs[head.output][0], count)}
+    return next(iter(heads.values())) if len(heads) == 1 else {"heads": heads}
+
+
+def image_routes(task: Task) -> tuple[str, ...]:
+    """The routes at which a model with such outputs answers images."""
+    return tuple(route for route, heads in (("classify", task.classifying), ("embed", task.embedding)) if heads)
+
+
+def not_answered(task: Task, route: str, name: str) -> str | None:
+    """Why a model does not answer at that route for images, and which route does; None where it does."""
+    answering = image_routes(task)
+    if route in answering:
+        return None
+    other = next((f"send the image to /v1/{one}/{name}" for one in answering), None)
+    given = ", ".join(f"{head.output}: {head if str(head) else 'raw numbers'}" for head in task.heads)
+    wanted = {"classify": "no class scores", "embed": "no embeddings"}[route]
+    tensors = f"send tensors to /v2/models/{name}/infer, which gives all outputs as they are"
+    return f"model '{name}' gives {wanted} ({given}); {other or tensors}"
+
+
+def embedded(task: Task, outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The vector of an image: `embedding`, or of several outputs those of each under its name."""
+    vectors: dict[str, list[float]] = {}
+    for head in task.embedding:
+        vector = outputs[head.output][0].reshape(-1)
+        if not np.isfinite(vector).all():
+            raise ExecutionError("gives an embedding for this image that holds no numbers")
+        vectors[head.output] = vector.astype(np.float64).tolist()
+    return {"embedding": next(iter(vectors.values()))} if len(vectors) == 1 else {"embeddings": vectors}
 
 
 def _largest(row: np.ndarray, count: int) -> np.ndarray:

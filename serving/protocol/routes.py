@@ -89,6 +89,7 @@ ROUTES = (
     Route("GET", f"{_MODEL}/stats", "model_statistics", _READ, Cost.READ, "models", answer=of.STATISTICS),
     Route("POST", f"{_MODEL}/infer", "infer", _INFER, Cost.INFERENCE, "inference", of.INFERENCE_BODY, of.INFERENCE),
     Route("POST", "/v1/classify/{model}", "classify", _INFER, Cost.INFERENCE, "inference", of.IMAGE_BODY, of.PREDICTIONS),
+    Route("POST", "/v1/embed/{model}", "embed", _INFER, Cost.INFERENCE, "inference", of.IMAGE_BODY, of.EMBEDDING),
     Route("GET", f"{_SYSTEM_MEMORY}/status", "status", _ADMIN, Cost.CONTROL, _MEMORY, answer=of.REGIONS),
     Route("POST", _REGISTER, "register", _ADMIN, Cost.CONTROL, _MEMORY, of.REGISTER_BODY, of.DONE),
     Route("POST", f"{_SYSTEM_MEMORY}/unregister", "unregister", _ADMIN, Cost.CONTROL, _MEMORY, answer=of.DONE),

@@ -37,6 +37,7 @@ def _answer(schema: Schema) -> Schema:
 
 
 _DATATYPE: Schema = {"type": "string", "enum": list(DATATYPES)}
+_PREDICTED = _list(_object({"label": {"type": ["string", "null"]}, "index": _COUNT, "probability": {"type": "number"}}))
 _PLACE = {"shared_memory_region": _TEXT, "shared_memory_offset": _COUNT, "shared_memory_byte_size": _COUNT}
 SCHEMAS: dict[str, Schema] = {
     "Error": _object({"error": {"type": "string", "minLength": 1}}),
@@ -93,13 +94,27 @@ SCHEMAS: dict[str, Schema] = {
         {"id": _TEXT},
     ),
     "Predictions": _object(
+        {"model": _TEXT, "version": _TEXT},
         {
-            "model": _TEXT,
-            "version": _TEXT,
-            "predictions": _list(
-                _object({"label": {"type": ["string", "null"]}, "index": _COUNT, "probability": {"type": "number"}})
-            ),
-        }
+            "predictions": _PREDICTED,
+            "task": {**_TEXT, "description": "multi-label, where all labels above their thresholds are given"},
+            "heads": {
+                "type": "object",
+                "description": "of a model with several outputs of labels, by their names",
+                "additionalProperties": _object({"predictions": _PREDICTED}, {"task": _TEXT}),
+            },
+        },
+    ),
+    "Embedding": _object(
+        {"model": _TEXT, "version": _TEXT},
+        {
+            "embedding": _list({"type": "number"}),
+            "embeddings": {
+                "type": "object",
+                "description": "of a model with several, by the names of its outputs",
+                "additionalProperties": _list({"type": "number"}),
+            },
+        },
     ),
     "Region": _object({"name": _TEXT, "key": _TEXT, "offset": _COUNT, "byte_size": _COUNT}),
     "LogSettings": _object(
@@ -139,10 +154,11 @@ DONE: Schema = {"description": "done"}
 _TRUTH: Schema = {"type": "boolean"}
 LIVE, READY = (_answer(_object({name: _TRUTH})) for name in ("live", "ready"))
 MODEL_READY = _answer(_object({"name": _TEXT, "ready": _TRUTH}))
-SERVER, METADATA, CONFIG, STATISTICS, INDEX, PREDICTIONS, LOG_SETTINGS, TRACE_SETTINGS = (
+SERVER, METADATA, CONFIG, STATISTICS, INDEX, PREDICTIONS, EMBEDDING, LOG_SETTINGS, TRACE_SETTINGS = (
     _answer(component(name))
     for name in (
-        "ServerMetadata", "ModelMetadata", "ModelConfig", "Statistics", "Index", "Predictions", "LogSettings", "TraceSettings",
+        "ServerMetadata", "ModelMetadata", "ModelConfig", "Statistics", "Index", "Predictions", "Embedding", "LogSettings",
+        "TraceSettings",
     )
 )  # fmt: skip
 REGIONS = _answer(_list(component("Region")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -65,6 +65,10 @@ class Answer:
         return self.status in ("200", "OK")
 
 
+Call = Callable[[str, str, bytes, Mapping[str, str]], tuple[int, Mapping[str, str], bytes]]
+"""Method, path, body and headers to status, headers (names in lower case) and body."""
+
+
 class Exchange(Protocol):
     """A way to put a case to a server."""
 
@@ -72,10 +76,12 @@ class Exchange(Protocol):
 
 
 class HttpExchange:
-    """Over HTTP, with the tensors behind the JSON (`binary`) or in it. `get` and `post` are for all else."""
+    """Over HTTP, with the tensors behind the JSON (`binary`) or in it. `get` and `post` are for all else.
 
-    def __init__(self, address: str, *, binary: bool = True) -> None:
-        self._address, self._binary = address, binary
+    `call` is what sends a request, where that is not this class itself."""
+
+    def __init__(self, address: str, *, binary: bool = True, call: Call | None = None) -> None:
+        self._address, self._binary, self._call = address, binary, call or self._send
 
     def get(self, path: str) -> tuple[int, Any]:
         """The status and the JSON of an answer; None where the body is empty."""
@@ -104,10 +110,10 @@ class HttpExchange:
         version = f"/versions/{case.version}" if case.version else ""
         headers = {"Inference-Header-Content-Length": str(len(text))} if self._binary else {}
         status, found, body = self._call("POST", f"/v2/models/{case.model}{version}/infer", text + tail, headers)
+        if status != 200:
+            return Answer(status=str(status), error=_error(body))
         length = int(found.get("inference-header-content-length", len(body)))
         answer = json.loads(body[:length] or b"{}")
-        if status != 200:
-            return Answer(status=str(status), error=str(answer.get("error", answer)))
         outputs, at = {}, length
         for output in answer["outputs"]:
             size = output.get("parameters", {}).get("binary_data_size")
@@ -125,7 +131,7 @@ class HttpExchange:
         status, _, answer = self._call(method, path, body, {})
         return status, json.loads(answer) if answer else None
 
-    def _call(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
+    def _send(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection(self._address, timeout=_TIMEOUT)
         try:
             connection.request(method, path, body or None, dict(headers))
@@ -136,15 +142,23 @@ class HttpExchange:
 
 
 class GrpcExchange:
-    """Over gRPC, tensors in `raw_input_contents`."""
+    """Over gRPC, tensors in `raw_input_contents`. `open` makes the channel of each call, `metadata` goes with each."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout: float = _TIMEOUT,
+        metadata: Sequence[tuple[str, str]] = (),
+        open: Callable[[str], Any] | None = None,  # noqa: A002
+    ) -> None:
+        self._address, self._timeout, self._metadata, self._open = address, timeout, metadata, open
 
     def infer(self, case: Case) -> Answer:
         import grpc
 
         from ...runtime.artifact.triton_messages import service as pb
+        from ..grpc.codec import decode_tensor
 
         message = pb.ModelInferRequest(model_name=case.model, model_version=case.version, id=_ID)
         _set(message.parameters, case.parameters)
@@ -153,15 +167,16 @@ class GrpcExchange:
             message.raw_input_contents.append(given.raw())
         for name, settings in case.outputs:
             _set(message.outputs.add(name=name).parameters, settings)
-        with grpc.insecure_channel(self._address) as channel:
+        with (self._open or grpc.insecure_channel)(self._address) as channel:
             infer = channel.unary_unary(_INFER, pb.ModelInferRequest.SerializeToString, pb.ModelInferResponse.FromString)
             try:
-                answer = infer(message, timeout=_TIMEOUT)
+                answer = infer(message, timeout=self._timeout, metadata=self._metadata)
             except grpc.RpcError as error:
                 return Answer(status=error.code().name, error=error.details() or "")
+        raw = list(answer.raw_output_contents) or [None] * len(answer.outputs)
         outputs = {
-            output.name: (output.datatype, _decoded(output.name, output.datatype, list(output.shape), data))
-            for output, data in zip(answer.outputs, answer.raw_output_contents, strict=True)
+            output.name: (output.datatype, decode_tensor(output, data).data)
+            for output, data in zip(answer.outputs, raw, strict=True)
         }
         return Answer(status="OK", model=answer.model_name, version=answer.model_version, id=answer.id, outputs=outputs)
 
@@ -173,6 +188,15 @@ def exchanges(http_address: str, grpc_address: str) -> dict[str, Exchange]:
         "http-binary": HttpExchange(http_address),
         "grpc": GrpcExchange(grpc_address),
     }
+
+
+def _error(body: bytes) -> str:
+    """The message of an answer that says what was wrong; of a proxy's page its beginning."""
+    try:
+        answer = json.loads(body or b"{}")
+    except ValueError:
+        return body[:200].decode("utf-8", "replace")
+    return str(answer.get("error", answer) if isinstance(answer, dict) else answer)
 
 
 def _decoded(name: str, datatype: str, shape: Sequence[int], data: bytes) -> np.ndarray:

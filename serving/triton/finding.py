@@ -25,6 +25,7 @@ CODES = {
     "TR016": "warm-up",
     "TR017": "execution accelerators",
     "TR018": "parameters of the backend",
+    "TR019": "code that Triton runs",
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from ...runtime.artifact.model_config import FILE
+from ...runtime.artifact.package import DECODER
 from .finding import Finding, error, warning
 from .subject import ModelFolder, Repository
 
@@ -30,6 +31,7 @@ def check(model: ModelFolder, repository: Repository) -> Iterator[Finding]:
         yield error("TR002", "name", f"it is {config.name!r}, the folder is {name!r}; Triton wants them equal")
     yield from _versions(model)
     yield from _backend(model)
+    yield from _code(model)
     yield from _labels(model)
 
 
@@ -52,6 +54,20 @@ def _versions(model: ModelFolder) -> Iterator[Finding]:
         yield error("TR004", "version_policy", f"version {absent[0]} is not there; the folder has {_listed(found)}")
     if kind == "latest" and policy.latest.num_versions == 0:
         yield error("TR004", "version_policy", "latest 0 versions are none; give num_versions: 1 or more")
+
+
+def _code(model: ModelFolder) -> Iterator[Finding]:
+    """Whoever wrote a package may have written code into it, which Triton runs with its own rights."""
+    foreign = [path for path in model.folder.rglob("libtriton_*") if path.is_file()]
+    if model.backend == "python":
+        own = [path.read_bytes() for path in DECODER]
+        code = [path for path in model.folder.rglob("*") if path.suffix in (".py", ".pyc", ".so") and path.is_file()]
+        foreign += [path for path in code if path.read_bytes() not in own]
+    for path in sorted(foreign):
+        place = path.relative_to(model.folder).as_posix()
+        yield warning(
+            "TR019", place, "it is not this Headrace's own code, and Triton runs it: read it, or package the model again"
+        )
 
 
 def _backend(model: ModelFolder) -> Iterator[Finding]:
@@ -92,8 +108,6 @@ def _labels(model: ModelFolder) -> Iterator[Finding]:
         lines, classes = len(path.read_bytes().splitlines()), prod(output.dims)
         if classes > 0 and lines != classes:
             yield warning("TR012", where, f"{output.label_filename} has {lines} labels for {classes} classes; give one each")
-        if index:
-            yield warning("TR012", where, "the embedded server gives labels to the first output only")
 
 
 def _listed(versions: list[int]) -> str:

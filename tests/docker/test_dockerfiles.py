@@ -83,7 +83,9 @@ def test_the_context_is_what_the_wheel_and_the_images_are_made_of():
     parts = {package.split(".")[1] for package in packages if "." in package}
     package = {name for name in files if name.split("/")[0] in parts or ("/" not in name and name.endswith(".py"))}
     beside = {"py.typed", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
-    copied = {f"docker/{name}" for name in ("install.sh", "health.py", "triton-requirements.txt")}
+    locks = {f"docker/locks/{path.name}" for path in (ROOT / "docker" / "locks").glob("*.txt")}
+    assert {Path(name).stem for name in locks} == {"build", "cpu", "cuda", "serve", "triton"}
+    copied = {"docker/install.sh", "docker/health.py", *locks}
     assert left == package | beside | copied
     assert spec.match_file("serving/__pycache__/x.pyc")
     assert spec.match_file("tokens.toml")

@@ -128,7 +128,7 @@ def build() -> None:
     for name in ("root", "wheels", "headrace", "models"):
         (WORK / name).mkdir(parents=True)
     folders = {"/source": context(), "/wheels": WORK / "wheels", "/opt/headrace": WORK / "headrace"}
-    settings = stage.pairs("ARG") | {name: os.environ[name] for name in ("TORCH_INDEX",) if name in os.environ}
+    settings = stage.pairs("ARG") | {name: os.environ[name] for name in ("TORCH_INDEX", "LOCK") if name in os.environ}
     python = str(Path(sys.base_prefix) / "bin")
     environment = {**os.environ, **settings, "PATH": f"{python}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
     for instruction, command in stage.instructions:

@@ -8,7 +8,6 @@ import re
 import shutil
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,25 +22,33 @@ pytestmark = pytest.mark.skipif(not find_spec("sklearn"), reason="the example's 
 SMALL = ("--arch", "resnet18", "--weights", "weights/resnet18.pth")
 
 
-def run(folder: Path, *arguments: str) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def prepared(folder: Path) -> Path:
-    ignored = shutil.ignore_patterns("data", "data.partial-*", "weights", "runs", "__pycache__")
-    example = shutil.copytree(EXAMPLE, folder / "photos", ignore=ignored)
-    output = run(example, "prepare.py", "--arch", "resnet18", "--per-class", "6", "--test-per-class", "4")
-    assert "photos: 160/160" in output
-    return example
+Run = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def photos(once: Callable[..., Any]) -> Path:
+def run(warm_python: Callable[..., subprocess.CompletedProcess[str]]) -> Run:
+    """run(folder, "script.py", ...) is its output."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+    def run(folder: Path, *arguments: str) -> str:
+        done = warm_python(arguments, cwd=folder, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def photos(once: Callable[..., Any], run: Run) -> Path:
     """A copy of the example with 6 photos to fit and 4 to test in each of its 16 classes."""
+
+    def prepared(folder: Path) -> Path:
+        ignored = shutil.ignore_patterns("data", "data.partial-*", "weights", "runs", "__pycache__")
+        example = shutil.copytree(EXAMPLE, folder / "photos", ignore=ignored)
+        output = run(example, "prepare.py", "--arch", "resnet18", "--per-class", "6", "--test-per-class", "4")
+        assert "photos: 160/160" in output
+        return example
+
     return once("photos", prepared)
 
 
@@ -63,14 +70,14 @@ def test_photos_are_jpegs_of_a_cameras_size(photos: Path) -> None:
     assert classes == sorted(path.name for path in (photos / "data" / "test").iterdir())
 
 
-def test_preparing_again_changes_nothing(photos: Path) -> None:
+def test_preparing_again_changes_nothing(photos: Path, run: Run) -> None:
     files = {path: path.stat().st_mtime_ns for folder in ("data", "weights") for path in (photos / folder).rglob("*.*")}
     assert len(files) == 161
     assert run(photos, "prepare.py", "--arch", "resnet18").count("is already there") == 2
     assert {path: path.stat().st_mtime_ns for folder in ("data", "weights") for path in (photos / folder).rglob("*.*")} == files
 
 
-def test_evaluation_reaches_95_percent_held_out(photos: Path) -> None:
+def test_evaluation_reaches_95_percent_held_out(photos: Path, run: Run) -> None:
     lines = run(photos, "evaluate.py", *SMALL, "--batch-size", "16").splitlines()
     assert lines[0].startswith("Test: [4/4]")
     match = re.fullmatch(r"Top-1 accuracy: (\d+\.\d\d)% \((\d+)/64\)", lines[-1])
@@ -78,7 +85,7 @@ def test_evaluation_reaches_95_percent_held_out(photos: Path) -> None:
     assert float(match[1]) >= 95
 
 
-def test_predict_prints_five_classes_with_sane_probabilities(photos: Path) -> None:
+def test_predict_prints_five_classes_with_sane_probabilities(photos: Path, run: Run) -> None:
     images = [f"data/test/{name}/000.jpg" for name in ("lake_day", "dahlia_dusk", "roof_day")]
     lines = [json.loads(line) for line in run(photos, "predict.py", *SMALL, *images).splitlines()]
     assert [line["image"] for line in lines] == images
@@ -98,6 +105,6 @@ def test_weights_are_finite_and_statistics_settled(photos: Path) -> None:
     assert state["fc.weight"].shape == (16, 512)
 
 
-def test_every_architecture_builds_with_the_usual_size() -> None:
+def test_every_architecture_builds_with_the_usual_size(run: Run) -> None:
     code = "import resnet; print([sum(p.numel() for p in resnet.__dict__[n]().parameters()) for n in resnet.__all__[1:]])"
     assert run(EXAMPLE, "-B", "-c", code) == "[11689512, 25557032, 44549160]\n"

@@ -10,6 +10,7 @@ what a server of image classifiers has not, and every other one must pass.
 from __future__ import annotations
 
 import argparse
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from headrace.runtime.artifact.artifact import write_artifact
 from headrace.serving.bench.servers import Server, terminate_as_exit
 from headrace.serving.bench.services import headrace_service
 from headrace.specs import Signature, TensorSpec
+from tests.serving.conftest import Repository, photo
 
 STRINGS, SEQUENCES = "a model of strings", "sequences: these models keep no state between requests"
 # By what an example's name holds, why it cannot pass.
@@ -33,10 +35,14 @@ OTHER = {
     "string": STRINGS,
     "byte_content": STRINGS,
     "grpc_model_control": "model files over the network, whose rejection has another status (501)",
-    "image_client": "a model and a photo on its command line",
-    "health_metadata": "a server that calls itself triton; all that comes before is answered",
-    "memory_growth": "ports 8000 and 8001, whatever else listens there",
+    "memory_growth": "port 8000, which something else has",
     "grpc_client": "NVIDIA's densenet_onnx, which takes no batches",
+}
+# What else stands on a command line, PHOTO for one. Over HTTP image_client.py needs attrdict.
+ARGUMENTS = {
+    "image_client": ("-i", "grpc", "-m", "photos", "-s", "INCEPTION", "-c", "3", "PHOTO"),
+    "grpc_image_client": ("-m", "photos", "-s", "INCEPTION", "-c", "3", "PHOTO"),
+    "ensemble_image_client": ("-m", "photos_classify", "-c", "3", "PHOTO"),
 }
 _SECONDS = 120
 # simple_http_model_control.py counts the models of the repository that it was written for.
@@ -69,10 +75,39 @@ def arithmetic(models: Path, name: str, scratch: Path, *, dtype: str = "int32") 
     )
 
 
-def run(example: Path, server: Server) -> tuple[bool, str]:
+def identity(models: Path, name: str, scratch: Path) -> None:
+    """INPUT0, a row of 16 numbers, as OUTPUT0."""
+    files = scratch / name
+    files.mkdir()
+    inputs, outputs = (
+        [helper.make_tensor_value_info(side, TensorProto.INT32, ["batch", 16])] for side in ("INPUT0", "OUTPUT0")
+    )
+    graph = helper.make_graph([helper.make_node("Identity", ["INPUT0"], ["OUTPUT0"])], name, inputs, outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), files / "model.onnx")
+    signature = Signature(
+        inputs=(TensorSpec(name="INPUT0", dtype="int32", shape=("batch", 16)),),
+        outputs=(TensorSpec(name="OUTPUT0", dtype="int32", shape=("batch", 16)),),
+    )
+    write_artifact(models / name, name=name, files_from=files, signature=signature, parity={}, plans=[], provenance={})
+
+
+def free(port: int) -> bool:
+    with socket.socket() as own:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            own.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def run(example: Path, ports: dict[str, int], photo: Path) -> tuple[bool, str]:
     """Whether it passed, and what it said last."""
-    protocol = "http" if "http" in example.name or example.name.startswith("reuse") else "grpc"
-    command = [sys.executable, str(example), "-u", f"127.0.0.1:{server.ready[protocol]}"]
+    protocol = "http" if "http" in example.name or example.name.startswith(("reuse", "ensemble")) else "grpc"
+    command = [sys.executable, str(example)]
+    if "memory_growth" not in example.name:  # which takes no address
+        command += ["-u", f"127.0.0.1:{ports[protocol]}"]
+    command += [str(photo) if word == "PHOTO" else word for word in ARGUMENTS.get(example.stem, ())]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -93,20 +128,38 @@ def main(arguments: Sequence[str]) -> int:
     outcomes: dict[str, list[str]] = {"passes": []}
     wrong = []
     with terminate_as_exit(), tempfile.TemporaryDirectory(prefix="headrace-interop-") as name:
-        models, scratch = Path(name) / "models", Path(name) / "files"
-        models.mkdir()
-        scratch.mkdir()
-        arithmetic(models, "simple", scratch)
-        arithmetic(models, "simple_int8", scratch, dtype="int8")
-        for number in range(_MODELS - len(list(models.iterdir()))):
-            arithmetic(models, f"another{number}", scratch)
-        options = ("--model-control-mode", "explicit", "--load-model", "*", "--shared-memory", "--instances", "1")
-        with Server(headrace_service(models, "", options=options), folder=Path(name), timeout_seconds=300) as server:
+        folder = Path(name)
+        photos = Repository(folder)
+        photos.package("photos")  # with its decoder and ensemble, it is three of those that are counted
+        (folder / "photo.png").write_bytes(photo(1, size=(200, 150)))
+        (folder / "scratch").mkdir()
+        arithmetic(photos.path, "simple", folder / "scratch")
+        arithmetic(photos.path, "simple_int8", folder / "scratch", dtype="int8")
+        identity(photos.path, "custom_identity_int32", folder / "scratch")
+        for number in range(_MODELS - len(list(photos.path.iterdir()))):
+            arithmetic(photos.path, f"another{number}", folder / "scratch")
+        options = [
+            "--model-control-mode",
+            "explicit",
+            "--load-model",
+            "*",
+            "--shared-memory",
+            "--instances",
+            "1",
+            "--id",
+            "triton",
+        ]
+        if free(8000):
+            options += ["--http-port", "8000"]
+            del OTHER["memory_growth"]
+        with Server(headrace_service(photos.path, "", options=options), folder=folder, timeout_seconds=300) as server:
             server.wait_ready()
             # What unloads `simple` comes last.
             for example in sorted(examples, key=lambda path: "model_control" in path.name):
-                passed, said = run(example, server)
-                reason = next((why for part, why in OTHER.items() if part in example.name), "")
+                passed, said = run(example, server.ready, folder / "photo.png")
+                reason = next(
+                    (why for part, why in OTHER.items() if part in example.name and example.stem not in ARGUMENTS), ""
+                )
                 outcomes.setdefault("passes" if passed else f"needs {reason}", []).append(example.stem)
                 if passed == bool(reason):
                     wrong.append(f"{example.name}: {'passes, though it needs ' + reason if passed else said}")

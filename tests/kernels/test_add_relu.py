@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import KernelError
+from headrace.kernels import _launch
+from headrace.kernels import add_relu as kernel_file
 from headrace.kernels.add_relu import add_relu, add_relu_quantize
 
 INF, NAN = float("inf"), float("nan")
@@ -95,3 +97,11 @@ def test_what_does_not_fit_is_refused():
         add_relu(a.to(torch.int8), a.to(torch.int8))
     with pytest.raises(KernelError, match=r"int8 or uint8, not torch\.int16"):
         add_relu_quantize(a, a, 1.0, 0, 1.0, 0, 1.0, 0, torch.int16)
+
+
+@pytest.mark.skipif(not _launch.INTERPRETED, reason="the interpreter runs in a process of its own: test_interpreted.py")
+def test_the_interpreter_runs_the_program_and_not_the_reference(monkeypatch):
+    assert type(kernel_file._sums).__name__ == "InterpretedFunction"
+    monkeypatch.setattr(kernel_file, "_sums", None)
+    with pytest.raises(TypeError):
+        add_relu(torch.ones(3), torch.ones(3))

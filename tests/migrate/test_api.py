@@ -180,6 +180,7 @@ def test_an_output_folder_of_somebody_else_is_refused_before_anything_runs(tmp_p
     assert (out / "thesis.tex").read_text() == "precious"
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_a_checkpoint_that_runs_code_is_not_loaded_without_trust(tmp_path: Path) -> None:
     """Unpickling writes a file into the folder where the script runs; only --trust-checkpoint lets it."""
     import torch
@@ -257,6 +258,7 @@ def test_scripts_run_with_the_chosen_model_where_they_know_it(tmp_path: Path) ->
     }
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 @pytest.mark.skipif(visible_gpus() > 0, reason="this machine has a GPU")
 def test_a_plan_for_a_device_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
     options = {"input_size": (3, 16, 16), "precision": "fp32", "tuning_seconds": 1, "verify": False, "random_weights": True}

@@ -247,6 +247,7 @@ OTHER = SCRIPT.replace("import Net", "import Wide").replace("Net()", "Wide()")
 def test_a_preview_shows_what_does_not_depend_on_a_wrong_choice(headrace, root):
     (root / "model.py").write_text(MODEL + MODEL.replace("Net", "Wide"))
     (root / "other.py").write_text(OTHER)
+    (root / "predict.py").unlink()
     done = headrace("migrate", root, "--model", "Gone")
     assert done.returncode == 3
     assert "+import headrace" in done.stdout

@@ -1,11 +1,12 @@
 """Small models with settled, asymmetric statistics, so that a wrong fold or a skipped normalization shows."""
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
+
+from tests.warm_python import keep_exporter_tables
 
 
 class ConvNet(nn.Module):
@@ -85,10 +86,5 @@ def decoder(request, pillow_decoder):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_registry() -> Iterator[None]:
-    """torch reads its table of ONNX's translations anew for every export, for longer than a small model's export takes."""
-    from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(functools.cache(ONNXRegistry.from_torchlib)))
-        yield
+def exporter_tables() -> None:
+    keep_exporter_tables()

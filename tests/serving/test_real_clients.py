@@ -124,3 +124,24 @@ def test_statistics_and_metadata(client):
     assert len(
         client.get_model_repository_index() if client.kind.startswith("http") else client.get_model_repository_index().models
     )
+
+
+def test_clients_of_images_find_what_they_ask_for(models, launch, make_photo):
+    """As image_client.py, grpc_image_client.py, ensemble_image_client.py and the examples of metadata do, in their order."""
+    with launch(models, server_name="triton") as server:
+        for kind in ("http", "grpc"):
+            client = Client(kind, server)
+            named = {"as_json": True} if kind == "grpc" else {}
+            assert client.get_server_metadata(**named)["name"] == "triton"
+            config = client.get_model_config("tiny", **named)
+            (given,) = config.get("config", config)["input"]
+            assert given["format"] == "FORMAT_NCHW"
+            assert [int(size) for size in given["dims"]] == [3, 16, 16]
+            encoded = client.input("IMAGE", np.array([[make_photo(1)], [make_photo(2)]], dtype=object), "BYTES")
+            for model, tensor in (("tiny", client.input("images", _images(2), "FP32")), ("tiny_classify", encoded)):
+                asked = client.module.InferRequestedOutput("scores", class_count=3)
+                answers = client.infer(model, [tensor], outputs=[asked]).as_numpy("scores")
+                assert answers.shape == (2, 3)
+                assert all(len(answer.decode().split(":")) == 3 for answer in answers.ravel())
+            with pytest.raises(InferenceServerException, match="Request for unknown model"):
+                client.get_model_metadata("wrong_model_name")

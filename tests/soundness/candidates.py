@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import tempfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,15 +33,21 @@ Rows = list[np.ndarray]
 Run = Callable[[Sequence[np.ndarray]], Rows]
 BUCKETS = (1, 4, 32)
 CLASSES = 10
+# The same network, taken for one that gives several labels, or embeddings.
+LABELS, EMBEDDINGS = "logits=multi-label:0.2", "logits=raw,features=embedding"
 # What a gate says, and what it is called in the table.
 _GATES = (
     ("depends on the rows beside it", "rows of other magnitude beside each other"),
     ("called again after other rows", "the same rows again, from another thread"),
     ("was overwritten by later calls", "the first answer, looked at again"),
     ("memory grew by", "memory over the measured calls"),
+    ("inputs that are rare", "rare inputs: black, saturated, of one color, stark, faint"),
+    ("times as large", "scale of the scores"),
     ("rows in another order", "rows in another order, full and ragged"),
     ("top-1 agrees", "top-1 agreement on images"),
-    ("scores are off by", "error of the scores on images"),
+    ("labels above their thresholds", "labels that hold on images"),
+    ("its cosine with the model", "cosine with the model's embedding"),
+    ("values are off by", "error of the scores on images"),
     ("of the five best", "top-5 agreement on images"),
     ("NaN or infinite", "not finite where the model is"),
     ("root mean square", "error of another output"),
@@ -102,22 +109,24 @@ def images() -> np.ndarray:
 
 
 class _Source(CapturedSource):
-    """It computes its reference once for all candidates with images and once for those without: nothing in it is random."""
+    """It computes its reference once for all candidates of a task with images and once for those without: nothing in it is
+    random."""
 
     def reference(self, target: Target, *, rows: int, judging: JudgingData, seconds: float) -> Reference:
-        known = _REFERENCES.get(bool(judging.images))
-        if known is None:
-            known = _REFERENCES[bool(judging.images)] = super().reference(target, rows=rows, judging=judging, seconds=seconds)
+        key = repr(self.task), bool(judging.images)
+        if key not in _REFERENCES:
+            _REFERENCES[key] = super().reference(target, rows=rows, judging=judging, seconds=60)
+        known = _REFERENCES[key]
         copies = [[value.copy() for value in side] for side in (known.inputs, known.outputs)]
         return replace(known, inputs=copies[0], outputs=copies[1])
 
 
-_REFERENCES: dict[bool, Reference] = {}
+_REFERENCES: dict[tuple[str, bool], Reference] = {}
 
 
 @functools.cache
-def source() -> CapturedSource:
-    return _Source.of(capture(net(), torch.from_numpy(images()[:2])))
+def source(task: str = "") -> CapturedSource:
+    return _Source.of(capture(net(), torch.from_numpy(images()[:2]), task=task))
 
 
 def run_module(model: nn.Module) -> Run:
@@ -157,8 +166,8 @@ class PlantedSession:
         pass
 
 
-def judged(run: Run, *, lossy: bool = False) -> str | None:
-    """Who refuses a backend that computes that; None where it is in the plan."""
+def judged(run: Run, *, lossy: bool = False, task: str = "") -> str | None:
+    """Who refuses a backend that computes that; None where it is in the plan. `task` says what the outputs are."""
     backends.discover()["planted"] = Planted(run=run)
     config = GraphConfig(
         backend="planted", precision="bf16" if lossy else "fp32", buckets=BUCKETS, threads=1, max_tuning_seconds=0.05
@@ -166,7 +175,7 @@ def judged(run: Run, *, lossy: bool = False) -> str | None:
     judging = JudgingData((images(),)) if lossy else JudgingData()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            plan = tune(source(), config, directory=Path(folder), device="cpu", judging=judging)
+            plan = tune(source(task), config, directory=Path(folder), device="cpu", judging=judging)
         lost = [item.why for item in plan.measurements if item.status in ("refused", "failed")]
         return _by(lost[0]) if set(plan.choices) != set(BUCKETS) else None
     except (ParityError, BackendError) as error:
@@ -189,9 +198,7 @@ def _in_module(change: Callable[[Net, float], Any]) -> Callable[[float], str | N
     return plant
 
 
-def _in_outputs(
-    change: Callable[[Rows, Sequence[np.ndarray], float], Rows | None], **how: Any
-) -> Callable[[float], str | None]:
+def in_outputs(change: Callable[[Rows, Sequence[np.ndarray], float], Rows | None], **how: Any) -> Callable[[float], str | None]:
     """`change(outputs, inputs, magnitude)` alters the outputs in their place, or returns others."""
     run = run_module(net())
 
@@ -238,15 +245,10 @@ def zero_beyond(outputs: Rows, inputs: Sequence[np.ndarray], magnitude: float) -
         value[32 - round(magnitude) :] = 0
 
 
-@functools.cache
-def _first_pixels() -> np.ndarray:
-    return pictures(4096)[0][:, 0, 0, 0]
-
-
 def nan_on_rare_inputs(outputs: Rows, inputs: Sequence[np.ndarray], magnitude: float) -> None:
-    """NaN where the first pixel of the picture is in the highest so many of those that pictures have."""
-    bound = np.quantile(_first_pixels(), 1 - magnitude)
-    outputs[0][inputs[0][:, 0, 0, 0] > bound] = np.nan
+    """NaN for so many of all pictures, whatever they show: a hash of the pixels chooses."""
+    chosen = [zlib.crc32(image.tobytes()) < magnitude * 2**32 for image in inputs[0]]
+    outputs[0][chosen] = np.nan
 
 
 def cut_inputs(magnitude: float) -> str | None:
@@ -401,6 +403,9 @@ def _outputs() -> list[Fault]:
         ("wrong for odd batches", lambda out, _, size: add(out, size * (len(out[0]) % 2)), 1.0, ""),
         ("wrong for dark images", lambda out, rows, size: add(out, (_each(rows[0])[:, 0, 0] < 0) * size), 1.0, ""),
         ("NaN on a rare input", nan_on_rare_inputs, 0.5, "of the inputs"),
+        ("NaN on black images", lambda out, rows, _: [_where(_range(rows[0]) == 0, np.nan, out[0]), out[1]], None, ""),
+        ("another value on images of one color", lambda out, rows, size: add(out, size * _plain(rows[0])), 1.0, ""),
+        ("wrong at the hardest contrast", lambda out, rows, size: add(out, size * _stark(rows[0])), 1.0, ""),
         ("NaN in one class", lambda out, *_: out[0].__setitem__((..., 7), np.nan), None, ""),
         ("infinite where it is large", lambda out, *_: [np.where(value > 3, np.inf, value) for value in out], None, ""),
         ("saturated scores", lambda out, _, size: [np.minimum(out[0], (1 - size) * 8), out[1]], 0.9, "of a score of 8"),
@@ -410,7 +415,29 @@ def _outputs() -> list[Fault]:
         ("an axis lost", lambda out, *_: [out[0][:, :1], out[1]], None, ""),
         ("an output lost", lambda out, *_: out[:1], None, ""),
     ]
-    return [Fault(name, "candidate", _in_outputs(change), size, unit) for name, change, size, unit in changes]
+    return [Fault(name, "candidate", in_outputs(change), size, unit) for name, change, size, unit in changes]
+
+
+def _flat(value: np.ndarray) -> np.ndarray:
+    return value.reshape(len(value), -1)
+
+
+def _range(value: np.ndarray) -> np.ndarray:
+    return np.ptp(_flat(value), axis=1)
+
+
+def _where(rows: np.ndarray, value: float, outputs: np.ndarray) -> np.ndarray:
+    return np.where(rows[:, None], np.float32(value), outputs)
+
+
+def _plain(images: np.ndarray) -> np.ndarray:
+    return (np.ptp(images, axis=(2, 3)) == 0).all(axis=1)[:, None]
+
+
+def _stark(images: np.ndarray) -> np.ndarray:
+    """Rows whose neighboring pixels differ by most of the range of all pictures, nearly everywhere."""
+    steps = np.abs(np.diff(images, axis=3)).mean(axis=(1, 2, 3))
+    return (steps > 0.6 * np.ptp(pictures()[0]))[:, None]
 
 
 def _transposed(outputs: Rows, inputs: Sequence[np.ndarray], magnitude: float) -> Rows:
@@ -434,9 +461,7 @@ def _lossy() -> list[Fault]:
         ("leak from the row before", neighbors, 1.0, "of its scores"),
         ("softmax twice", lambda out, *_: [softmax(out[0]), out[1]], None, ""),
     ]
-    found = [
-        Fault(name, "lossy candidate", _in_outputs(change, lossy=True), size, unit) for name, change, size, unit in changes
-    ]
+    found = [Fault(name, "lossy candidate", in_outputs(change, lossy=True), size, unit) for name, change, size, unit in changes]
     return [*found, Fault("int8 with saturated range", "lossy candidate", cut_inputs, 0.9, "of the range")]
 
 
@@ -473,4 +498,6 @@ def clean() -> list[tuple[str, str | None]]:
         with torch.no_grad():
             return [value.float().numpy() for value in low(torch.from_numpy(inputs[0]).bfloat16()).values()]
 
-    return [("fp32", judged(run_module(net()))), ("bf16 on images", judged(in_bf16, lossy=True))]
+    tasks = {"bf16 on images": "", "bf16 of several labels": LABELS, "bf16 of embeddings": EMBEDDINGS}
+    lossy = [(name, judged(in_bf16, lossy=True, task=task)) for name, task in tasks.items()]
+    return [("fp32", judged(run_module(net()))), *lossy]

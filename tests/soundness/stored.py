@@ -29,7 +29,7 @@ from headrace.runtime.tuning import cache
 from .candidates import images, net
 from .faults import Fault
 
-_CONFIG = GraphConfig(backend="onnxruntime", buckets=(1,), threads=1, max_tuning_seconds=0.05)
+CONFIG = GraphConfig(backend="onnxruntime", buckets=(1,), threads=1, max_tuning_seconds=0.05)
 
 
 class _Warnings(logging.Handler):
@@ -46,7 +46,7 @@ def _answer(model: nn.Module) -> tuple[bool, list[str]]:
     seen, log = _Warnings(), logging.getLogger("headrace")
     log.addHandler(seen)
     try:
-        given = headrace.compile(model, config=_CONFIG)(torch.from_numpy(images()[:5]))["logits"]
+        given = headrace.compile(model, config=CONFIG)(torch.from_numpy(images()[:5]))["logits"]
     finally:
         log.removeHandler(seen)
     with torch.no_grad():
@@ -97,14 +97,14 @@ def _of_another_model(entry: Path, magnitude: float) -> nn.Module:
     other = copy.deepcopy(net())
     with torch.no_grad():
         other.head.weight *= 1 + magnitude
-    key = cache.cache_key(_captured(other), replace(_CONFIG, max_tuning_seconds=min(8.0, 0.05)))
+    key = cache.cache_key(_captured(other), replace(CONFIG, max_tuning_seconds=min(8.0, 0.05)))
     entry.rename(entry.with_name(key))
     return other
 
 
 def _captured(model: nn.Module) -> Any:
     rows = torch.from_numpy(images()[:5])
-    graph = headrace.compile(model, config=_CONFIG)
+    graph = headrace.compile(model, config=CONFIG)
     return graph._compiler().capture(_computation(graph), [rows])
 
 
@@ -131,7 +131,7 @@ def _one_key(make: Callable[[float], str]) -> Callable[[float], str | None]:
 
 
 def _key(model: nn.Module, **config: Any) -> str:
-    return cache.cache_key(capture(model, torch.from_numpy(images()[:2])), replace(_CONFIG, **config))
+    return cache.cache_key(capture(model, torch.from_numpy(images()[:2])), replace(CONFIG, **config))
 
 
 def _key_of_weights(magnitude: float) -> str:
@@ -147,11 +147,11 @@ def _key_of_code(magnitude: float) -> str:
 
 
 @functools.cache
-def _package() -> Path:
+def package(buckets: tuple[int, ...] = (1,)) -> Path:
     """A packaged network, in a folder that ends with the process."""
     folder = tempfile.TemporaryDirectory()
     _KEPT.append(folder)
-    graph = headrace.compile(net(), torch.from_numpy(images()[:2]), config=_CONFIG)
+    graph = headrace.compile(net(), torch.from_numpy(images()[:2]), config=replace(CONFIG, buckets=buckets))
     return graph.save(Path(folder.name) / "models" / "net", labels=[f"class {index}" for index in range(10)])
 
 
@@ -161,11 +161,11 @@ _KEPT: list[Any] = []
 def _packaged(harm: Callable[[Path], None]) -> Callable[[float], str | None]:
     def plant(_: float) -> str | None:
         with tempfile.TemporaryDirectory() as folder:
-            copied = Path(shutil.copytree(_package(), Path(folder) / "models" / "net"))
+            copied = Path(shutil.copytree(package(), Path(folder) / "models" / "net"))
             harm(copied)
             (found,) = copied.parent.iterdir()
             try:
-                plan = load_artifact(found).plan_here()
+                plan = load_artifact(found, trusted=True).plan_here()
             except DigestError:
                 return "digests"
             except ArtifactError as error:

@@ -107,12 +107,12 @@ def _judged(
                 actual = _joined([session.run([value[:batch] for value in reference.inputs]) for batch in BATCHES])
     except BackendError as error:
         return {"status": "failed", "why": f"{name}: {_text(error)}"}
-    record = compare(reference.outputs, actual, Gate(noise=reference.noise), primary=reference.primary, batches=BATCHES)
+    record = compare(reference.outputs, actual, Gate(noise=reference.noise), task=reference.task, batches=BATCHES)
     return {
         "status": "passed" if record.passed else "refused",
         "max_abs": record.max_abs,
         "tolerance": record.tolerance,
-        "noise": reference.noise[reference.primary],
+        "noise": reference.noise[reference.task.primary],
         "why": f"{name}: {record.why}" if record.why else "",
     }
 

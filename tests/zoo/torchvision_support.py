@@ -9,6 +9,7 @@ not work then. For tests only: the package itself never imports torchvision.
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 _SCHEMAS = {
@@ -23,7 +24,7 @@ def torchvision() -> Any:
     import torch
 
     library: Any = None
-    if torch.version.cuda is None:
+    if torch.version.cuda is None and "torchvision" not in sys.modules:
         library = torch.library.Library("torchvision", "FRAGMENT")
         for name, schema in _SCHEMAS.items():
             if not torch._C._jit_get_schemas_for_operator(f"torchvision::{name}"):

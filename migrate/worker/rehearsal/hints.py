@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -18,6 +20,8 @@ _NAMES = re.compile(
     r"^(class(es)?|labels?|categor(y|ies)|cls)(_?(names?|list|labels|map))?$|^idx_?(to|2)_?(class|label)(es)?$", re.I
 )
 _MOST = 22_000
+_FILES, _BYTES = 100, 1_000_000
+"""Of JSON, to look for tables of classes."""
 CLASSES = 10
 """How many classes made data has where nothing says."""
 
@@ -49,6 +53,19 @@ def class_names(root: str, script: str) -> tuple[str, ...] | None:
             names = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
             if len(names) >= 2 and len(set(names)) == len(items):
                 return tuple(names)
+    return None
+
+
+def mapped_names(root: str, count: int) -> tuple[str, ...] | None:
+    """The names that a JSON file of the repository maps to something, where it maps as many as there are classes."""
+    for path in sorted(Path(root).rglob("*.json"), key=lambda path: (len(path.parts), path))[:_FILES]:
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            if (
+                path.stat().st_size <= _BYTES
+                and isinstance(table := json.loads(path.read_bytes()), dict)
+                and len(table) == count
+            ):
+                return tuple(sorted(table))
     return None
 
 

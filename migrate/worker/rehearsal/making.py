@@ -54,7 +54,8 @@ class Maker:
         learned = stage.learned.get("classes")
         stated = len(names) if names else hints.class_count(stage.root, request.script)
         self.classes: int = learned or stated or hints.CLASSES
-        self.names = list(names) if names and len(names) == self.classes else [f"class_{i:03d}" for i in range(self.classes)]
+        names = names if names and len(names) == self.classes else hints.mapped_names(stage.root, self.classes)
+        self.names = list(names or (f"class_{i:03d}" for i in range(self.classes)))
         size = stage.learned.get("image") or request.image or (256, 256)
         self.rows = max(ROWS, min(PER_CLASS * self.classes, 100))
         self.home: Callable[[str], str] = lambda path: path
@@ -202,5 +203,7 @@ class Maker:
     def _weights(self, path: str) -> bytes:
         from .weights import stand_in_file
 
-        self.stage.weights_stand_in(os.path.basename(path))
+        given = self.stage.request.checkpoint
+        if given is None or given in self.stage.learned.get("unfit", ()):
+            self.stage.weights_stand_in(os.path.basename(path))
         return stand_in_file()

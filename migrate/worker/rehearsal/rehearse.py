@@ -98,6 +98,8 @@ def _attempt(
         if ended == "finished" and not last and not seen() and any(knows(stage) for knows in in_vain):
             return None
         if ended != "stopped":
+            # The next runs find what this one found, whatever other scripts save meanwhile.
+            stage.learn("saved", stage.learned.get("saved", [path.name for path in stage.saved]))
             report = RehearsalReport(ended=ended, **stage.told())  # type: ignore[arg-type]
         else:
             assert error is not None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ...proving.rehearsal_protocol import Rehearsal, RehearsalReport, StandIn
+from ...proving.rehearsal_protocol import Rehearsal, RehearsalReport, StandIn, saved_by_training
 from .imports import Imports
 from .places import user_place
 
@@ -48,6 +48,10 @@ class Stage:
         """What each of them may be, where that is said."""
         self.unsure: list[str] = []
         """Addresses that were fetched, and nothing said what they hold."""
+        self.saved = saved_by_training(request.made)
+        """What scripts of the migration saved; looked for here, since what is asked later is asked of stand-ins."""
+        self.at_risk: list[tuple[str, Any]] = []
+        """Checkpoints that stood in for others, and what they hold."""
         self._last: list[Callable[[], object]] = []
         self._patches = contextlib.ExitStack()
         self.made.mkdir(parents=True, exist_ok=True)
@@ -95,6 +99,13 @@ class Stage:
         """Remember something that was made, which the next attempt makes anew."""
         with (self.made / "files").open("a", encoding="utf-8") as file:
             file.write(json.dumps(os.path.abspath(path)) + "\n")
+
+    def has_made(self, path: object) -> bool:
+        """Whether something was made at a path, in this attempt or an earlier one."""
+        listed = self.made / "files"
+        if not isinstance(path, str | os.PathLike) or not listed.exists():
+            return False
+        return json.dumps(os.path.abspath(os.fsdecode(path))) in listed.read_text(encoding="utf-8").splitlines()
 
     def clear(self) -> None:
         """Remove what earlier attempts made: the next may make it otherwise."""

@@ -14,11 +14,16 @@ import os
 import re
 import types
 import zipfile
+from collections.abc import Iterator
 from typing import Any
 
+from ....errors import ArtifactError
+from ...proving.rehearsal_protocol import WANTING
+from ..checkpoint import state_of, stripped
 from .stage import Stage
 
 MARK = "headrace_stand_in"
+_FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _MODELS = ("state_dict", "model", "net", "model_state_dict", "model_state", "network", "weights", "module", "params")
 _NUMBERS = re.compile(r"epoch|iter|step|acc|best|loss|prec|top|score|metric|error|f1|seed|lr", re.I)
 _NAMES = re.compile(r"class|label|names|categor|idx|mapping", re.I)
@@ -33,14 +38,14 @@ class StandInState(dict[str, Any]):
     """Keys without which the script gave up."""
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{self.file} is not here, and the script takes from it what has .{name}")
+        raise AttributeError(f"{self.file} {WANTING} from it what has .{name}")
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        raise TypeError(f"{self.file} is not here, and the script takes the model itself from it")
+        raise TypeError(f"{self.file} {WANTING} the model itself from it")
 
     def __missing__(self, key: Any) -> Any:
         if not isinstance(key, str):
-            raise LookupError(f"{self.file} is not here, and the script takes from it what has [{key!r}]")
+            raise LookupError(f"{self.file} {WANTING} from it what has [{key!r}]")
         if "." in key:
             raise KeyError(key)
         if key in _MODELS:
@@ -73,6 +78,26 @@ class StandInState(dict[str, Any]):
 
     def float(self) -> StandInState:
         return self
+
+
+class GivenState(dict[str, Any]):
+    """What the user's checkpoint holds: weights alone answer for the key under which a script looks for them."""
+
+    def __missing__(self, key: Any) -> Any:
+        if key in _MODELS and self.are_weights():
+            return self
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or (key in _MODELS[:4] and self.are_weights())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self if key in _MODELS and self.are_weights() else super().get(key, default)
+
+    def are_weights(self) -> bool:
+        import torch
+
+        return bool(self) and all(isinstance(value, torch.Tensor) for value in self.values())
 
 
 def missed_key(frame: types.FrameType) -> str | None:
@@ -109,20 +134,86 @@ def _is_program(path: str) -> bool:
     )
 
 
+def _held(stage: Stage, load: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """What a checkpoint that is not here holds: the one that the user gave, else the first that a script of the repository
+    saved when it was rehearsed; None where there is none, or one that did not do."""
+    known = stage.learned.get("saved")
+    saved = [str(path) for path in stage.saved if known is None or path.name in known]
+    for path in (stage.request.checkpoint, *saved):
+        if path is None or path in stage.learned.get("unfit", ()):
+            continue
+        try:
+            with _trusted() if path in saved else contextlib.nullcontext():
+                held = load(path, *args, **({**named, "weights_only": False} if path in saved else named))
+        except Exception:  # noqa: BLE001 - a class that only the other script has, say
+            stage.learn("unfit", [*stage.learned.get("unfit", ()), path])
+            continue
+        held = GivenState(held) if path == stage.request.checkpoint and isinstance(held, dict) else held
+        stage.at_risk.append((path, held))
+        if path in saved:
+            stage.weights_stand_in("what a rehearsed script saved")
+        return held
+    return None
+
+
+@contextlib.contextmanager
+def _trusted() -> Iterator[None]:
+    """Within it, torch loads more than tensors: what the repository's own code wrote behind the same walls."""
+    forced = os.environ.pop(_FORCED, None)
+    try:
+        yield
+    finally:
+        if forced is not None:
+            os.environ[_FORCED] = forced
+
+
+def unfit(stage: Stage, error: BaseException, frames: list[types.FrameType]) -> bool:
+    """Whether the script stopped over what a checkpoint holds that stood in: the next attempt does without it."""
+    over = "loading state_dict" in str(error) or isinstance(error, KeyError | AttributeError | TypeError | LookupError)
+    for path, held in stage.at_risk if over else ():
+        parts = [held, *(held.values() if isinstance(held, dict) else ())]
+        if any(value is part for frame in frames for value in frame.f_locals.values() for part in parts):
+            return stage.learn("unfit", [*stage.learned.get("unfit", ()), path])
+    return False
+
+
+def holds_weights(value: Any) -> bool:
+    """Whether what is saved is a model, or a table with the weights of one."""
+    import torch
+
+    tables = [value, *(value.values() if isinstance(value, dict) else ())]
+    return any(
+        isinstance(item, torch.nn.Module)
+        or (isinstance(item, dict) and bool(item) and all(isinstance(part, torch.Tensor) for part in item.values()))
+        for item in tables
+    )
+
+
 def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
     """Let models, optimizers and schedulers take such states, whole or as what a script made of them."""
     StandInState.classes = classes
     StandInState.wanted = tuple(stage.learned.get("checkpoint_keys", ()))
     given: list[bool] = []
+    stage.at_risk.clear()
 
     def load(original: Any, file: Any, *args: Any, **named: Any) -> Any:
-        found = original(file, *args, **named)
+        asked = os.path.abspath(file) if isinstance(file, str | os.PathLike) else None
+        try:
+            found = original(file, *args, **named)
+        except IsADirectoryError:
+            if not stage.has_made(file):  # a name without an ending was taken for that of a folder
+                raise
+            found = {MARK: True}
         if isinstance(found, dict) and found.get(MARK) is True:
+            held = _held(stage, original, args, named)
+            if held is not None:
+                return held
             given.append(True)
             state = StandInState()
             state.file = os.path.basename(file) if isinstance(file, str | os.PathLike) else state.file
             return state
-        return found
+        own = asked is not None and asked == stage.request.checkpoint
+        return GivenState(found) if own and isinstance(found, dict) else found
 
     def load_program(original: Any, file: Any, *args: Any, **named: Any) -> Any:
         try:
@@ -131,13 +222,16 @@ def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
             stands_in = isinstance(file, str | os.PathLike) and not _is_program(os.fspath(file))
             if not stands_in:
                 raise
-            said = f"{os.path.basename(file)} is not here, and the script takes the model itself from it"
+            said = f"{os.path.basename(file)} {WANTING} the model itself from it"
             raise FileNotFoundError(said) from error
 
     def load_state(original: Any, self: Any, state_dict: Any, *args: Any, **named: Any) -> Any:
         if isinstance(state_dict, StandInState):
             stage.weights_stand_in(type(self).__name__)
             return torch.nn.modules.module._IncompatibleKeys([], [])
+        if isinstance(state_dict, GivenState):
+            with contextlib.suppress(ArtifactError):  # else torch says how it does not fit
+                state_dict = stripped(state_of(dict(state_dict), "the checkpoint"), set(self.state_dict()))
         if given and not set(self.state_dict()) <= set(state_dict):
             stage.weights_stand_in(type(self).__name__)
             return original(self, state_dict, strict=False)

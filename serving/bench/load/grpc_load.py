@@ -78,7 +78,7 @@ def _drive(request: LoadRequest, address: str, messages: list[bytes], start: flo
     for connection in connections:
         connection.join()
     seconds = (time.monotonic() if request.kind == "once" else tally.end) - tally.begin
-    return tally.result(seconds=seconds, busy=time.process_time() - busy, top1=top1)
+    return tally.result(seconds=seconds, busy=time.process_time() - busy, read=top1)
 
 
 class _Connection(threading.Thread):

@@ -11,8 +11,9 @@ from typing import cast
 
 import httptools
 
+from .answers import read_answer
 from .load import LoadRequest, LoadResult, Tally, read_images, tally_for
-from .messages import message, top1
+from .messages import message
 
 RECONNECT_SECONDS = 0.25
 RECONNECT_ATTEMPTS = 20
@@ -160,4 +161,4 @@ async def drive(request: LoadRequest, messages: list[bytes], start: float) -> Lo
         task.result()
     finished = time.monotonic()
     busy = time.process_time() - busy
-    return tally.result(seconds=(finished if tally.end == math.inf else tally.end) - tally.begin, busy=busy, top1=top1)
+    return tally.result(seconds=(finished if tally.end == math.inf else tally.end) - tally.begin, busy=busy, read=read_answer)

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, get_args
 from urllib.parse import SplitResult, urlsplit
 
 from ....errors import BenchError
+from .answers import Answer, as_answer
 from .histogram import Histogram
 from .messages import Encoding
 
@@ -104,7 +105,7 @@ class LoadResult:
     `rejected_ms` is how long that took it.
     `errors` counts everything else that happened to a request, warm-up included, by HTTP status, gRPC code, or
     "connection", "timeout", "malformed" (not the protocol) and "unreadable" (no label index in the answer).
-    `answers` has the top-1 label index of each image, None where no answer came.
+    `answers` has what was said of each image, None where no answer came.
     """
 
     seconds: float
@@ -116,7 +117,7 @@ class LoadResult:
     histogram: dict[str, Any]
     errors: dict[str, int]
     error_examples: dict[str, str]
-    answers: tuple[int | None, ...]
+    answers: tuple[Answer | None, ...]
     client_cpu_us_per_request: float
     rejected: dict[str, int] = field(default_factory=dict)
     rejected_ms: dict[str, float] = field(default_factory=dict)
@@ -131,7 +132,7 @@ class LoadResult:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LoadResult:
-        return cls(**{**data, "answers": tuple(data["answers"])})
+        return cls(**{**data, "answers": tuple(map(as_answer, data["answers"]))})
 
     @classmethod
     def merged(cls, results: Sequence[LoadResult]) -> LoadResult:
@@ -271,12 +272,12 @@ class Tally:
         self.errors[reason] += 1
         self.examples.setdefault(reason, example[:300])
 
-    def result(self, *, seconds: float, busy: float, top1: Callable[[bytes], int]) -> LoadResult:
-        """What was counted in `seconds`; `top1` reads an answer, `busy` is the processor time that was used."""
-        answers: list[int | None] = [None] * len(self.messages)
+    def result(self, *, seconds: float, busy: float, read: Callable[[bytes], Answer]) -> LoadResult:
+        """What was counted in `seconds`; `read` reads an answer, `busy` is the processor time that was used."""
+        answers: list[Answer | None] = [None] * len(self.messages)
         for image, body in self.bodies.items():
             try:
-                answers[image] = top1(body)
+                answers[image] = read(body)
             except ValueError as error:
                 self.failed("unreadable", str(error))
         return LoadResult.of(

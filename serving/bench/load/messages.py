@@ -1,4 +1,4 @@
-"""An image as the request that a service takes, rendered to the bytes of HTTP/1.1, and the top-1 class in its answer."""
+"""An image as the request that a service takes, rendered to the bytes of HTTP/1.1."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ def message(url: str, image: bytes, suffix: str, encoding: Encoding = "body", *,
     """The whole request, head and body, of an encoded image whose file name ends in `suffix`."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers, body = _encoded(image, CONTENT_TYPES.get(suffix.lower(), "application/octet-stream"), encoding, field)
+    headers, body = encoded(image, CONTENT_TYPES.get(suffix.lower(), "application/octet-stream"), encoding, field)
     lines = {"Host": parts.netloc, **headers, "Content-Length": str(len(body))}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"POST {target} HTTP/1.1\r\n{head}\r\n".encode("ascii") + body
 
 
-def _encoded(image: bytes, kind: str, encoding: Encoding, field: str) -> tuple[dict[str, str], bytes]:
+def encoded(image: bytes, kind: str, encoding: Encoding, field: str) -> tuple[dict[str, str], bytes]:
+    """The headers and the body of a request with an encoded image of that content type."""
     if encoding == "form":
         head = (
             f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="{field}"; filename="image"\r\nContent-Type: {kind}\r\n\r\n'
@@ -42,23 +43,3 @@ def _encoded(image: bytes, kind: str, encoding: Encoding, field: str) -> tuple[d
         headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(header))}
         return headers, header + element
     return {"Content-Type": kind}, image
-
-
-def top1(body: bytes) -> int:
-    """The index of the likeliest class in an answer. Raises ValueError when there is none.
-
-    An answer is Headrace's `{"predictions": [{"index": ...}, ...]}`, alone or as the only item of a list, or one of the Open
-    Inference Protocol whose output `index` holds the indices, the likeliest first.
-    """
-    try:
-        answer = json.loads(body)
-        answer = answer[0] if isinstance(answer, list) else answer
-        if "outputs" in answer:
-            index = next(output["data"] for output in answer["outputs"] if output["name"] == "index")[0]
-        else:
-            index = answer["predictions"][0]["index"]
-    except (LookupError, TypeError, UnicodeDecodeError, StopIteration) as error:
-        raise ValueError(f"no predictions in the answer: {body[:200]!r}") from error
-    if not isinstance(index, int):
-        raise ValueError(f"the first prediction has no integer index: {body[:200]!r}")
-    return index

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ....runtime.artifact.plan import Plan
 from ....runtime.base.session import default_threads
+from ..load.answers import same_answer
 from ..load.loadgen import LoadResult
 from ..servers import TELLING_VARIABLES
 from .result import Measurement
@@ -45,13 +46,12 @@ def answer_caveats(answers: Mapping[str, LoadResult], measurements: Sequence[Mea
             listed = ", ".join(f"{count} x {reason}" for reason, count in sorted(errors[name].items()))
             caveats.append(f"{name} failed requests: {listed}; the first said: {example}")
         differing = sum(
-            answer is not None and any(load.answers[image] not in (None, answer) for load in loads)
+            answer is not None
+            and any(other is not None and not same_answer(answer, other) for other in (load.answers[image] for load in loads))
             for image, answer in enumerate(quiet.answers)
         )
         if differing:
-            caveats.append(
-                f"{name} gave {differing} of {len(quiet.answers)} images another top-1 answer under load than at rest"
-            )
+            caveats.append(f"{name} gave {differing} of {len(quiet.answers)} images another answer under load than at rest")
         if len(quiet.answers) > 1 and len(set(quiet.answers)) == 1:
             caveats.append(f"{name} answered all images alike, so agreement proves nothing; send images of different classes")
     if synthetic:

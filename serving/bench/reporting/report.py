@@ -97,10 +97,10 @@ def write_report(
 
 def bench_report(result: BenchResult) -> Report:
     """One model: the figures, then agreement, accuracy, the plan, and every caveat."""
-    title = f"{result.model}: image bytes in, labels out"
+    title = f"{result.model}: image bytes in, {'vectors' if 'embedding' in result.answered else 'labels'} out"
     sentences = [f"Median of {result.repetition} (lowest-highest); {result.images['source']}."]
     if agreement := agreement_text(result):
-        sentences.append(f"Images with the same top-1 answer: {agreement}.")
+        sentences.append(f"Images with the same {result.answered}: {agreement}.")
     sentences += accuracy_sentences(result)
     winners = {f"{choice['backend']} {choice['precision']}" for choice in result.plan["winners"].values()}
     sentences.append(f"Headrace ran {', '.join(sorted(winners))} on {result.plan['device']}.")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..load.answers import Answer, same_answer
 from ..load.loadgen import LoadResult
 
 FORMAT = 1
@@ -66,24 +67,24 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """Top-1 answers of two services over the same images. `compared` counts the images that both answered."""
+    """Answers of two services over the same images. `compared` counts the images that both answered."""
 
     images: int
     compared: int
     agreed: int
-    distinct: int  # different classes among the reference's answers: one means that agreement proves nothing
+    distinct: int  # different ones among the reference's answers: one means that agreement proves nothing
 
     @property
     def share(self) -> float | None:
         return self.agreed / self.compared if self.compared else None
 
     @classmethod
-    def of(cls, reference: Sequence[int | None], other: Sequence[int | None]) -> Agreement:
+    def of(cls, reference: Sequence[Answer | None], other: Sequence[Answer | None]) -> Agreement:
         pairs = [(one, two) for one, two in zip(reference, other, strict=True) if one is not None and two is not None]
         return cls(
             images=len(reference),
             compared=len(pairs),
-            agreed=sum(one == two for one, two in pairs),
+            agreed=sum(same_answer(one, two) for one, two in pairs),
             distinct=len({one for one, _ in pairs}),
         )
 
@@ -92,7 +93,8 @@ class Agreement:
 class BenchResult:
     """Everything a benchmark found. The first service is the reference of all ratios when there are several.
 
-    `accuracy` is the share of right top-1 answers per service, where the image folders name classes.
+    `accuracy` is the share of right top-1 answers per service, where the image folders name classes; `answered` says in words
+    what of the answers is compared.
     `warnings` says in sentences what a reader must know before trusting the figures; `left_out` why a service that was to be
     measured was not.
     """
@@ -102,9 +104,10 @@ class BenchResult:
     concurrency: tuple[int, ...]
     rounds: int
     measurements: tuple[Measurement, ...]
-    answers: Mapping[str, tuple[int | None, ...]]
+    answers: Mapping[str, tuple[Answer | None, ...]]
     images: Mapping[str, Any]
     accuracy: Mapping[str, float]
+    answered: str
     errors: Mapping[str, Mapping[str, int]]
     plan: Mapping[str, Any]
     environment: Mapping[str, Any]

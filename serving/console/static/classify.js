@@ -1,4 +1,4 @@
-// One image to the server and its labels back. Whatever a label says is shown as text.
+// One image to the server and its labels, or its embedding, back. Whatever a label says is shown as text.
 
 import { Rejected, call, hasToken } from "./api.js";
 import { duration, percent } from "./history.js";
@@ -11,6 +11,7 @@ export class Classifier {
     this.image = null;
     this.shown = null; // the address of the preview, which holds the image in memory until it is revoked
     this.running = null;
+    this.routes = new Map(); // model -> "classify" or "embed", by what its outputs are
     at("file").addEventListener("change", () => this.choose(at("file").files));
     at("again").addEventListener("click", () => this.send());
     at("model").addEventListener("change", () => this.changed());
@@ -33,7 +34,8 @@ export class Classifier {
   /** Offer these models, those that answer with classes first; what was chosen stays chosen as long as it is there. */
   offer(models) {
     const rank = { tensor: 0, classify: 1, decode: 2 };
-    const sorted = models.filter((model) => model.takes_images).sort((one, other) => rank[one.kind] - rank[other.kind]);
+    const sorted = models.filter((model) => model.answers.length).sort((one, other) => rank[one.kind] - rank[other.kind]);
+    this.routes = new Map(sorted.map((model) => [model.name, model.answers[0]]));
     const names = [...new Set(sorted.map((model) => model.name))];
     const select = at("model");
     const old = [...select.options].map((option) => option.value);
@@ -79,8 +81,7 @@ export class Classifier {
     at("outcome").setAttribute("aria-busy", "true");
     const begin = performance.now();
     try {
-      const path = `v1/classify/${encodeURIComponent(model)}?k=${Number(count.value)}`;
-      const answer = await call(path, { method: "POST", body: this.image, signal: own.signal });
+      const answer = await call(this.path(model), { method: "POST", body: this.image, signal: own.signal });
       this.answer(answer, (performance.now() - begin) / 1000);
     } catch (error) {
       if (own.signal.aborted) return; // a later image has taken its place
@@ -89,11 +90,20 @@ export class Classifier {
     at("outcome").setAttribute("aria-busy", "false");
   }
 
-  answer({ model, version, predictions }, seconds) {
+  path(model) {
+    const name = encodeURIComponent(model);
+    return this.routes.get(model) === "embed" ? `v1/embed/${name}` : `v1/classify/${name}?k=${Number(at("count").value)}`;
+  }
+
+  answer({ model, version, heads, embedding, embeddings, ...single }, seconds) {
     at("rejected").hidden = true;
     at("again").hidden = false;
     at("said").textContent = `${model}, version ${version}, answered in ${duration(seconds)}`;
-    at("labels").replaceChildren(...predictions.map(row));
+    const vectors = embedding ? { embedding } : (embeddings ?? {});
+    const rows = Object.entries(vectors).map(([name, vector]) => text(described(name, vector)));
+    for (const [name, head] of Object.entries(heads ?? {})) rows.push(text(name, "head"), ...rowsOf(head));
+    if (single.predictions) rows.push(...rowsOf(single));
+    at("labels").replaceChildren(...rows);
   }
 
   reject(message) {
@@ -107,10 +117,26 @@ export class Classifier {
   /** The same call for a shell. */
   shell() {
     const bearer = hasToken() ? ' -H "Authorization: Bearer $TOKEN"' : "";
-    const model = encodeURIComponent(at("model").value || "MODEL");
-    const url = new URL(`v1/classify/${model}?k=${Number(at("count").value)}`, document.baseURI);
+    const url = new URL(this.path(at("model").value || "MODEL"), document.baseURI);
     at("shell").textContent = `curl${bearer} --data-binary @photo.jpg '${url.href}'`;
   }
+}
+
+function rowsOf({ predictions }) {
+  return predictions.length ? predictions.map(row) : [text("No label is above its threshold.")];
+}
+
+function described(name, vector) {
+  const length = Math.hypot(...vector).toPrecision(4);
+  const first = vector.slice(0, 8).map((value) => value.toPrecision(3));
+  return `${name}: ${vector.length} numbers of length ${length}: ${first.join(", ")}${vector.length > 8 ? ", …" : ""}`;
+}
+
+function text(content, kind = "note") {
+  const item = document.createElement("li");
+  item.className = kind;
+  item.textContent = content;
+  return item;
 }
 
 function row({ label, index, probability }) {

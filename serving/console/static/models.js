@@ -81,9 +81,10 @@ class Card {
     this.draw(counters);
   }
 
-  begin(bounds, { kind, largest_batch: largest, queue }) {
-    this.about.textContent = KINDS[kind];
-    this.about.hidden = !KINDS[kind];
+  begin(bounds, { kind, largest_batch: largest, queue, outputs }) {
+    const gives = Object.entries(outputs).map(([name, what]) => `${name}: ${what || "raw numbers"}`);
+    this.about.textContent = KINDS[kind] || gives.join("; ");
+    this.about.hidden = !this.about.textContent;
     this.plots.open = kind === "tensor";
     const rate = (value) => (value === null ? "–" : `${short(value)}/s`);
     this.rates = new Lines("Requests", ["answered", "failed"], rate);

@@ -110,7 +110,7 @@ class Contenders:
         config = GraphConfig(precision=precision or usual, buckets=self.batches, max_tuning_seconds=seconds)
         plan = tune(
             source, config, directory=self.directory, device=self.device,
-            judging=JudgingData((self.images.numpy(),), self.labels.numpy(), scores=self.scores.numpy()),
+            judging=JudgingData((self.images.numpy(),), self.labels.numpy(), scores=(self.scores.numpy(),)),
         )  # fmt: skip
         if not precision:
             self.planned = source.signature, plan

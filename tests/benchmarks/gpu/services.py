@@ -148,8 +148,8 @@ def _services(bench: Bench, subject: Subject, preprocessing: Any, logs: Path) ->
 
     models = _packaged(bench, subject, preprocessing)
     settings = {
-        "recipe": _recipe(bench, subject), "preprocessing": preprocessing.to_json(), "name": subject.name, "labels": None,
-        "probabilities": False, "device": bench.device,
+        "recipe": _recipe(bench, subject), "preprocessing": preprocessing.to_json(), "name": subject.name,
+        "task": {"heads": [{"output": "scores", "kind": "single-label"}]}, "device": bench.device,
     }  # fmt: skip
     (logs / "baseline.json").write_text(json.dumps(settings))
     path = f"/v1/classify/{subject.name}?k={K}"
@@ -157,13 +157,13 @@ def _services(bench: Bench, subject: Subject, preprocessing: Any, logs: Path) ->
     one = ("--frontends", "0", "--decoding")
     return [
         (Service(name=BASELINE, command=naive, path=path), "FastAPI, eager fp32, Pillow, one image at a time"),
-        (headrace_service(models, path, name=HEADRACE), "headrace serve, as it comes"),
+        (headrace_service(models, path, name=HEADRACE, trusted=True), "headrace serve, as it comes"),
         (
-            headrace_service(models, path, name="headrace-exact", options=(*one, "exact")),
+            headrace_service(models, path, name="headrace-exact", options=(*one, "exact"), trusted=True),
             "headrace serve in one process, Pillow's pixels: batching and the plan",
         ),
         (
-            headrace_service(models, path, name="headrace-one-process", options=(*one, "fast")),
+            headrace_service(models, path, name="headrace-one-process", options=(*one, "fast"), trusted=True),
             "headrace serve in one process, decoding by libjpeg-turbo where it is installed",
         ),
     ]

@@ -35,5 +35,5 @@ def config_of(given: argparse.Namespace) -> BenchConfig:
     return BenchConfig(
         models=given.models, out=given.out, model=given.model or only_model(given.models), images=tuple(given.images),
         baseline=recipe, concurrency=tuple(int(part) for part in given.concurrency.split(",")), rounds=given.rounds,
-        seconds=given.seconds,
+        seconds=given.seconds, trust_repository=True,
     )  # fmt: skip

@@ -34,9 +34,9 @@ import torch
 from headrace.errors import ArtifactError, HeadraceError
 from headrace.migrate.reading.recipe import Recipe
 from headrace.migrate.worker.build import build_model
+from headrace.runtime.artifact.agreement import flat_scores, top1_agreement
 from headrace.runtime.artifact.artifact import Artifact, load_artifact
 from headrace.runtime.artifact.package import copy_files, copy_model_files, write_package
-from headrace.runtime.artifact.parity import flat_scores, top1_agreement
 from headrace.runtime.artifact.plan import Choice, Plan
 from headrace.runtime.base.calibration import Calibration
 from headrace.runtime.base.fingerprint import fingerprint
@@ -81,7 +81,7 @@ def write_variants(
     `model` is the module that it was packaged from, in evaluation mode; `images` set the ranges where int8 has to be made
     anew. Raises CaptureError and ArtifactError; what prevents one form alone becomes its `why`.
     """
-    artifact = load_artifact(folder)
+    artifact = load_artifact(folder, trusted=True)
     if artifact.signature.takes_pixels:
         raise ArtifactError(f"{folder} takes pixels already, so its forms before that cannot be made; migrate the repository")
     report(0.0, "capturing the graph")
@@ -163,7 +163,7 @@ class _Writer:
             return None
         assert made.models is not None, "a form that was made"
         scores = []
-        for artifact in (self._artifact, load_artifact(made.models / self._artifact.name)):
+        for artifact in (self._artifact, load_artifact(made.models / self._artifact.name, trusted=True)):
             session = artifact.open(artifact.max_batch_size)
             try:
                 rows = self._rows(artifact.signature)
@@ -193,7 +193,7 @@ class _Writer:
             signature=signature or source.signature,
             preprocessing=artifact.preprocessing,
             labels=artifact.labels,
-            probabilities=artifact.probabilities,
+            task=artifact.task,
             parity={"status": "not-run", "why": "a form for the benchmark, which compares its answers itself"},
             plans=[plan],
             provenance={"form": form},

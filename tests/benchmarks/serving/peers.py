@@ -94,7 +94,7 @@ def peers_in(
 def by_hand_services(config: BenchConfig, frameworks: Sequence[str] = FRAMEWORKS) -> tuple[Service, ...]:
     """The original model in the PyTorch service, run by each of these frameworks; told what it serves as the baseline is."""
     name = config.model or only_model(config.models)
-    row = ",".join(map(str, load_artifact(config.models / name).signature.inputs[0].row_shape))
+    row = ",".join(map(str, load_artifact(config.models / name, trusted=True).signature.inputs[0].row_shape))
     settings = str(config.out.resolve() / "logs" / "baseline.json")  # `measure` writes it
     script = str(Path(__file__).with_name("frameworks.py").resolve())
     return tuple(

@@ -219,7 +219,7 @@ def _measure(chosen: argparse.Namespace, binary: Path, levels: tuple[int, ...]) 
     with (
         terminate_as_exit(),
         tempfile.TemporaryDirectory(prefix="headrace-perf-") as name,
-        Server(headrace_service(chosen.models, "/"), folder=Path(name), timeout_seconds=300.0) as server,
+        Server(headrace_service(chosen.models, "/", trusted=True), folder=Path(name), timeout_seconds=300.0) as server,
     ):
         server.wait_ready()
         protocols: tuple[Protocol, ...] = ("http", "grpc")

@@ -234,7 +234,7 @@ def _measure(chosen: argparse.Namespace) -> Soak:
         images = choose_images(
             chosen.images, repository=None, model=chosen.models / model, synthetic_into=folder / "images", limit=256
         )
-        service = headrace_service(chosen.models, f"/v1/classify/{model}")
+        service = headrace_service(chosen.models, f"/v1/classify/{model}", trusted=True)
         with Server(service, folder=folder, timeout_seconds=600.0) as server:
             server.wait_ready()
             return soak(

@@ -59,7 +59,7 @@ def rows_of(pixels):
 
 def int8_wins(module, packaged, pictures):
     """The artifact again, with a plan in which int8 has won and bf16 was a second slower."""
-    artifact = load_artifact(packaged)
+    artifact = load_artifact(packaged, trusted=True)
     files = packaged.parent / "files"
     files.mkdir()
     (files / "model.onnx").write_bytes((artifact.path / "model.onnx").read_bytes())
@@ -98,7 +98,7 @@ def int8_wins(module, packaged, pictures):
 
 
 def outputs(models, rows, pixels=None):
-    artifact = load_artifact(models / "net")
+    artifact = load_artifact(models / "net", trusted=True)
     session = artifact.open(len(rows))
     try:
         return session.run([pixels if artifact.signature.takes_pixels else rows])[0]
@@ -122,11 +122,13 @@ def test_every_form_computes_what_the_module_computes(conv_net, packaged, tmp_pa
             assert variant.why == ""
             np.testing.assert_allclose(outputs(variant.models, rows, pixels), expected, rtol=1e-3, atol=1e-4)
     by_form = {variant.form: variant.models for variant in made if variant.models}
-    assert load_artifact(by_form["unbatched"] / "net").max_batch_size == 1
-    assert load_artifact(by_form["eager"] / "net").max_batch_size == 4
-    assert {choice.backend for choice in load_artifact(by_form["layout"] / "net").plan_here().choices.values()} == {"eager"}
-    assert load_artifact(by_form["compiled"] / "net").plan_here().choices[1].backend == "onnxruntime"
-    assert load_artifact(by_form["pixels"] / "net").signature.takes_pixels
+    assert load_artifact(by_form["unbatched"] / "net", trusted=True).max_batch_size == 1
+    assert load_artifact(by_form["eager"] / "net", trusted=True).max_batch_size == 4
+    assert {
+        choice.backend for choice in load_artifact(by_form["layout"] / "net", trusted=True).plan_here().choices.values()
+    } == {"eager"}
+    assert load_artifact(by_form["compiled"] / "net", trusted=True).plan_here().choices[1].backend == "onnxruntime"
+    assert load_artifact(by_form["pixels"] / "net", trusted=True).signature.takes_pixels
     assert (by_form["compiled"] / "net_classify").is_dir()  # companions, so that gRPC can be asked too
     # The layout form stores its weights in channels last, the one before it does not.
     sizes = {form: sum(path.stat().st_size for path in by_form[form].rglob("*.pt2")) for form in ("eager", "graph", "layout")}
@@ -138,7 +140,7 @@ def test_int8_of_pixels_is_calibrated_with_the_given_images(conv_net, packaged, 
     made = {variant.form: variant for variant in write_variants(conv_net, other, tmp_path / "out", images=images(tmp_path))}
     assert made["precision"].runs == "eager bf16"
     assert made["int8"].runs == "onnxruntime int8"
-    assert load_artifact(made["compiled"].models / "net").plan_here().choices[4].precision == FP32
+    assert load_artifact(made["compiled"].models / "net", trusted=True).plan_here().choices[4].precision == FP32
     pixels = np.random.default_rng(2).integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
     rows = rows_of(pixels)
     expected = conv_net(torch.from_numpy(rows)).detach().numpy()

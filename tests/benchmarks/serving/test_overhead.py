@@ -69,7 +69,7 @@ def test_an_error_is_no_answer(models, images, tmp_path):
 
 
 def test_the_loop_computes_every_image(models, make_photo):
-    artifact = load_artifact(models / "tiny")
+    artifact = load_artifact(models / "tiny", trusted=True)
     photos = [make_photo(seed, (60, 50), "JPEG") for seed in range(3)]
     seen = []
     with bare_loop.ThreadPoolExecutor(2) as pool:

@@ -84,6 +84,7 @@ def test_frameworks_are_measured_beside_the_baseline(colors, tmp_path):
         models=colors.models,
         out=tmp_path / "out",
         baseline=colors.recipe,
+        trust_repository=True,
         concurrency=(2,),
         rounds=1,
         seconds=0.3,

@@ -56,6 +56,7 @@ def capacity(rates, *, roofs=None, precision="int8"):
         measurements=tuple(measurements),
         answers={"headrace": ()},
         images={"source": "x"},
+        answered="top-1 answer",
         accuracy={},
         errors={"headrace": {}},
         plan={"winners": {}, "device": "cpu"},

@@ -34,7 +34,9 @@ from headrace.migrate.stages.worker_client import ask, class_names, package
 RECIPE = Recipe(root="/r", script="s.py", source="", expression="model")
 INSPECT = Inspect(recipe=RECIPE)
 PACKAGE = Package(recipe=RECIPE, name="net", out="", input=(3, 8, 8))
-PARITY = ParityResult(status="passed", max_abs=0.0, top1_agreement=1.0, batches=(1,), why=None)
+PARITY = ParityResult(
+    status="passed", max_abs=0.0, top1_agreement=1.0, decision_agreement=None, cosine=None, batches=(1,), why=None
+)
 
 
 def answering(tmp_path: Path, leave: Callable[[Path], object]) -> Sandbox:
@@ -166,6 +168,7 @@ def packaged(
     models = response.parent / "models"
     (models / "net/1").mkdir(parents=True)
     (models / "net/1/model.onnx").write_bytes(b"onnx")
+    (models / "net/config.pbtxt").write_text('name: "net"\nbackend: "onnxruntime"\n')
     make(models)
     answer = encode(ModelPackaged(artifact="/etc", parity=PARITY, plan={}))
     response.write_text(json.dumps(json.loads(answer) | dict(changed or {})))

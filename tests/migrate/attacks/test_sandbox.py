@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from headrace.migrate.proving.bubblewrap import VARIABLE, installed
+
 # In a user namespace that maps this user to 1000: no capability, no root, and the files can still be read.
 AS_USER = """
 import ctypes, os
@@ -48,12 +50,15 @@ print(json.dumps({"exit": done.exit, "stdout": done.stdout, "stderr": done.stder
 LAUNCH = "import os, sys; {before}\nos.execv(sys.executable, [sys.executable, '-c', sys.argv[1], *sys.argv[1:]])"
 
 
-def sandboxed(place: Path, code: str, *, before: str = "", trusted: bool = False) -> dict[str, Any]:
+def sandboxed(place: Path, code: str, *, before: str = "", trusted: bool = False, walls: str = "own") -> dict[str, Any]:
     place.mkdir(exist_ok=True)
     prelude = before if "confine" in before else ""
     launch = LAUNCH.format(before=before if not prelude else "pass")
     arguments = [prelude + RUN, str(place), code, "trusted" if trusted else "untrusted"]
-    done = subprocess.run([sys.executable, "-c", launch, *arguments], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", launch, *arguments],
+        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, VARIABLE: walls},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -154,7 +159,10 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(scope="module", params=["as we are", "as a plain user"])
+@pytest.fixture(
+    scope="module",
+    params=["as we are", "as a plain user", "as we are, by bubblewrap", "as a plain user, by bubblewrap"],
+)
 def harm(request: pytest.FixtureRequest, outside: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     place = tmp_path_factory.mktemp("scratch")
     argv = [
@@ -165,12 +173,15 @@ def harm(request: pytest.FixtureRequest, outside: Path, tmp_path_factory: pytest
         str(os.getpid()),
     ]
     code = f"import sys\nsys.argv[1:] = {argv!r}\n" + textwrap.dedent(HARM)
-    done = sandboxed(place, code, before=AS_USER if "plain" in request.param else "")
+    walls = "bubblewrap" if "bubblewrap" in request.param else "own"
+    if walls == "bubblewrap" and installed() is None:
+        pytest.skip("bubblewrap is not installed")
+    done = sandboxed(place, code, before=AS_USER if "plain" in request.param else "", walls=walls)
     if done["stopped"] == "isolation":
         pytest.skip(done["why"])
     assert done["exit"] == 0, done
     assert all(done["isolation"].values()), done["isolation"]
-    return json.loads(done["stdout"])
+    return {**json.loads(done["stdout"]), "walls": walls}
 
 
 REFUSED = {
@@ -185,7 +196,7 @@ ATTEMPTS = 45
 
 
 def test_every_way_out_is_closed(harm: dict[str, Any]) -> None:
-    results = {name: result for name, result in harm.items() if isinstance(result, str)}
+    results = {name: result for name, result in harm.items() if isinstance(result, str) and name != "walls"}
     assert len(results) >= ATTEMPTS
     assert {name: result for name, result in results.items() if result not in REFUSED} == {}
 
@@ -197,7 +208,7 @@ def test_denied_calls_are_denied_not_just_failing(harm: dict[str, Any]) -> None:
 
 
 def test_nothing_else_is_in_sight(harm: dict[str, Any]) -> None:
-    assert harm["processes in sight"] == 2
+    assert harm["processes in sight"] == (2 if harm["walls"] == "own" else 3)
     assert harm["run"] == []
     assert not {"home", "mnt", "var", "boot", "srv", "media"} & set(harm["root"])
     assert [name for name in harm["inherited"] if not name.startswith(("/dev/pts/", "/proc/", "pipe"))] == []
@@ -233,6 +244,44 @@ def test_without_namespaces_nothing_is_run(tmp_path: Path, before: str) -> None:
     assert done["stopped"] == "isolation"
     assert "cut itself off" in done["why"]
     assert not (tmp_path / "scratch/ran").exists()
+
+
+# A plain user who may make no user namespace, beside a bubblewrap that is setuid root: where no more namespaces are allowed.
+SETUID_BUBBLEWRAP = """
+import os, shutil
+from headrace.migrate.proving import confine
+with confine._IdentityMap() as wider:
+    assert confine._libc().unshare(confine.CLONE_NEWUSER) == 0
+    assert wider.write()
+with open("/proc/sys/user/max_user_namespaces", "w") as file:
+    file.write("0")
+shutil.copy(shutil.which("bwrap"), {folder!r})
+os.chmod({folder!r} + "/bwrap", 0o4755)
+os.setgid(0)
+os.setresuid(1000, 1000, 1000)
+assert confine._libc().unshare(confine.CLONE_NEWUSER) != 0
+os.environ.update(PATH={folder!r} + ":" + os.environ["PATH"], HOME="/nowhere")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make bubblewrap setuid")
+@pytest.mark.skipif(installed() is None, reason="bubblewrap is not installed")
+@pytest.mark.skipif(
+    not all(path.stat().st_mode & 1 for path in Path(sys.executable).resolve().parents),
+    reason="others cannot reach this Python",
+)
+def test_bubblewrap_builds_the_walls_where_only_it_may(tmp_path: Path) -> None:
+    for name in ("bin", "scratch"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(0o777)
+    for folder in [tmp_path, *tmp_path.parents][:3]:
+        folder.chmod(folder.stat().st_mode | 0o055)
+    code = (
+        "import os; print(os.path.exists('/etc/shadow'), os.geteuid(), os.listdir('/home') if os.path.exists('/home') else 0)"
+    )
+    done = sandboxed(tmp_path / "scratch", code, before=SETUID_BUBBLEWRAP.format(folder=str(tmp_path / "bin")))
+    assert (done["stopped"], done["stdout"]) == (None, "False 1000 0\n"), done
+    assert all(done["isolation"].values()), done["isolation"]
 
 
 HIDDEN_PROC = """

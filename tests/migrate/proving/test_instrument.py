@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,9 @@ def test_a_call_that_is_not_there_is_left_out() -> None:
     assert instrument(SCRIPT.encode(), "evaluate.py", [loop(inputs="batch")]) == (SCRIPT.encode(), [])
 
 
-def test_torch_tensors_and_a_bounded_record(tmp_path: Path) -> None:
+def test_torch_tensors_and_a_bounded_record(
+    tmp_path: Path, warm_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     script = """
 import torch
 def main():
@@ -134,7 +137,7 @@ main()
     install(tree, tmp_path / "inject", [loop(call_line=25, iterator="loader")], "evaluate.py")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "inject"), "HEADRACE_RECORD": str(tmp_path / "record.npz")}
     for _ in range(2):
-        subprocess.run([sys.executable, "evaluate.py"], cwd=tree, env=environment, check=True)
+        assert warm_python(["evaluate.py"], cwd=tree, env=environment).returncode == 0
     (found,) = read_record(tmp_path / "record.npz").values()
     assert found.inputs.shape == (1024, 1, 2, 2)
     np.testing.assert_array_equal(found.outputs, found.inputs.reshape(1024, 4))

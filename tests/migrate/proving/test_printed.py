@@ -23,6 +23,8 @@ from headrace.migrate.proving.printed import first_difference
         ("Inference time for 100 images: 3.21", "Inference time for 100 images: 0.21"),
         ("--- 3.2 seconds ---", "--- 1.1 seconds ---"),
         ("2026-11-22 22:52:56,123 INFO accuracy 0.91", "2026-11-23 00:00:01,001 INFO accuracy 0.91"),
+        ("[2026/11/22 22:52] | not distributed", "[2026/11/23 00:01] | not distributed"),
+        ("runs/2026.11.22_22:52:56/log.txt", "runs/2026.11.23_00:00:01/log.txt"),
     ],
 )
 def test_lines_that_say_the_same(before: str, after: str) -> None:
@@ -77,3 +79,28 @@ def test_no_wrong_accuracy_hides_behind_a_time(line: str) -> None:
     right, wrong = line.format("0.91", "0.91"), line.format("0.12", "0.12")
     assert first_difference(right, right) is None
     assert first_difference(right, wrong) == (right, wrong)
+
+
+@pytest.mark.parametrize(
+    ("before", "again", "after"),
+    [
+        ("run a1f3: accuracy 0.91", "run 77be: accuracy 0.91", "run 0c0c: accuracy 0.91"),
+        (
+            "saved to /tmp/tmpab12 after 3 epochs",
+            "saved to /tmp/tmpcd34 after 3 epochs",
+            "saved to /tmp/tmpef56 after 3 epochs",
+        ),
+        ("seed 4711\ntop-1 0.55", "seed 1234\ntop-1 0.55", "seed 99\ntop-1 0.55"),
+    ],
+)
+def test_what_two_runs_of_the_original_print_otherwise_is_not_compared(before: str, again: str, after: str) -> None:
+    assert first_difference(before, after) is not None
+    assert first_difference(before, after, again) is None
+    for right, wrong in (("0.91", "0.12"), ("3 epochs", "4 epochs"), ("0.55", "0.66")):
+        if right in before:
+            assert first_difference(before, after.replace(right, wrong), again) is not None
+
+
+def test_what_has_another_form_each_time_is_compared() -> None:
+    assert first_difference("left: a b", "left: a c", "left: b") == ("left: a b", "left: a c")
+    assert first_difference("a\nb", "a\nc", "a") == ("b", "c")

@@ -14,7 +14,7 @@ from headrace.migrate.proving.trace_transform import FIT_SIZES, PROOF_SIZES, Tra
 from headrace.migrate.reading.recipe import TransformRecipe
 from headrace.specs import CenterCrop, Geometry, Pad, Resize
 
-pytestmark = pytest.mark.usefixtures("warm_sandbox")
+pytestmark = pytest.mark.usefixtures("light_sandbox")
 
 COMPOSE = """
 import numpy as np, random, math
@@ -134,6 +134,7 @@ def middle(pixels, side):
 """
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 @pytest.mark.parametrize(
     ("body", "std"),
     [
@@ -152,6 +153,7 @@ def test_a_resize_of_tensors_is_served_as_one_of_images_with_the_difference_told
     assert any("resizes tensors" in note for note in found.notes)
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 @pytest.mark.parametrize("body", ["small(tensor(image) / 255, 40)", "small(tensor(image).float().sqrt(), 40, antialias=True)"])
 def test_a_resize_of_tensors_by_another_rule_or_of_other_numbers_is_refused(tmp_path: Path, body: str) -> None:
     found = traced(tmp_path, f"{TENSORS}def transform(image):\n    return {body}\n")
@@ -242,6 +244,7 @@ def test_opencv_filters_that_are_not_served_are_refused(tmp_path: Path) -> None:
     assert "OpenCV interpolation" in (found.why or "")
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_a_transform_configured_from_a_model_needs_no_download(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     source = """

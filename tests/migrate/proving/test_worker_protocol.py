@@ -37,7 +37,8 @@ MESSAGES = [
     Rehearse(recipe=Recipe(root="/r", script="evaluate.py", live=LIVE)),
     ComputeOutputs(recipe=RECIPE, input=(1, 2, 3), out="/out"),
     Package(
-        recipe=RECIPE, name="net", out="/out", input=(3, 4, 5), labels=("ä", "b"), buckets=(1, 4), max_tuning_seconds=2.0,
+        recipe=RECIPE, name="net", out="/out", input=(3, 4, 5), labels=(("ä", "b"), None),
+        task="multi-label:0.3", buckets=(1, 4), max_tuning_seconds=2.0,
         preprocessing=Preprocessing(geometry=(Resize(size=30), CenterCrop(size=(24, 20)))), provenance={"chain": ["a"]},
     ),
     Inspected(
@@ -48,8 +49,9 @@ MESSAGES = [
         models=(
             SeenModel(
                 live=LIVE, factory=None, parameters=7, site="evaluate.py:3", calls=2, dtype="float32", low=0.0, high=1.0,
-                classes=2, output="[4, 2]", task="labels", as_read=None, trained=True, evaluates=True, in_training=(),
-                feeds=("Linear",), labels=("a", "b"),
+                output="[4, 2]", tasks=("single-label", ""), widths=(2, None),
+                as_read=None, trained=True, evaluates=True, in_training=(),
+                fits=True, feeds=("Linear",), labels=(("a", "b"), None),
                 dataset="Animals",
             ),
         ),
@@ -58,7 +60,8 @@ MESSAGES = [
     OutputsComputed(),
     ModelPackaged(
         artifact="/a", plan={"measurements": []},
-        parity=ParityResult(status="passed", max_abs=1e-6, top1_agreement=None, batches=(1, 2, 5), why=None),
+        parity=ParityResult(status="passed", max_abs=1e-6, top1_agreement=None, decision_agreement=0.5,
+                            cosine=None, batches=(1, 2, 5), why=None),
         duels=(Duel(batch=1, chosen="eager fp32", eager=(1.0, 2.0), graph=(1.0,), others=0.5),),
     ),
     Failed(stage="capture", error="no", where="net.py:7", obstacles=(Obstacle("PG120", "a branch", "net.py", 7),)),

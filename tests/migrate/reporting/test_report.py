@@ -66,8 +66,9 @@ def test_the_json_form_is_the_documented_one() -> None:
     assert data["models"][0] == {
         "name": "resnet18", "factory": "m.py:7", "input": [3, 32, 32], "classes": 10, "recognised": True, "built": True,
         "random_weights": False, "captured": True, "artifact": "models/resnet18", "served": True, "speed": [],
-            "speed_unknown": None,
-        "parity": {"status": "passed", "max_abs": 1e-6, "top1_agreement": 1.0, "batches": [1, 2, 5], "why": None},
+            "speed_unknown": None, "outputs": [],
+        "parity": {"status": "passed", "max_abs": 1e-6, "top1_agreement": 1.0, "decision_agreement": None, "cosine": None,
+                   "batches": [1, 2, 5], "why": None},
     }  # fmt: skip
     assert data["scripts"][0] == {
         "path": "main.py", "roles": ["evaluate"], "rewritten": True, "rules": ["PS201"], "executed": "passed", "why": None,

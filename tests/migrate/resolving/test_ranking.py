@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from headrace.migrate.reading.facts import Script
 from headrace.migrate.resolving.ranking import candidates, documented_arguments, documented_folder, listed, natural
 from headrace.migrate.survey.survey import survey
 
@@ -168,3 +170,49 @@ def test_of_a_script_whose_options_are_not_known_only_the_readme_is_believed_at_
 def test_few_are_listed() -> None:
     assert listed(list("abcdef")) == "a, b, c, d, e, f"
     assert listed(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
+
+
+def test_what_was_made_of_a_notebook_comes_before_it(tmp_path: Path) -> None:
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": 1, "source": START + EVALUATE}]
+    (tmp_path / "try.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    app = "from tools import answer\nprint(answer())\n"
+    assert order(tmp_path, {"app.py": app, "tools.py": ""}) == ["app.py", "try.ipynb"]
+
+
+PARSES = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("image_path")
+parser.add_argument("checkpoint")
+parser.add_argument("--units", type=int, nargs="*", default=[])
+parser.add_argument("--save_dir")
+args = parser.parse_args()
+"""
+
+
+@pytest.mark.parametrize(
+    ("readme", "told"),
+    [
+        ("    python predict.py input checkpoint --units 1 2", ["--units", "1", "2"]),
+        ("    python predict.py input checkpoint --save_dir save_directory", []),
+        ("    python predict.py samples/a.jpg best.pth", ["samples/a.jpg", "best.pth"]),
+        ("    python predict.py samples checkpoint", []),
+        ("    python predict.py /path/to/image best.pth --units 3", ["--units", "3"]),
+    ],
+)
+def test_words_that_name_what_stands_there_are_left_open(tmp_path: Path, readme: str, told: list[str]) -> None:
+    (tmp_path / "samples").mkdir()
+    script = candidates_of(tmp_path, {"predict.py": PARSES + PREDICT}, readme)
+    assert documented_arguments(survey(tmp_path), script)[0] == told
+
+
+def test_what_says_most_is_taken_where_the_first_did_not_do(tmp_path: Path) -> None:
+    readme = "    python predict.py a.jpg b.pth\n    python predict.py a.jpg b.pth --units 1 2\n"
+    script = candidates_of(tmp_path, {"predict.py": PARSES + PREDICT}, readme)
+    assert documented_arguments(survey(tmp_path), script)[0] == ["a.jpg", "b.pth"]
+    assert documented_arguments(survey(tmp_path), script, always=True)[0] == ["a.jpg", "b.pth", "--units", "1", "2"]
+
+
+def candidates_of(root: Path, files: dict[str, str], readme: str) -> Script:
+    order(root, files, readme)
+    return candidates(survey(root))[0]

@@ -94,6 +94,7 @@ def test_a_preview_says_what_runs_in_seconds_and_packages_nothing(service: Path)
     assert any("best.pt" in finding.message for finding in report.findings), report.findings
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_the_packaged_weights_are_the_users_tensor_by_tensor(service: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = headrace.migrate(service, out=out, precision="fp32", tuning_seconds=1, verify=False)
@@ -123,6 +124,7 @@ with torch.no_grad():
 """
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_given_weights_are_packaged_though_the_script_ran_with_a_stand_in_for_its_own(service: Path, tmp_path: Path) -> None:
     (service / "service.py").unlink()
     (service / "evaluate.py").write_text(LOOP)
@@ -139,6 +141,7 @@ def test_given_weights_are_packaged_though_the_script_ran_with_a_stand_in_for_it
     model = report.models[0]
     assert (model.parity.status, model.served, model.random_weights) == ("passed", True, False), report.findings
     assert [script.executed for script in report.scripts] == ["passed"], report.scripts
+    assert [(item.source, item.path) for item in report.checkpoints if item.loaded] == [("--checkpoint", str(given))]
     graph = onnx.load(str(out / f"models/{model.name}/1/model.onnx")).graph
     packaged = [numpy_helper.to_array(item) for item in graph.initializer]
     bias = torch.load(given)["top.0.bias"].numpy()
@@ -171,6 +174,7 @@ for x, y in [(torch.rand(4, 3, 8, 8), torch.arange(4) % 3)]:
 """
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_what_stops_is_run_as_it_is_documented_and_then_the_next_is(tmp_path: Path) -> None:
     readme = "    $ python eval.py\n    $ python evaluate.py --plan wide\n"
     (tmp_path / "README.md").write_text(readme)
@@ -190,10 +194,10 @@ def test_what_stops_is_run_as_it_is_documented_and_then_the_next_is(tmp_path: Pa
 
 SEEN = SeenModel(
     live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory="net.py:1", parameters=7,
-    site="run.py:5", calls=2, dtype="float32", low=0.0, high=1.0, classes=3, output="[4, 3]", task="labels",
-    as_read=None, trained=False,
+    site="run.py:5", calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]", tasks=("single-label",), widths=(3,),
+    as_read=None, fits=None, trained=False,
     evaluates=True, in_training=(),
-    feeds=(), labels=None, dataset=None,
+    feeds=(), labels=(None,), dataset=None,
 )  # fmt: skip
 
 
@@ -203,10 +207,10 @@ def other(**changed: object) -> SeenModel:
 
 
 def test_the_model_that_is_evaluated_and_judged_is_taken() -> None:
-    teacher = other(ordinal=1, task="unknown", calls=9)
+    teacher = other(ordinal=1, tasks=("",), calls=9)
     trained = other(ordinal=2, evaluating=False, calls=9)
     body = other(ordinal=3, class_name="Body", calls=9, feeds=("Linear",))
-    generator = other(ordinal=4, class_name="Generator", classes=None, calls=9)
+    generator = other(ordinal=4, class_name="Generator", tasks=("",), widths=(None,), calls=9)
     assert _best([teacher, trained, body, generator, SEEN], None) is SEEN
     assert _best([teacher, SEEN], "Net#1") is teacher
     assert _best([generator, body], None) is None
@@ -220,3 +224,30 @@ def test_of_equals_the_trained_one_is_taken_else_the_last() -> None:
     assert _best([SEEN, fold], "Net#1") is SEEN
     assert _best([SEEN, fold], "run.py:5") is SEEN
     assert _best([other(trained=True), fold], None).trained
+
+
+def test_the_model_that_the_given_checkpoint_fits_is_taken() -> None:
+    small = other(ordinal=1, class_name="Small", fits=True, evaluating=False, evaluates=False, tasks=("",))
+    assert _best([small, other(fits=False)], None) is small
+    assert _best([small, other(fits=True)], None).live.class_name == "Net"
+
+
+TWO = """
+import torch
+from torch import nn
+net = nn.Sequential(nn.Conv2d(3, {width}, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear({width}, 3)).eval()
+for x, y in [(torch.rand(4, 3, 8, 8), torch.arange(4) % 3)]:
+    print((net(x).argmax(1) == y).sum())
+"""
+
+
+def test_of_several_scripts_the_one_whose_model_the_given_checkpoint_fits_is_taken(tmp_path: Path) -> None:
+    for name, width in (("eval_a", 4), ("eval_b", 6)):
+        (tmp_path / f"{name}.py").write_text(TWO.format(width=width))
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 6, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(6, 3)
+    )
+    torch.save(net.state_dict(), tmp_path / "given.pth")
+    report = headrace.migrate(tmp_path, checkpoint=tmp_path / "given.pth")
+    said = [item.message for item in report.findings if item.code == "PS011"]
+    assert any(message == "the model is that of this script; --entry takes another (eval_a.py)" for message in said), said

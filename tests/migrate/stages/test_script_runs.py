@@ -15,6 +15,8 @@ from headrace.migrate.stages.progress import Stages
 from headrace.migrate.stages.script_runs import _proves_nothing, run_migrated, run_originals
 from headrace.migrate.survey.survey import survey
 
+pytestmark = pytest.mark.usefixtures("warm_sandbox")
+
 MODEL = """
 import torch
 from torch import nn
@@ -88,7 +90,7 @@ def migration_of(root: Path, tmp_path: Path, **options) -> tuple[Migration, list
     rewritten = rewrite_all(surveyed, rules=all_rules(), unsafe=False)
     changed = [change for change in rewritten.changes if change.changed]
     rules = {change.path: change.rules for change in changed}
-    assert "evaluate.py" in rules
+    assert rules
     migration = Migration(
         scratch=scratch, surveyed=rewritten.survey, stages=Stages(None), rewritten=rules,
         options=Options(limits=Limits(timeout=240), **options),
@@ -211,3 +213,42 @@ def test_a_script_that_could_train_and_only_evaluates_is_compared_by_what_it_eva
     assert not originals.runs["evaluate.py"].run.losses
     outcome = run_migrated(migration, changes, originals)["evaluate.py"]
     assert (outcome.status, outcome.executed_on, outcome.loss_trace) == ("passed", "stand-in data", None)
+
+
+WHOLE = """
+import torch
+from model import Net
+
+net = torch.load("best.pth", weights_only=False)
+net.eval()
+print(net(torch.linspace(0, 1, 3 * 16 * 16).view(1, 3, 16, 16)).argmax(1).item())
+"""
+TRAINS = """
+import torch
+from torch import nn
+from model import Net
+
+net = Net().cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(2):
+    images, target = torch.rand(4, 3, 16, 16), torch.arange(4)
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(net(images.cuda()), target.cuda())
+    loss.backward()
+    optimizer.step()
+torch.save(net, "best.pth")
+"""
+
+
+def test_a_whole_model_that_the_training_script_saves_is_what_the_other_takes(tmp_path):
+    root = tmp_path / "repository"
+    root.mkdir()
+    for name, text in {"model.py": MODEL, "infer.py": WHOLE, "train.py": TRAINS}.items():
+        (root / name).write_text(text)
+    migration, changes = migration_of(root, tmp_path)
+    originals = run_originals(migration, None)
+    assert sorted(originals.runs) == ["infer.py", "train.py"], originals.why_not
+    scripts = run_migrated(migration, changes, originals)
+    assert {path: found.status for path, found in scripts.items()} == {"infer.py": "passed", "train.py": "passed"}, scripts
+    assert scripts["infer.py"].executed_on == "stand-in data"
+    assert not [finding for finding in migration.findings if finding.code == "PS402"]

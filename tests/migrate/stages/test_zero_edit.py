@@ -91,7 +91,7 @@ def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_runs_as_python_would_but_with_graphs(root: Path) -> None:
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     plain = python("tools/main.py", "--flag", "status", cwd=root)
-    graphs = python("-m", "headrace", "run", "tools/main.py", "--flag", "status", cwd=root)
+    graphs = python("-m", "headrace", "run", "--trust-repository", "tools/main.py", "--flag", "status", cwd=root)
     assert (plain.returncode, graphs.returncode) == (7, 7)
     assert graphs.stdout == plain.stdout
     assert "correct" in plain.stdout
@@ -102,7 +102,7 @@ def test_runs_as_python_would_but_with_graphs(root: Path) -> None:
 
 def test_a_traceback_shows_the_users_lines(root: Path) -> None:
     plain = python("tools/main.py", "fail", cwd=root)
-    graphs = python("-m", "headrace", "run", "tools/main.py", "fail", cwd=root)
+    graphs = python("-m", "headrace", "run", "--trust-repository", "tools/main.py", "fail", cwd=root)
     assert graphs.returncode == plain.returncode == 1
     assert f'engine.py", line {ENGINE[: ENGINE.index("raise")].count(chr(10)) + 1}, in evaluate' in plain.stderr
     said = [line for line in graphs.stderr.splitlines() if set(line) - set(" ~^")]
@@ -113,7 +113,7 @@ def test_where_nothing_can_be_rewritten_it_says_why_and_runs(root: Path) -> None
     source = (root / "tools/engine.py").read_text().replace("model(images)", "model(images, return_dict=False)")
     (root / "tools/engine.py").write_text(source)
     (root / "tools/net.py").write_text(NET.replace("self, x)", "self, x, return_dict=True)"))
-    done = python("-m", "headrace", "run", "tools/main.py", cwd=root)
+    done = python("-m", "headrace", "run", "--trust-repository", "tools/main.py", cwd=root)
     assert done.returncode == 0, done.stderr
     assert "correct" in done.stdout
     assert "runs as it stands, without graphs" in done.stderr

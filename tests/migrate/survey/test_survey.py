@@ -321,3 +321,69 @@ def test_an_imported_value_is_a_model_only_with_evidence(tmp_path):
         """,
     )
     assert [loop.model for loop in surveyed.loops] == ["net"]
+
+
+SERVICE = """
+    import torch
+    from fastapi import {framework}, UploadFile
+    from model import net, prepare
+
+    {name} = {framework}()
+
+    @{name}.post("/predict")
+    async def predict(file: UploadFile):
+        with torch.no_grad():
+            scores = net(prepare(file))
+        return {{"class": int(scores.argmax())}}
+"""
+LIVE_MODEL = """
+    import torch
+    from torchvision import models
+    net = models.resnet18()
+    net.load_state_dict(torch.load("weights.pth"))
+    net.eval()
+"""
+
+
+def test_a_service_whose_handlers_are_coroutines_is_a_script(tmp_path):
+    surveyed = write(tmp_path, model=LIVE_MODEL, main=SERVICE.format(framework="FastAPI", name="app"))
+    assert [(script.path, script.roles) for script in surveyed.scripts] == [("main.py", ("predict",))]
+
+
+def test_a_service_that_takes_in_routers_is_a_script(tmp_path):
+    main = """
+        from fastapi import FastAPI
+        import router
+        app = FastAPI()
+        app.include_router(router.router, prefix="/v1")
+    """
+    surveyed = write(tmp_path, model=LIVE_MODEL, main=main, router=SERVICE.format(framework="APIRouter", name="router"))
+    assert ("main.py", ("predict",)) in [(script.path, script.roles) for script in surveyed.scripts]
+
+
+@pytest.mark.parametrize(
+    ("config", "use"),
+    [
+        ("parser = argparse.ArgumentParser()", "from config import parser\nargs = parser.parse_args()"),
+        ("parser = argparse.ArgumentParser()", "import config\nargs = config.parser.parse_args()"),
+        ("parser = argparse.ArgumentParser()", "from config import args\n"),
+    ],
+)
+def test_options_of_a_parser_that_another_file_makes(tmp_path, config, use):
+    text = f"import argparse\n{config}\nparser.add_argument('--num_classes', type=int, default=6)\n"
+    if "import args" in use:
+        text += "args = parser.parse_args()\n"
+    main = (
+        f"from torchvision.models import resnet18\n{use}\nnet = resnet18(num_classes=args.num_classes).eval()\nprint(net(x))\n"
+    )
+    surveyed = write(tmp_path, config=text, main=main)
+    assert [[option.dest for option in script.options] for script in surveyed.scripts] == [["num_classes"]]
+
+
+def test_options_of_another_script_are_not_ones_own(tmp_path):
+    train = "import argparse\ndef helper(): ...\nif __name__ == '__main__':\n    p = argparse.ArgumentParser()\n"
+    train += "    p.add_argument('--x')\n"
+    train += "    a = p.parse_args()\n"
+    main = "from train import helper\nfrom torchvision.models import resnet18\nnet = resnet18().eval()\nprint(net(x))\n"
+    surveyed = write(tmp_path, train=train, main=main)
+    assert [(script.path, script.options) for script in surveyed.scripts] == [("main.py", ())]

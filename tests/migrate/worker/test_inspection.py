@@ -109,6 +109,15 @@ def test_kinds_of_output_even_behind_a_zero_head(head, kind):
     assert output_kind(randomized(model, [noise((2, 3, 16, 16))]), (3, 16, 16)) == kind
 
 
+def test_a_map_is_taken_where_nothing_else_is_given():
+    segment = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1))
+    answer = found(segment, size=(3, 12, 10))
+    assert (answer.input, answer.classes, answer.output) == ((3, 12, 10), None, "map")
+    pooled = nn.Sequential(nn.Conv2d(3, 4, 8), nn.AvgPool2d(1))  # scores at one size, maps at larger ones
+    pooled.input_size = (3, 8, 8)
+    assert found(pooled).classes == 4
+
+
 def test_scores_are_found_in_what_models_return():
     rows = torch.zeros(2, 5)
     assert scores(rows) is rows

@@ -110,8 +110,8 @@ def test_the_model_has_the_weights_of_the_users_file_tensor_by_tensor(tmp_path: 
     assert found.weights_from == (str(tmp_path / "net.pth"),)
     (model,) = found.models
     assert (model.live.class_name, model.live.row, model.live.evaluating, model.live.output) == ("Net", (3, 8, 8), True, None)
-    assert (model.classes, model.task, model.calls, model.dataset, model.labels) == (
-        3, "labels", 2, "Animals", ("ant", "bee", "cat"),
+    assert (model.widths, model.tasks, model.calls, model.dataset, model.labels) == (
+        (3,), ("single-label",), 2, "Animals", (("ant", "bee", "cat"),),
     )  # fmt: skip
     assert model.factory == "run.py:6"
     taken = take_model(replace(recipe, live=model.live))
@@ -198,8 +198,8 @@ for images, targets in loader:
     (model(images) - wanted).square().mean().backward()
 """
     found = see_models(script(tmp_path, DATA, several, EVALUATE))
-    assert [(model.live.ordinal, model.live.evaluating, model.task, model.trained) for model in found.models] == [
-        (0, True, "unknown", False), (1, True, "labels", True),
+    assert [(model.live.ordinal, model.live.evaluating, model.tasks, model.trained) for model in found.models] == [
+        (0, True, ("",), False), (1, True, ("single-label",), True),
     ]  # fmt: skip
 
 

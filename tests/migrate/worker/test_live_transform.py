@@ -14,6 +14,8 @@ from headrace.migrate.proving.trace_transform import Traced, confirm, trace
 from headrace.migrate.reading.recipe import LiveModel, TransformRecipe
 from headrace.specs import CenterCrop, Pad, Preprocessing, Resize
 
+pytestmark = pytest.mark.usefixtures("warm_sandbox")
+
 HEAD = """
 import io
 import random

@@ -136,6 +136,28 @@ def test_forward_called_as_a_method_is_a_call() -> None:
     assert net.forward(IMAGES).shape == (4, 5)
 
 
+def test_forward_called_as_a_method_that_calls_another_is_a_call() -> None:
+    class Layered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Sequential(nn.Sequential(nn.Conv2d(3, 3, 1)), nn.Sequential(nn.Conv2d(3, 5, 8)))
+
+        def _forward_impl(self, images: torch.Tensor) -> torch.Tensor:
+            return self.stem(images).flatten(1)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self._forward_impl(images)
+
+    net = Layered()
+    with ModuleCalls(HERE) as calls:
+        for _ in range(3):
+            F.cross_entropy(net.forward(IMAGES), torch.arange(4)).backward()
+    seen = only(calls)
+    assert seen.module is net
+    assert sum(seen.sites.values()) == 3
+    assert "cross_entropy" in seen.reads[()]
+
+
 def test_a_module_that_gives_its_loss_is_not_the_model() -> None:
     net = Net()
     with ModuleCalls(HERE) as calls:
@@ -149,7 +171,7 @@ def test_what_feeds_another_module_is_said() -> None:
     body, head = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), nn.Linear(4, 2)
     with ModuleCalls(HERE) as calls:
         head(body(IMAGES)).argmax(1)
-    assert only(calls).feeds == {"Linear"}
+    assert only(calls).feeds == {("Linear", False)}
 
 
 def test_a_listener_hears_of_a_call_before_it_is_made_and_may_end_the_run() -> None:

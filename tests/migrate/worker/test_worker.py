@@ -107,7 +107,7 @@ def ask(repository, tmp_path, answered, warm_python):
                 "name": "net",
                 "out": str(tmp_path / "models/net"),
                 "images": None,
-                "labels": None,
+                "labels": [],
                 "preprocessing": None,
                 "precision": "fp32",
                 "backend": "eager",  # no export to wait for, except where a test asks for it
@@ -213,7 +213,7 @@ def test_package_with_a_checkpoint_and_the_scripts_own_outputs(ask, repository, 
     recovered = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), source="evaluate.py:1")
     labels = ["a", "b", "c", "d", "e"]
     images = str(repository / "images.npz")
-    answer = ask("Package", images=images, labels=labels, preprocessing=recovered.to_json(), backend="onnxruntime")
+    answer = ask("Package", images=images, labels=[labels], preprocessing=recovered.to_json(), backend="onnxruntime")
     assert isinstance(answer, ModelPackaged), answer
     assert answer.parity.status == "passed"
     assert answer.parity.top1_agreement == 1.0
@@ -228,7 +228,7 @@ def test_package_with_a_checkpoint_and_the_scripts_own_outputs(ask, repository, 
     artifact = load_artifact(answer.artifact)
     assert artifact.labels.names == tuple(labels)
     assert artifact.preprocessing == recovered
-    assert not artifact.probabilities
+    assert not artifact.task.heads[0].probabilities
     assert artifact.max_batch_size == 4
     assert artifact.provenance["a"] == 1
     assert [spec.name for spec in artifact.signature.inputs] == ["images"]
@@ -270,7 +270,7 @@ def test_a_fully_convolutional_networks_scores_are_classes(ask):
     """Its rows are [classes, 1, 1]: they keep that shape, and have labels and a top-1 class."""
     source = "from model import FullyConvolutional\nnet = FullyConvolutional()\n"
     assert ask("Inspect", source).classes == 5
-    answer = ask("Package", source, randomize=True, labels=list("abcde"))
+    answer = ask("Package", source, randomize=True, labels=[list("abcde")])
     assert isinstance(answer, ModelPackaged), answer
     assert (answer.parity.status, answer.parity.top1_agreement) == ("passed", 1.0)
     artifact = load_artifact(answer.artifact)
@@ -305,7 +305,7 @@ def test_a_failed_capture_lists_its_obstacles(ask, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"labels": ["only", "two"]}, "2 labels for an output of 5 classes"),
+        ({"labels": [["only", "two"]]}, "2 labels for an output of 5 classes"),
         ({"precision": "int8"}, "eager does not compute in int8"),
         ({"name": "../net"}, "cannot name a model"),
         ({"images": "absent.npz"}, "absent.npz"),

@@ -67,7 +67,6 @@ def write(tmp_path, files):
             "signature": SIGNATURE,
             "preprocessing": PREPROCESSING,
             "labels": ["a", "b c", "dé", "e/f", "g"],
-            "probabilities": False,
             "parity": ParityRecord(status="passed", max_abs=float("inf"), top1_agreement=1.0),
             "plans": [plan()],
             "provenance": {"repository": "somewhere", "factory": "model.py:3"},
@@ -89,14 +88,14 @@ def test_reads_back_what_was_written(write):
     assert artifact.preprocessing == PREPROCESSING
     assert artifact.preprocessing.source == "evaluate.py:7"
     assert artifact.labels == Labels(("a", "b c", "dé", "e/f", "g"))
-    assert not artifact.probabilities
+    assert str(artifact.task.heads[0]) == "class scores"
     assert artifact.plans == (plan(),)
     assert artifact.parity["status"] == "passed"
     assert artifact.parity["max_abs"] is None
     assert artifact.provenance["factory"] == "model.py:3"
     assert artifact.max_batch_size == 4
     assert artifact.files == ("model.onnx", "model.pt2")
-    assert artifact.config.label_filename == "labels.txt"
+    assert artifact.config.outputs[0].label_filename == "labels.txt"
     assert (path / "labels.txt").read_bytes() == "a\nb c\ndé\ne/f\ng\n".encode()
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["tiny"]
 

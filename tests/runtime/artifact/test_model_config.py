@@ -34,7 +34,7 @@ def test_every_dtype_has_a_triton_type():
 )
 def test_what_is_written_reads_back_and_fits(dtype, row, outputs, batch):
     spec = signature(dtype=dtype, row=tuple(row), outputs=[(f"o{i}", dtype, tuple(row[:i])) for i in range(outputs)])
-    text = config_text(spec, name="a.model-1", max_batch_size=batch, queue_delay_us=250, label_filename="labels.txt")
+    text = config_text(spec, name="a.model-1", max_batch_size=batch, queue_delay_us=250, label_filenames={"o0": "labels.txt"})
     config = parse_config(text)
     check_config(config, spec, name="a.model-1")
     assert (config.name, config.backend, config.max_batch_size, config.queue_delay_us) == (
@@ -43,7 +43,7 @@ def test_what_is_written_reads_back_and_fits(dtype, row, outputs, batch):
         batch,
         250,
     )
-    assert config.label_filename == "labels.txt"
+    assert config.outputs[0].label_filename == "labels.txt"
     assert config.inputs[0].shape == tuple(row)
     assert config.message["max_batch_size"] == batch
     raw = text_format.Parse(text, model_config_pb2.ModelConfig())
@@ -63,7 +63,7 @@ def test_a_hand_written_config_is_read():
     )
     assert config.backend == "onnxruntime"
     assert config.queue_delay_us is None
-    assert config.label_filename == ""
+    assert config.outputs[0].label_filename == ""
     check_config(config, signature(), name="whatever")
 
 
@@ -130,3 +130,15 @@ def test_reading_never_imports_torch():
     code += "import sys\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "row", "form"),
+    [
+        ("float32", (3, 32, 32), "NCHW"), ("float32", (1, 28, 28), "NCHW"), ("uint8", (32, 32, 3), "NHWC"),
+        ("float32", (4, 8, 8), "NONE"), ("float32", (10,), "NONE"),
+    ],
+)  # fmt: skip
+def test_clients_that_send_images_are_told_how_they_lie(dtype, row, form):
+    config = text_format.Parse(config_text(signature(dtype=dtype, row=row), name="net"), model_config_pb2.ModelConfig())
+    assert model_config_pb2.ModelInput.Format.Name(config.input[0].format) == f"FORMAT_{form}"

@@ -13,7 +13,7 @@ from tritonclient.grpc import model_config_pb2
 from headrace.errors import ArtifactError
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.model_config import read_config
-from headrace.runtime.artifact.package import write_package
+from headrace.runtime.artifact.package import place_package, write_package
 from headrace.runtime.images.preprocessing import ImageError, image_to_row
 from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
 
@@ -142,7 +142,7 @@ def test_the_configs_are_complete_and_fit_each_other(write):
     assert decode.inputs == classify.inputs
     assert decode.outputs == net.inputs
     assert [tensor.name for tensor in classify.outputs] == [tensor.name for tensor in net.outputs]
-    assert classify.label_filename == net.label_filename == "labels.txt"
+    assert classify.outputs[0].label_filename == net.outputs[0].label_filename == "labels.txt"
     steps = message(models / "net_classify").ensemble_scheduling.step
     assert [step.model_name for step in steps] == ["net_decode", "net"]
     assert dict(steps[0].input_map) == {"IMAGE": "IMAGE"}
@@ -180,8 +180,8 @@ def test_the_decode_model_computes_what_preprocessing_computes(write, tmp_path):
 def test_without_labels_no_file_is_named(write):
     models = write(labels=None).parent
     assert not (models / "net_classify/labels.txt").exists()
-    assert read_config(models / "net_classify").label_filename == ""
-    assert read_config(models / "net").label_filename == ""
+    assert read_config(models / "net_classify").outputs[0].label_filename == ""
+    assert read_config(models / "net").outputs[0].label_filename == ""
 
 
 def test_without_preprocessing_an_earlier_ensemble_goes_away(write):
@@ -214,3 +214,20 @@ def test_a_helper_folder_that_is_no_model_is_not_replaced(write, tmp_path):
     with pytest.raises(ArtifactError, match="net_decode exists and holds no model"):
         write()
     assert names(tmp_path / "models") == ["net_decode"]
+
+
+def test_a_package_made_elsewhere_takes_the_place_of_the_one_before(write, tmp_path):
+    made, out = write().parent, tmp_path / "out"
+    (out / "other").mkdir(parents=True)
+    (out / "other/config.pbtxt").write_text("mine")
+    assert place_package(made, out, "net") == out / "net"
+    assert names(out) == ["net", "net_classify", "net_decode", "other"]
+    load_artifact(out / "net")
+    write(preprocessing=None, labels=None)  # its companions are gone, and those of before would no longer be true
+    place_package(made, out, "net")
+    assert names(out) == ["net", "other"]
+    assert load_artifact(out / "net").labels is None
+    assert (out / "other/config.pbtxt").read_text() == "mine"
+    (out / "net/config.pbtxt").unlink()
+    with pytest.raises(ArtifactError, match="holds no model"):
+        place_package(made, out, "net")

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from headrace.runtime.artifact.agreement import top1_agreement
 from headrace.runtime.artifact.parity import (
     Gate,
     ParityRecord,
@@ -10,7 +11,9 @@ from headrace.runtime.artifact.parity import (
     compare_lossy,
     compare_relative,
     lossy_gate,
+    scale,
     unusable_reference,
+    wrong_scale,
 )
 
 GATE = Gate(noise=(1e-6,))
@@ -27,6 +30,16 @@ def test_equal_outputs_pass(scores):
     assert (record.max_abs, record.top1_agreement, record.batches) == (0.0, 1.0, (1, 2, 5))
 
 
+def test_what_was_not_measured_is_none():
+    assert ParityRecord(status="not-run").to_json() == {
+        "status": "not-run",
+        **dict.fromkeys(("max_abs", "top1_agreement", "tolerance", "accuracy_drop", "rms", "top5_agreement", "scale", "why")),
+        **dict.fromkeys(("decision_agreement", "cosine")),
+        "rows": 0,
+        "batches": [],
+    }
+
+
 def test_two_comparisons_as_one_are_the_worse_of_both():
     good = ParityRecord(status="passed", max_abs=1e-6, top1_agreement=0.9, rows=3)
     better = ParityRecord(status="passed", max_abs=1e-7, top1_agreement=1.0, rows=4, why="on images")
@@ -39,11 +52,52 @@ def test_two_comparisons_as_one_are_the_worse_of_both():
 
 def test_the_limits_of_a_lossy_precision_are_those_of_its_own_rounding(scores):
     images = np.random.default_rng(1).normal(size=(128, 20)).astype(np.float32)
+    turns = np.where(np.arange(len(images)) % 2, 1, -1)[:, None]
     for dtype, most in (("fp16", 0.03), ("bf16", 0.15), ("int8", 0.25), ("fp8", 0.25)):
         for share, passed in ((0.9 * most, True), (1.1 * most, False)):
-            scaled = images * np.float32(1 + share)  # off by that share, in the same order
-            assert (beyond_lossy([images], [scaled], lossy_gate(dtype)) is None) == passed
-            assert compare_lossy(images, scaled, lossy_gate(dtype)).passed == passed
+            noisy = (images * (1 + share * turns)).astype(np.float32)  # off by that share, in the same order
+            assert (beyond_lossy([images], [noisy], lossy_gate(dtype)) is None) == passed
+            assert compare_lossy(images, noisy, lossy_gate(dtype)).passed == passed
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("fp16", 0.01), ("bf16", 0.02), ("int8", 0.05), ("fp8", 0.05)])
+def test_a_scale_is_told_from_rounding(dtype, most):
+    """A tenth of the scale is within the rounding of int8 and bf16 in size, but it is the same for all values."""
+    random = np.random.default_rng(1)
+    images = (10 + random.normal(size=(128, 20)) + 5 * np.eye(20)[np.arange(128) % 20]).astype(np.float32)
+    rounding = random.normal(scale=0.02, size=images.shape)
+    for factor, passed in ((1, True), (1 + 0.5 * most, True), (1 - 1.5 * most, False), (1 + 1.5 * most, False)):
+        other = (10 + (images - 10 + rounding / 10) * factor).astype(np.float32)
+        record = compare_lossy(images, other, lossy_gate(dtype))
+        assert record.scale == pytest.approx(factor, abs=1e-3)
+        why = beyond_lossy([images], [other], lossy_gate(dtype))
+        assert (record.passed, why is None) == (passed, passed)
+        assert passed or "times as large" in record.why
+
+
+def test_few_rows_or_wide_scatter_do_not_tell_a_scale():
+    random = np.random.default_rng(4)
+    images, scatter = random.normal(size=(2, 64, 5))
+    gate = Gate(scale=0.01)
+    assert wrong_scale(images[:15], 2 * images[:15], gate) is None
+    assert wrong_scale(images[:16], 2 * images[:16], gate) is not None
+    slope, error = scale(images, 1.05 * images + scatter)
+    assert abs(slope - 1) < 4 * error
+    assert wrong_scale(images, 1.05 * images + scatter, gate) is None
+    assert scale(images * 0, images) is None
+    assert scale(images, images * np.inf) is None
+
+
+def test_the_standard_error_holds_where_the_values_of_a_row_are_off_together():
+    """Over a thousand draws, the slope is about as far from 1 as its error says."""
+    random = np.random.default_rng(5)
+    off = []
+    for _ in range(1000):
+        images = random.normal(size=(64, 1)) * np.ones(10)
+        slope, error = scale(images, images + 0.3 * random.normal(size=(64, 1)))
+        off.append((slope - 1) / error)
+    assert 0.85 < np.std(off) < 1.2
+    assert np.mean(np.abs(off) > 4) < 0.002
 
 
 def test_json_round_trip(scores):
@@ -232,3 +286,25 @@ def test_the_same_infinity_is_agreement_and_another_is_not(scores):
     assert beyond([masked], [masked.copy()], [1e-3]) is None
     for wrong in (other, scores, np.full_like(scores, np.nan)):
         assert "differs by inf" in beyond([masked], [wrong], [1e-3])
+
+
+def test_the_numbers_of_the_gate_are_promises():
+    gate = Gate()
+    assert (gate.agreement, gate.agreement_with_labels, gate.accuracy_points, gate.least_images) == (0.995, 0.99, 0.1, 64)
+    assert (gate.relative_error, gate.rms, gate.top5, gate.scale) == (0.05, 0.25, 0.8, 0.05)
+
+
+def test_a_lossy_record_says_what_it_was_held_to_and_how_many_images_there_were():
+    images = np.random.default_rng(0).normal(size=(80, 6)).astype(np.float32)
+    assert "top-1 agreement of at least 99.5% on 80 images" in compare_lossy(images, images, Gate()).why
+    labeled = compare_lossy(images, images, Gate(), labels=images.argmax(1))
+    assert (labeled.why, labeled.accuracy_drop) == ("top-1 agreement of at least 99.0% on 80 labeled images, and accuracy", 0.0)
+    alike = compare_lossy(images + 100 * np.eye(6, dtype=np.float32)[2], images + 100 * np.eye(6, dtype=np.float32)[2], Gate())
+    assert not alike.passed
+    assert (alike.rows, alike.top1_agreement) == (80, 1.0)
+
+
+def test_two_classes_agree_or_not():
+    scores = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32)
+    assert top1_agreement(scores, scores[[0, 1, 2, 2]]) == 0.75
+    assert top1_agreement(scores[:, :1], scores[:, :1]) is None

@@ -55,7 +55,3 @@ def test_unknown_status_in_a_file_is_refused(plan):
     data["measurements"][0]["status"] = "bribed"
     with pytest.raises(ValueError, match="status"):
         Plan.from_json(data)
-
-
-def test_rows_per_second_of_the_unmeasured_is_none(plan):
-    assert [item.rows_per_second for item in plan.measurements] == [500.0, None]

@@ -41,17 +41,29 @@ def test_signature_has_the_modules_names_and_a_batch(conv_net):
 @pytest.mark.parametrize(
     ("head", "found"),
     [
-        (nn.Softmax(1), True),
-        (nn.Sequential(nn.Softmax(1), nn.Unflatten(1, (5, 1, 1))), True),
-        (nn.Identity(), False),
-        (nn.Sigmoid(), False),
-        (nn.LogSoftmax(1), False),
-        (nn.Unflatten(1, (5, 1)), False),
+        (nn.Softmax(1), "class probabilities"),
+        (nn.Sequential(nn.Softmax(1), nn.Unflatten(1, (5, 1, 1))), "class probabilities"),
+        (nn.Identity(), "class scores"),
+        (nn.LogSoftmax(1), "class scores"),
+        (nn.Unflatten(1, (5, 1)), "class scores"),
+        (nn.Sigmoid(), "multi-label probabilities, labels above 0.5"),
+        (nn.Sequential(nn.Sigmoid(), nn.Unflatten(1, (5, 1, 1)), nn.Flatten()), "multi-label probabilities, labels above 0.5"),
+        (nn.Sequential(nn.Sigmoid(), nn.Linear(5, 4)), "class scores"),
+        (nn.Linear(5, 1), ""),
+        (nn.Sequential(nn.Linear(5, 1), nn.Sigmoid()), "multi-label probabilities, labels above 0.5"),
+        (nn.Sequential(nn.Linear(5, 48), nn.Unflatten(1, (3, 4, 4))), "dense map"),
     ],
 )
-def test_a_graph_knows_that_its_rows_are_probabilities(conv_net, head, found):
+def test_a_graph_knows_what_its_outputs_are(conv_net, head, found):
     captured = capture(nn.Sequential(conv_net, head).eval(), torch.randn(1, 3, 20, 12))
-    assert captured.probabilities == found
+    assert str(captured.task.heads[0]) == found
+
+
+def test_a_task_that_is_told_must_fit_the_outputs(conv_net):
+    example = torch.randn(1, 3, 20, 12)
+    assert str(capture(conv_net, example, task="multi-label:0.25").task.heads[0]) == "multi-label scores, labels above 0.25"
+    with pytest.raises(ValueError, match="3 thresholds for 5 labels"):
+        capture(conv_net, example, task="multi-label:0.25/0.5/0.75")
 
 
 def test_rows_that_sum_to_one_for_the_example_alone_are_no_probabilities():
@@ -59,7 +71,7 @@ def test_rows_that_sum_to_one_for_the_example_alone_are_no_probabilities():
         def forward(self, x):
             return x.abs()
 
-    assert not capture(Whole(), torch.tensor([[0.5, 0.25, 0.25], [0.0, 0.5, 0.5]])).probabilities
+    assert not capture(Whole(), torch.tensor([[0.5, 0.25, 0.25], [0.0, 0.5, 0.5]])).task.heads[0].probabilities
 
 
 def test_an_output_never_has_an_inputs_name():

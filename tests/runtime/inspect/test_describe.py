@@ -84,7 +84,7 @@ def test_a_graph_shows_itself_before_and_after_it_is_captured(conv_net, tmp_path
         graph(torch.randn(2, 3, size, size))
     text = str(graph)
     for part in (
-        "  input images: float32 ['batch', 3, 12, 12]\n  output output: float32 ['batch', 5]\n  passes: ",
+        "  input images: float32 ['batch', 3, 12, 12]\n  output output: float32 ['batch', 5], class scores\n  passes: ",
         "fold_batch_norm",
         "  plan for cpu (threads: 1)\n    batch 1: onnxruntime fp32, ",
         "\n    batch 4: onnxruntime fp32",  # measured where there was time
@@ -97,7 +97,7 @@ def test_a_graph_shows_itself_before_and_after_it_is_captured(conv_net, tmp_path
     text = str(loaded)
     for part in (
         "LoadedGraph(\n  net version 1\n  input images: float32 ['batch', 3, 12, 12]\n",
-        "  labels: 5 classes\n  preprocessing: RGB image, Resize(size=(12, 12)",
+        "  labels of output: 5 classes\n  preprocessing: RGB image, Resize(size=(12, 12)",
         "fold_batch_norm",
         "    batch 4: onnxruntime fp32",
         "  parity passed",

@@ -181,3 +181,22 @@ def test_a_disabled_pass_leaves_the_graph_alone_and_says_so(conv_net):
     result, records = run_passes(captured, [PASS])
     assert result is captured
     assert [(record.name, record.status) for record in records] == [("fold_batch_norm", "disabled")]
+
+
+class Attending(nn.Module):
+    """Asks for float32 inside of an autocast block, as linear attention does (timm's EfficientViT)."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+
+    def forward(self, x):
+        x = self.body(x)
+        with torch.autocast(x.device.type, enabled=False):
+            return x.float().softmax(1).to(torch.float32) * 2
+
+
+def test_what_a_nested_block_casts_to_is_float64_in_the_proof_too():
+    captured = capture(Attending().eval(), torch.randn(2, 3, 8, 8))
+    _, records = run_passes(captured)
+    assert {record.name: record for record in records}["fold_batch_norm"].status == "applied", records

@@ -196,13 +196,13 @@ def test_what_a_call_writes_to_is_not_stored(kind):
 
 
 def test_such_a_module_compiles_and_keeps_no_state(tmp_path):
+    """By inductor, which compiles for half a minute: backends/test_inductor.py."""
     module = Accumulating()
-    for backend in ("inductor", "onnxruntime"):
-        graph = headrace.compile(module, config=headrace.GraphConfig(backend=backend, threads=1, buckets=(2,)))
-        for seed in (0, 1, 0):
-            rows = torch.randn(2, 4, generator=torch.Generator().manual_seed(seed))
-            with torch.no_grad():
-                torch.testing.assert_close(graph(rows), module(rows), rtol=1e-4, atol=1e-5)
+    graph = headrace.compile(module, config=headrace.GraphConfig(backend="onnxruntime", threads=1, buckets=(2,)))
+    for seed in (0, 1, 0):
+        rows = torch.randn(2, 4, generator=torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            torch.testing.assert_close(graph(rows), module(rows), rtol=1e-4, atol=1e-5)
 
 
 def stored_zeros(program):

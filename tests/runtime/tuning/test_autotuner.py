@@ -33,7 +33,7 @@ def tuned(tmp_path):
         module, *, example=None, images=None, labels=None, scores=None, calibration=None, progress=None, keep=None, **config
     ):
         example = torch.randn(2, 3, 16, 16) if example is None else example
-        captured = capture(module, example)
+        captured = capture(module, example, task=config.get("task", ""))
         return tune.tune(
             CapturedSource(captured, run_passes(captured)[0]),
             GraphConfig(**{"threads": 1, "buckets": (1, 4), **config}),
@@ -342,7 +342,7 @@ def test_only_a_lossy_candidate_that_would_win_is_judged(conv_net, tuned, images
 def test_known_scores_are_what_candidates_are_judged_by(conv_net, tuned, images):
     wrong = np.eye(5, dtype=np.float32)[np.random.default_rng(0).integers(0, 5, len(images))]
     with pytest.raises(ParityError, match="top-1 agrees on"):
-        tuned(conv_net, images=images, scores=wrong, precision="bf16", backend="openvino")
+        tuned(conv_net, images=images, scores=(wrong,), precision="bf16", backend="openvino")
 
 
 @pytest.mark.skipif(not HAVE_BF16, reason="this CPU has no bf16 instructions")
@@ -462,7 +462,31 @@ def test_a_layer_that_int8_ruins_stays_in_floats(tuned, colored):
 def test_an_impossible_gate_for_pinned_int8_is_an_error_that_lists_all_steps(conv_net, tuned, images):
     wrong = np.eye(5, dtype=np.float32)[np.random.default_rng(0).integers(0, 5, len(images))]
     with pytest.raises(ParityError, match="25% of layers in floats"):
-        tuned(conv_net, images=images, scores=wrong, precision="int8", backend="onnxruntime", buckets=(1,))
+        tuned(conv_net, images=images, scores=(wrong,), precision="int8", backend="onnxruntime", buckets=(1,))
+
+
+@pytest.mark.parametrize(
+    ("task", "measure"),
+    [("embedding", "cosine"), ("multi-label:0.4", "decision_agreement"), ("single-label", "top1_agreement")],
+)
+def test_an_output_is_judged_by_what_it_is(conv_net, tuned, images, task, measure):
+    wanted = {"precision": "int8", "backend": "onnxruntime", "buckets": (1,), "task": task}
+    measured = [item.parity for item in tuned(conv_net, images=images, **wanted).measurements if item.parity is not None]
+    for parity in measured:
+        told = ("cosine", "decision_agreement", "top1_agreement")
+        assert {name for name in told if getattr(parity, name) is not None} == {measure}
+    turned = (-conv_net(torch.from_numpy(images)).detach().numpy(),)
+    with pytest.raises(ParityError):
+        tuned(conv_net, images=images, scores=turned, **wanted)
+
+
+@pytest.mark.parametrize(
+    ("task", "labels"),
+    [("multi-label", np.zeros(96, int)), ("single-label", np.zeros((96, 5), int)), ("embedding", np.zeros(96))],
+)
+def test_labels_of_another_task_are_refused(conv_net, tuned, images, task, labels):
+    with pytest.raises(InputError, match="cannot be those of output"):
+        tuned(conv_net, images=images, labels=labels, task=task, precision="fp32", backend="eager")
 
 
 def test_the_winner_for_one_batch_size_is_proved_and_measured_like_any(conv_net, tuned):

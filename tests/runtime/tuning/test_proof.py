@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from headrace.runtime.artifact.parity import Gate
+from headrace.runtime.artifact.parity import Gate, tolerances
 from headrace.runtime.backends.shared.torch_session import TorchSession
 from headrace.runtime.base.session import Target
 from headrace.runtime.capture.capture import capture
 from headrace.runtime.capture.programs import runnable
-from headrace.runtime.tuning.proof import wrong_at
+from headrace.runtime.tuning.proof import wrong_at, wrong_on_rare
 from headrace.runtime.tuning.reference import make_reference
 
 
@@ -35,7 +35,10 @@ def proved():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 6)).eval()
     captured = capture(model, torch.randn(2, 3, 8, 8))
     target = Target(threads=1)
-    session, reference = TorchSession(runnable(captured.program), target), make_reference(captured, target, rows=16)
+    session, reference = (
+        TorchSession(runnable(captured.program), target),
+        make_reference(captured, target, rows=16, with_rare=True),
+    )
     return session, reference, Gate(noise=reference.noise)
 
 
@@ -95,3 +98,74 @@ def test_one_zero_row_of_a_lossy_candidate_is_found(proved, gate, row):
         return scores
 
     assert wrong_at(Faulty(session, fault), reference, 32, gate, lossy=True)
+
+
+def flat(inputs):
+    return (np.ptp(inputs, axis=(1, 2, 3)) == 0)[:, None]
+
+
+RARE = {
+    "NaN on an image of one value": lambda x, y, call: np.where(flat(x), np.nan, y),
+    "another answer for it": lambda x, y, call: y + 0.1 * flat(x),
+    "infinite where all is as large as it gets": lambda x, y, call: np.where((x.mean((1, 2, 3)) > 2)[:, None], np.inf, y),
+    "clipped": lambda x, y, call: np.clip(y, -0.4, 0.4),
+}
+
+
+@pytest.mark.parametrize("name", RARE)
+@pytest.mark.parametrize("batch", [1, 16])
+def test_what_waits_for_a_rare_input_is_found(proved, name, batch):
+    session, reference, gate = proved
+    why = wrong_on_rare(Faulty(session, RARE[name]), reference, gate, lossy=False, batch=batch)
+    assert why is not None
+    assert "rare" in why
+
+
+@pytest.mark.parametrize(("times", "found"), [(5, False), (15, True)])
+def test_a_rare_input_has_ten_times_the_tolerance(proved, times, found):
+    session, reference, gate = proved
+    (limit,) = tolerances(reference.outputs, gate)
+    off = Faulty(session, lambda x, y, call: y + times * limit * flat(x))
+    assert (wrong_on_rare(off, reference, gate, lossy=False, batch=16) is not None) == found
+
+
+def test_a_row_that_is_too_large_for_the_model_may_be_nan_alone_and_beside_others(proved):
+    session, reference, gate = proved
+    overflowing = Faulty(session, lambda x, y, call: np.where((np.abs(x).max((1, 2, 3)) > 50)[:, None], np.nan, y))
+    assert wrong_at(overflowing, reference, 8, gate, lossy=False) is None
+
+
+def test_a_lossy_session_may_round_rare_inputs_but_stays_finite(proved):
+    session, reference, gate = proved
+    rounded, broken = (Faulty(session, RARE[name]) for name in ("another answer for it", "NaN on an image of one value"))
+    assert wrong_on_rare(rounded, reference, gate, lossy=True, batch=16) is None
+    assert wrong_on_rare(broken, reference, gate, lossy=True, batch=16) is not None
+
+
+def test_nothing_is_found_where_nothing_is_wrong(proved):
+    session, reference, gate = proved
+    assert wrong_on_rare(session, reference, gate, lossy=False, batch=5) is None
+
+
+def test_rounding_that_a_network_amplifies_on_rare_inputs_alone_is_no_fault():
+    """An image of one value has no variance: what a norm divides by is rounding."""
+    torch.manual_seed(1)
+    layers = [
+        nn.Conv2d(3, 8, 3),
+        nn.InstanceNorm2d(8, eps=1e-12),
+        nn.Conv2d(8, 8, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.LazyLinear(4),
+    ]
+    model = nn.Sequential(*layers).eval()
+    model(torch.randn(1, 3, 9, 9))
+    captured = capture(model, torch.randn(2, 3, 9, 9))
+    reference = make_reference(captured, Target(threads=1), rows=16, with_rare=True)
+
+    def otherwise(inputs, scores, call):
+        with torch.no_grad():
+            return model(torch.from_numpy(inputs).contiguous(memory_format=torch.channels_last)).numpy()
+
+    other = Faulty(TorchSession(runnable(captured.program), Target(threads=1)), otherwise)
+    assert wrong_on_rare(other, reference, Gate(noise=reference.noise), lossy=False, batch=16) is None

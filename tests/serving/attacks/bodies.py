@@ -10,6 +10,19 @@ MIB = 1 << 20
 HEAD = b'{"inputs": [{"name": "images", "datatype": "FP32", "shape": [1, 3, 16, 16], "data": ['
 
 
+def varint(value: int) -> bytes:
+    out = b""
+    while value > 0x7F:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of protobuf's wire format that has a length."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
 @functools.cache
 def blanks() -> bytes:
     return gzip.compress(b" " * (127 * MIB) + b"{}")
@@ -25,10 +38,27 @@ BODIES = {
     "a string": ("/v2/models/tiny/infer", lambda: b'{"id": "' + b"x" * (60 * MIB) + b'"}', {}),
     "a string with no end": ("/v2/models/tiny/infer", lambda: b'"' + b"\\x" * (30 * MIB), {}),
     "blanks": ("/v2/models/tiny/infer", lambda: b" " * (60 * MIB) + b"{}", {}),
+    "blanks before a head that is cut": (
+        "/v2/models/tiny/infer",
+        lambda: b" " * (60 * MIB) + b"[x",
+        {"Inference-Header-Content-Length": str(60 * MIB + 1)},
+    ),
     "packed blanks": ("/v2/models/tiny/infer", blanks, {"Content-Encoding": "gzip"}),
     "packed lists": (
         "/v2/models/tiny/infer",
         lambda: gzip.compress(b"[" + b"[]," * (40 * MIB) + b"[]]", 1),
         {"Content-Encoding": "gzip"},
     ),
+}
+
+# Messages of ModelInfer, as bytes: field 1 is the model, 5 an input, whose field 5 has its contents, 7 raw contents.
+MESSAGES = {
+    "numbers of a byte": lambda: field(1, b"tiny") + field(5, field(5, field(3, b"\1" * (60 * MIB)))),
+    "truths": lambda: field(1, b"tiny") + field(5, field(5, field(1, b"\1" * (60 * MIB)))),
+    "a shape without end": lambda: field(1, b"tiny") + field(5, field(3, b"\1" * (60 * MIB))),
+    "empty inputs": lambda: field(1, b"tiny") + field(5, b"") * (30 * MIB),
+    "empty parameters": lambda: field(1, b"tiny") + field(5, field(4, b"") * (30 * MIB)),
+    "empty contents": lambda: field(1, b"tiny") + field(7, b"") * (30 * MIB),
+    "fields that nobody knows": lambda: field(1, b"tiny") + field(15, b"") * (30 * MIB),
+    "floats": lambda: field(1, b"tiny") + field(5, field(2, b"FP32") + field(5, field(6, bytes(60 * MIB)))),
 }

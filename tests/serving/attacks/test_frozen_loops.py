@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.serving.attacks.bodies import BODIES, blanks
+from tests.serving.attacks.bodies import BODIES, MESSAGES, blanks
 
 # On idle cores the worst is some tens of milliseconds (docs/reliability.md); machines that run tests are not idle.
 LONGEST = 2.0
@@ -54,6 +54,19 @@ def test_others_hear_that_the_server_lives(name, target, request_to):
         status, text = request_to(target.http, "POST", path, body, headers)
     assert status in (400, 413, 501, 503), text
     assert prober.longest < LONGEST
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_others_hear_that_the_server_lives_over_grpc(name, target):
+    """The library reads a message in one go: a second for numbers of a byte each, hundreds of megabytes for empty inputs."""
+    message = MESSAGES[name]()
+    with grpc.insecure_channel(target.grpc, options=[("grpc.max_send_message_length", -1)]) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        with Prober(target.http) as prober, pytest.raises(grpc.RpcError) as caught:
+            call(message, timeout=60)
+    assert caught.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT), caught.value
+    assert prober.longest < LONGEST
+    time.sleep(1)  # in which memory is given back, as the fixture looks at once
 
 
 def test_the_document_of_all_routes_again_and_again(target):

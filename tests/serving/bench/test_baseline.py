@@ -1,5 +1,6 @@
 """The naive service, in its own process, against what the model computes by hand."""
 
+import asyncio
 import contextlib
 import io
 import json
@@ -10,13 +11,15 @@ import time
 import urllib.error
 import urllib.request
 
+import httpx
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from headrace.runtime.base.task import Head, Task
 from headrace.runtime.images.preprocessing import image_to_row
-from headrace.serving.bench.baseline import transform
+from headrace.serving.bench.baseline import create_app, transform
 from headrace.specs import CenterCrop, Preprocessing, Resize
 
 MODEL = """
@@ -64,7 +67,7 @@ def repository(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def service(folder, root, *, labels=None, probabilities=False, device="auto"):
+def service(folder, root, *, device="auto", **head):
     recipe = {
         "root": str(root),
         "directory": ".",
@@ -77,8 +80,7 @@ def service(folder, root, *, labels=None, probabilities=False, device="auto"):
         "recipe": recipe,
         "preprocessing": PREPROCESSING.to_json(),
         "name": "net",
-        "labels": labels,
-        "probabilities": probabilities,
+        "task": {"heads": [{"output": "scores", "kind": "single-label", **head}]},
         "device": device,
     }
     (folder / "settings.json").write_text(json.dumps(settings))
@@ -185,3 +187,28 @@ def test_its_transform_computes_what_the_exact_one_does(preprocessing, mode):
         assert row.shape == exact.shape
         assert row.dtype == np.float32
         np.testing.assert_allclose(row, exact, atol=2e-6 * max(1, np.abs(exact).max()))
+
+
+def test_it_answers_as_headrace_does_whatever_the_outputs_are():
+    class Heads(torch.nn.Module):
+        def forward(self, images):
+            means = images.mean((2, 3))
+            return {"color": means, "bright": means.mean(1, keepdim=True), "vector": means * 2}
+
+    heads = (
+        Head(output="color", kind="single-label", labels=("red", "green", "blue")),
+        Head(output="bright", kind="multi-label", thresholds=(0.25,)),
+        Head(output="vector", kind="embedding"),
+    )
+    app = create_app(Heads(), PREPROCESSING, name="net", task=Task(heads))
+    row = torch.from_numpy(image_to_row(photo(1), PREPROCESSING.to_json()["steps"], max_pixels=10**6))[None]
+    means = row.mean((2, 3))[0]
+
+    async def ask(route):
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
+            return (await client.post(route, content=photo(1))).raise_for_status().json()
+
+    answer = asyncio.run(ask("/v1/classify/net?k=1"))["heads"]
+    assert answer["color"]["predictions"][0]["index"] == int(means.argmax())
+    assert bool(answer["bright"]["predictions"]) == bool(torch.sigmoid(means.mean()) > 0.25)
+    assert asyncio.run(ask("/v1/embed/net"))["embedding"] == pytest.approx((2 * means).tolist(), abs=1e-4)

@@ -99,7 +99,7 @@ def repository(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_repository_never_seen_is_migrated_and_measured_beside_itself(repository, tmp_path):
-    short = ["--concurrency", "2", "--rounds", "1", "--seconds", "0.3"]
+    short = ["--trust-repository", "--concurrency", "2", "--rounds", "1", "--seconds", "0.3"]
     done = headrace("bench", repository, *short, cwd=tmp_path, cache=tmp_path / "cache")
     assert done.returncode == 0, done.stdout + done.stderr
     first = tmp_path / "headrace-bench" / "bench.json"
@@ -108,7 +108,7 @@ def test_a_repository_never_seen_is_migrated_and_measured_beside_itself(reposito
     assert result["accuracy"] == {"baseline": 1.0, "headrace": 1.0}
     assert result["agreement"]["share"] == 1.0
     # Nothing is made again while nothing changes, and everything when a file does.
-    (models,) = (tmp_path / "cache" / "bench").glob("*/migrated/models")
+    (models,) = (tmp_path / "cache" / "prepared").glob("*/migrated/models")
     made = models.stat().st_mtime_ns
     assert prepared(repository, models.parents[1]) == models
     assert models.stat().st_mtime_ns == made
@@ -132,7 +132,7 @@ def test_a_choice_that_is_the_users_names_its_option(repository, tmp_path):
     root = tmp_path / "alone"
     root.mkdir()
     (root / "model.py").write_text(MODEL)
-    done = headrace("bench", root, cwd=tmp_path, cache=tmp_path / "cache")
+    done = headrace("bench", root, "--trust-repository", cwd=tmp_path, cache=tmp_path / "cache")
     assert done.returncode == 2
     assert "several sizes" in done.stderr
     assert "--input-size" in done.stderr

@@ -21,6 +21,7 @@ from headrace.runtime.artifact.artifact import write_artifact
 from headrace.runtime.artifact.package import write_package
 from headrace.runtime.artifact.plan import Choice, Plan
 from headrace.runtime.base.fingerprint import fingerprint
+from headrace.runtime.base.task import Head, Task
 from headrace.serving.bench import run
 from headrace.serving.bench.config import BenchConfig
 from headrace.serving.bench.reporting.caveats import TRIES
@@ -49,7 +50,10 @@ with torch.no_grad():
 """
 
 
-def write_model(folder, name="colors", *, preprocessing=PREPROCESSING):
+HEAD = Head(output="scores", kind="single-label")
+
+
+def write_model(folder, name="colors", *, preprocessing=PREPROCESSING, head=HEAD):
     nodes = [
         helper.make_node("GlobalAveragePool", ["images"], ["pooled"]),
         helper.make_node("Flatten", ["pooled"], ["flat"]),
@@ -71,8 +75,8 @@ def write_model(folder, name="colors", *, preprocessing=PREPROCESSING):
             outputs=(TensorSpec(name="scores", dtype="float32", shape=("batch", 3)),),
         ),
         preprocessing=preprocessing,
-        labels=LABELS,
-        probabilities=False,
+        labels=LABELS if head.classifies else None,
+        task=Task((head,)),
         parity={"status": "not-run", "why": "written by hand"},
         plans=(Plan(fingerprint=fingerprint(), choices={1: choice, 4: choice}),),
         provenance={},
@@ -95,7 +99,7 @@ def processes():
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-def measure(tmp_path, *, others=(), alone=False, **options):
+def measure(tmp_path, *, others=(), alone=False, head=HEAD, **options):
     console = Console(file=io.StringIO(), width=150)
     settings = {
         "concurrency": (1, 3),
@@ -104,10 +108,11 @@ def measure(tmp_path, *, others=(), alone=False, **options):
         "seconds": 0.2,
         "warm_up_seconds": 0.1,
         "out": tmp_path / "out",
+        "trust_repository": options.get("baseline") is not None,
         **options,
     }
     before = processes()
-    config = BenchConfig(models=write_model(tmp_path), **settings)
+    config = BenchConfig(models=write_model(tmp_path, head=head), **settings)
     if others:
         result = run.measure(config, console=console, others=others, alone=alone)
         console.print(bench_report(result).terminal())
@@ -134,6 +139,24 @@ def test_a_measurement_that_other_programs_disturb_is_repeated(tmp_path, monkeyp
     assert "1 of 1 measurements were repeated, because other programs kept more than 10% of the cores busy" in " ".join(
         text.split()
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("embedding", "embedding (a cosine of at least 0.99)"), ("multi-label", "labels above their thresholds")]
+)
+def test_vectors_and_labels_are_measured_and_compared_as_what_they_are(tmp_path, kind, said):
+    options = {"head": Head(output="scores", kind=kind), "rounds": 1, "concurrency": (1,)}
+    result, text = measure(tmp_path, baseline=write_repository(tmp_path / "repository"), **options)
+    assert result.ok, result.warnings
+    assert result.agreement.agreed == result.agreement.compared == 18
+    assert result.agreement.distinct > 1
+    assert result.accuracy == {}
+    assert f"Images with the same {said}: 100 % of 18." in " ".join(text.split())
+
+
+def test_over_grpc_only_a_best_class_is_asked_for(tmp_path):
+    with pytest.raises(BenchError, match="leave --protocol http"):
+        measure(tmp_path, head=Head(output="scores", kind="embedding"), protocol="grpc")
 
 
 def test_baseline_and_headrace_are_measured_in_turn_and_agree(tmp_path):
@@ -193,7 +216,7 @@ def test_a_baseline_that_does_not_start_is_shown_and_everything_is_ended(tmp_pat
     before = processes()
     with pytest.raises(BenchError, match="weights are missing"):
         run.bench(
-            BenchConfig(models=write_model(tmp_path), out=tmp_path / "out", baseline=recipe),
+            BenchConfig(models=write_model(tmp_path), out=tmp_path / "out", baseline=recipe, trust_repository=True),
             console=Console(file=io.StringIO()),
         )
     assert processes() <= before

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from headrace.runtime.artifact.agreement import probabilities as class_probabilities
+from headrace.runtime.base.task import Head
 from headrace.runtime.images.preprocessing import ImageError
 from headrace.serving.images.fast_preprocessing import make_preprocessor
-from headrace.serving.protocol.results import softmax
 
 # Time-outs so short that cases which run into them do not hold everything up, and as little memory as makes leaks show.
 LIMITS: dict[str, Any] = {
@@ -95,7 +96,7 @@ def wrong_scores(found: Sequence[float] | np.ndarray, expected: np.ndarray, tole
 
 def wrong_predictions(answer: Any, scores: np.ndarray, count: int, tolerance: float) -> str | None:
     """What is wrong with /v1/classify's answer."""
-    expected = softmax(scores.astype(np.float64))
+    expected = class_probabilities(Head(output="y", kind="single-label"), scores)
     predictions = answer["predictions"]
     if answer["model"] not in ("tiny", "tiny_classify") or len(predictions) != min(count, CLASSES):
         return f"model {answer['model']!r} with {len(predictions)} predictions instead of {min(count, CLASSES)}"

@@ -55,7 +55,8 @@ def test_figures_move_with_requests(models, launch, make_photo, frontends):
             "tiny": "tensor", "tiny_decode": "decode", "tiny_classify": "classify",
             "fragile": "tensor", "fragile_decode": "decode", "fragile_classify": "classify",
         }  # fmt: skip
-        assert before["tiny"]["takes_images"]
+        assert before["tiny"]["answers"] == ["classify"]
+        assert before["tiny_classify"]["outputs"] == {"scores": "class scores"}
         assert (before["tiny"]["largest_batch"], before["tiny_classify"]["largest_batch"]) == (8, None)
         for seed in (1, 2, 3):
             _get(server, "/v1/classify/tiny_classify", make_photo(seed))

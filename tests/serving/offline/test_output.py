@@ -39,6 +39,13 @@ def test_many_rows_are_written_in_parts_and_appear_at_once(writer, tmp_path):
     assert (table["label"][1].as_py(), table["probability"][1].as_py()) == ("cat", 0.75)
 
 
+def test_an_image_of_which_no_label_holds_is_no_error(writer, tmp_path):
+    writer.add("a.jpg", 0, [])
+    writer.commit()
+    (row,) = pq.read_table(tmp_path / "part.parquet").to_pylist()
+    assert (row["label"], row["probability"], row["predictions"], row["error"]) == (None, None, [], None)
+
+
 def test_odd_names_are_spelled_out(writer, tmp_path):
     writer.add(os.fsdecode(b"caf\xe9.jpg"), 0, LABELS)
     writer.add_error("日本 😀.jpg", 1, os.fsdecode(b"caf\xe9"))

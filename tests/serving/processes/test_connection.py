@@ -12,6 +12,7 @@ import pytest
 
 from headrace.errors import ExecutionError, InputError, OverloadedError
 from headrace.runtime.artifact.model_config import ConfigTensor, ModelConfig
+from headrace.runtime.base.task import Task
 from headrace.serving.batching.batcher import Batcher
 from headrace.serving.batching.latency_table import LatencyTable
 from headrace.serving.batching.statistics import FAILURES
@@ -69,6 +70,7 @@ class Pair:
             config=config,
             batcher=self.batcher,
             signature=SIGNATURE,
+            task=Task.of(SIGNATURE),
             statistics=self.batcher.statistics,
         )
         here, there = socket.socketpair()

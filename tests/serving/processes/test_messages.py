@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.runtime.artifact.model_config import ConfigTensor, ModelConfig
+from headrace.runtime.base.task import Head, Task
 from headrace.serving.config import ServeConfig
 from headrace.serving.processes import messages, wire
 from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
@@ -27,7 +28,6 @@ TENSOR = messages.TensorDescription(
         inputs=(ConfigTensor(name="x", datatype="FP32", shape=(3, 224, 224)),),
         outputs=(ConfigTensor(name="y", datatype="FP32", shape=(2,), label_filename="labels.txt"),),
     ),
-    labels=("cat", "dog"),
     signature=Signature(
         inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 3, 224, 224)),),
         outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 2)),),
@@ -41,12 +41,12 @@ TENSOR = messages.TensorDescription(
         std=(0.2, 0.2, 0.2),
         channels="RGB",
     ),
-    probabilities=False,
+    task=Task((Head(output="y", kind="multi-label", thresholds=(0.5, 0.25), labels=("a", "b")),)),
     instances=2,
     cached=True,
     seconds={1: 0.001, 8: 0.004},
 )
-COMMON = {"number": 2, "name": "n", "version": "3", "config": TENSOR.config, "labels": ()}
+COMMON = {"number": 2, "name": "n", "version": "3", "config": TENSOR.config}
 MODELS = st.sampled_from(
     [
         TENSOR,

@@ -91,8 +91,18 @@ def test_depth_is_bounded(body):
 
 def test_an_error_says_where():
     body = b"[" + b"1,\n" * 40_000 + b"}]"
-    with pytest.raises(InputError, match="near line 40001 column 1"):
+    with pytest.raises(InputError, match=f"near byte {len(body) - 1}"):
         parse_json(body)
+
+
+@pytest.mark.parametrize("tail", [b"", b"1", b"]", b'"', b",1]", b"\xff" * 9])
+@pytest.mark.parametrize("padding", [b"", b" " * 70_000])
+def test_what_follows_the_document_is_no_part_of_it(tail, padding):
+    for document in (b"[1, -2]", b'{"a": "b"}', b"[1, -2" + padding + b"]", b'["a"' + padding + b"]"):
+        assert parse_json(padding + document + tail, end=len(padding + document)) == json.loads(document)
+    for cut in (b"[1, -", b'["a', b"[tru", b"["):
+        with pytest.raises(InputError):
+            parse_json(padding + cut + b"1e]]", end=len(padding + cut))
 
 
 def test_what_it_becomes_is_estimated_before():

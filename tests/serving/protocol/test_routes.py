@@ -49,4 +49,4 @@ def test_what_runs_a_model_is_the_same_over_both_transports():
         f"/{SERVICE}/ModelInfer",
         f"/{SERVICE}/ModelStreamInfer",
     }
-    assert {route.handler for route in ROUTES if route.cost is Cost.INFERENCE} == {"infer", "classify"}
+    assert {route.handler for route in ROUTES if route.cost is Cost.INFERENCE} == {"infer", "classify", "embed"}

@@ -57,6 +57,14 @@ def added(text: str, model: str = "tiny") -> Callable[[Path], None]:
     return edit
 
 
+def appended(place: str, text: str) -> Callable[[Path], None]:
+    def edit(models: Path) -> None:
+        with (models / place).open("a") as file:
+            file.write(text)
+
+    return edit
+
+
 def renamed(old: str, new: str) -> Callable[[Path], None]:
     return lambda models: (models / old).rename(models / new) and None
 
@@ -158,6 +166,8 @@ BROKEN: dict[str, Broken] = {
     "no latest versions": Broken("TR004", added("version_policy { latest { num_versions: 0 } }")),
     "no model.onnx": Broken("TR005", removed("tiny/1/model.onnx")),
     "another file name": Broken("TR005", _set(default_model_filename="other.onnx")),
+    "a decoder of others": Broken("TR019", appended("tiny_decode/1/model.py", "\n# mine\n"), "tiny_decode", refused=False),
+    "a module beside the decoder": Broken("TR019", appended("tiny_decode/1/more.py", "x = 1\n"), "tiny_decode", refused=False),
     "no model.py": Broken("TR005", removed("tiny_decode/1/model.py"), "tiny_decode"),
     "no backend": Broken("TR006", _clear("backend"), refused=False),
     "our own backend": Broken("TR006", _set(backend="headrace")),

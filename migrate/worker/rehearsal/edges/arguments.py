@@ -132,7 +132,7 @@ def _table(value: Any) -> list[str]:
     """The names by which a table of the user's is asked: those of a dictionary, or of the functions that a module holds."""
     if isinstance(value, types.ModuleType) and getattr(value, "__name__", "") in sys.modules:
         own = [(name, item) for name, item in vars(value).items() if callable(item) and name.islower() and name[0] != "_"]
-        return [name for name, item in own if getattr(item, "__module__", "").startswith(value.__name__)]
+        return [name for name, item in own if str(getattr(item, "__module__", "")).startswith(value.__name__)]
     return list(value) if type(value) is dict and all(isinstance(item, str) for item in value) else []
 
 

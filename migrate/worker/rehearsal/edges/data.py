@@ -6,18 +6,27 @@ import contextlib
 import linecache
 import os
 import re
+import shutil
 import traceback
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from .. import hugging_face_sets, torchvision_sets
 from ..making import Maker
 from ..paths import Paths
 from ..places import is_users
 from ..stage import Stage
+from ..weights import holds_weights
 
 _SIZES = (224, 32, 28, 64, 96, 128, 299, 384, 48)
 """Sides of images to try, one after the other, for models that take one size only and sources that do not say which."""
+_MOST_CLASSES = 30_000
+_SCORES = re.compile(r"out|logit|pred|score|prob|^(log_?)?ps$|^y_?hat$", re.I)
+"""Names of what a model gives."""
+_MOST_BYTES = 600_000_000
+"""A larger checkpoint is not kept."""
 _SET_UP: dict[int, Paths] = {}
 
 
@@ -35,7 +44,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
         "torchvision.io", lambda library: _readers(stage, paths, library, ("read_image", "read_file", "decode_image"))
     )
     stage.when_imported("cv2", lambda library: _readers(stage, paths, library, ("imread", "VideoCapture")))
-    stage.when_imported("torch", lambda library: stage.wrap(library, "save", _saved(paths)))
+    stage.when_imported("torch", lambda library: stage.wrap(library, "save", _saved(stage, paths)))
     yield
     del _SET_UP[id(stage)]
 
@@ -56,13 +65,21 @@ def _readers(stage: Stage, paths: Paths, library: Any, names: tuple[str, ...]) -
         stage.wrap(library, name, read)
 
 
-def _saved(paths: Paths) -> Any:
-    """torch writes a file without Python's `open`, and not into a folder that its user will have made once."""
+def _saved(stage: Stage, paths: Paths) -> Any:
+    """torch writes a file without Python's `open`, and not into a folder that its user will have made once. The weights that it
+    writes are kept for the scripts that look for them."""
 
     def save(original: Any, value: Any, f: Any, *args: Any, **named: Any) -> Any:
         if isinstance(f, str | os.PathLike) and not os.access(os.path.dirname(os.path.abspath(f)), os.W_OK):
             f = paths.for_output(os.fspath(f))
-        return original(value, f, *args, **named)
+        answer = original(value, f, *args, **named)
+        kept = stage.made.with_suffix(".saved.pth")
+        fresh = kept not in stage.saved and isinstance(f, str | os.PathLike)  # the first of each script, so that runs agree
+        if fresh and holds_weights(value) and os.path.getsize(f) < _MOST_BYTES:
+            stage.saved.append(kept)
+            shutil.copyfile(f, kept.with_suffix(".part"))
+            os.replace(kept.with_suffix(".part"), kept)
+        return answer
 
     return save
 
@@ -72,6 +89,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     text = f"{type(error).__name__}: {error}"
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [frame.f_code.co_filename for frame in frames]
+    if isinstance(error, KeyError | IndexError) and _more_classes(stage, error, frames):
+        return True
     if re.search(
         r"Target \d+ is out of bounds|Assertion .t >= 0|index \d+ is out of bounds for dimension|list index out of range", text
     ):
@@ -118,6 +137,20 @@ def _fewer_classes(stage: Stage, frames: list[Any], text: str) -> bool:
             if outputs and int(shape[1]) != stage.learned.get("classes"):
                 return stage.learn("classes", int(shape[1]))
     return stage.learn("full", True)
+
+
+def _more_classes(stage: Stage, error: KeyError | IndexError, frames: list[Any]) -> bool:
+    """A table of the classes has fewer than the model has outputs: the scores at hand say how many these are."""
+    made = Maker(stage).classes
+    key = error.args[0] if error.args else None
+    wanted = int(key) if isinstance(error, KeyError) and isinstance(key, int | np.integer) else made
+    for frame in reversed(frames):
+        shapes = {name: getattr(value, "shape", None) for name, value in frame.f_locals.items()}
+        tables = {name: shape for name, shape in shapes.items() if isinstance(shape, tuple) and len(shape) == 2}
+        counts = [int(shape[1]) for name, shape in tables.items() if isinstance(error, KeyError) or _SCORES.search(name)]
+        if wanted >= made and (fitting := [count for count in counts if wanted < count <= _MOST_CLASSES]):
+            return stage.learn("classes", min(fitting))
+    return False
 
 
 def _next_size(stage: Stage) -> bool:

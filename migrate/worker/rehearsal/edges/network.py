@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ....proving.rehearsal_protocol import WANTING
 from .. import weights
 from ..making import Maker
 from ..places import is_users
@@ -44,12 +45,14 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     gave_up = bool(frames) and is_users(frames[-1].f_code.co_filename, stage.root)
     key = weights.missed_key(frames[-1]) if gave_up else None
     known = stage.learned.get("checkpoint_keys", [])
+    if weights.unfit(stage, error, frames):
+        return True
     return key is not None and key not in known and stage.learn("checkpoint_keys", [*known, key])
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
     text = f"{type(error).__name__} {error}"
-    if re.search(r" is not here, and the script takes ", text):
+    if WANTING in text:
         return "put the file where the script looks for it: it holds more than weights, and nothing can stand in for that"
     if not re.search(r"URLError|ConnectionError|MaxRetryError|LocalEntryNotFound|name resolution|resolve host|offline", text):
         return None

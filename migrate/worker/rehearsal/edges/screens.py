@@ -6,7 +6,7 @@ import builtins
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.wrap(os, "get_terminal_size", terminal)
     stage.patch(builtins, "display", lambda *_, **__: None)  # which a notebook has without an import
     stage.when_imported("matplotlib.pyplot", lambda library: _quiet(stage, library, ("show", "pause", "waitforbuttonpress")))
+    stage.when_imported("matplotlib.axes", lambda library: _drawn(stage, library.Axes))
     stage.when_imported("PIL.Image", lambda library: _quiet(stage, library.Image, ("show",)))
     stage.when_imported("cv2", lambda library: _windows(stage, library))
     yield
@@ -56,6 +57,26 @@ def _answer(prompt: str) -> str:
 def _quiet(stage: Stage, owner: Any, names: tuple[str, ...]) -> None:
     for name in names:
         stage.wrap(owner, name, lambda original, *args, **named: stage.note("screens", f"{original.__name__}() showed nothing"))
+
+
+def _drawn(stage: Stage, axes: Any) -> None:
+    """A curve over all the epochs that a script asks for, of which only some were run, is drawn as far as it goes."""
+
+    def draw(original: Any, *args: Any, **named: Any) -> Any:
+        try:
+            return original(*args, **named)
+        except ValueError as error:
+            given: list[Any] = list(args[1:])
+            data = [at for at, value in enumerate(given) if isinstance(value, Sized) and not isinstance(value, str)]
+            rows = {len(given[at]) for at in data}
+            if len(rows) < 2 or not re.search(r"first dimension|shape mismatch|same size|broadcast", str(error)):
+                raise
+            stage.note("screens", "a curve was cut where its data ended")
+            cut = [value[: min(rows)] if at in data else value for at, value in enumerate(given)]
+            return original(args[0], *cut, **named)
+
+    for name in ("plot", "bar", "barh", "scatter", "fill_between", "errorbar", "semilogy", "step"):
+        stage.wrap(axes, name, draw)
 
 
 def _windows(stage: Stage, library: Any) -> None:

@@ -47,3 +47,12 @@ def test_columns_are_those_that_readers_of_tables_take(says):
     text = "df = pd.read_csv(p)\nx = df['image'], df.loc[i, 'label'], df[['a', 'b']], df.iloc[i, 5]\n"
     text += "os.environ['HOME']; ckpt['model']\n"
     assert hints.columns(*says(main=text, other="state['x']; y['z']")) == (["image", "label", "a", "b"], 6)
+
+
+def test_names_that_a_table_of_the_repository_maps(tmp_path):
+    (tmp_path / "package.json").write_text('{"name": "x", "version": 1}')
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/cat_to_name.json").write_text('{"21": "fire lily", "3": "canterbury bells", "45": "bolero deep blue"}')
+    (tmp_path / "broken.json").write_text("{")
+    assert hints.mapped_names(str(tmp_path), 3) == ("21", "3", "45")
+    assert hints.mapped_names(str(tmp_path), 4) is None

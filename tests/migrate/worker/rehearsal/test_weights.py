@@ -1,3 +1,6 @@
+import itertools
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -92,3 +95,90 @@ def test_a_checkpoint_has_the_key_without_which_the_script_gives_up(rehearsed, l
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.report.attempts, done.stdout) == ("finished", 2, "['cat', 'dog']\n"), done.stderr
+
+
+READS = """
+import torch
+from net import build
+
+kept = torch.load("best.pth", weights_only=False)
+net = build(kept["arch"], kept["hidden"], kept["classes"])
+net.load_state_dict(kept["state_dict"])
+print(type(net[0]).__name__, [layer.out_features for layer in net], float(net[0].weight.sum()))
+"""
+BUILDS = """
+import torch
+
+def build(arch, hidden, classes):
+    sizes = [4, *hidden, len(classes)]
+    return torch.nn.Sequential(*(getattr(torch.nn, arch)(a, b) for a, b in zip(sizes, sizes[1:])))
+"""
+SAVES = """
+import torch
+from net import build
+
+net = build("Linear", [3, 5], ["cat", "dog"])
+torch.nn.init.constant_(net[0].weight, 2.0)
+torch.save({"arch": "Linear", "hidden": [3, 5], "classes": ["cat", "dog"], "state_dict": net.state_dict()}, "best.pth")
+"""
+
+
+def test_what_the_training_script_saves_is_what_the_other_looks_for(rehearsed, tmp_path):
+    files = {"net.py": BUILDS, "train.py": SAVES, "predict.py": READS}
+    alone = rehearsed(files, script="predict.py", made=tmp_path / "made/predict")
+    assert alone.report.ended == "stopped"
+    assert rehearsed(files, script="train.py", made=tmp_path / "made/train").report.ok
+    (tmp_path / "repository/best.pth").unlink()
+    done = rehearsed(files, script="predict.py", made=tmp_path / "made/predict")
+    assert (done.stdout, done.report.user_weights) == ("Linear [3, 5, 2] 24.0\n", False), done.stderr
+    assert "what a rehearsed script saved: weights that are not yours stood in" in [
+        item.what for item in done.standins("network")
+    ]
+
+
+def test_the_given_checkpoint_is_what_the_script_looks_for(rehearsed, tmp_path):
+    given = tmp_path / "given.pth"
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
+    torch.save({"arch": "Linear", "hidden": [3], "classes": ["cat", "dog"], "state_dict": net.state_dict()}, given)
+    done = rehearsed({"net.py": BUILDS, "predict.py": READS}, script="predict.py", checkpoint=str(given))
+    assert done.stdout.startswith("Linear [3, 2]"), done.stderr
+    assert done.report.user_weights
+
+
+@pytest.mark.parametrize("take", ["kept['state_dict']['head']", "kept", "kept['absent']"])
+def test_a_given_checkpoint_of_another_form_is_done_without(rehearsed, tmp_path, take):
+    given = tmp_path / "given.pth"
+    torch.save({"state_dict": torch.nn.Linear(9, 9).state_dict()}, given)
+    script = "import torch\nkept = torch.load('best.pth')\nnet = torch.nn.Linear(4, 2)\n"
+    script += f"net.load_state_dict({take})\nprint('done')\n"
+    done = rehearsed({"main.py": script}, checkpoint=str(given))
+    assert (done.report.ended, done.stdout, done.report.user_weights) == ("finished", "done\n", False), done.stderr
+
+
+def test_a_name_without_an_ending_may_be_that_of_a_file(rehearsed):
+    script = "import os, torch\nif not os.path.exists('model/checkpoint'):\n    raise SystemExit('no model/checkpoint')\n"
+    done = rehearsed(
+        {"main.py": script + "torch.nn.Linear(2, 2).load_state_dict(torch.load('model/checkpoint'))\nprint('done')\n"}
+    )
+    assert done.stdout == "done\n", done.report
+
+
+@pytest.mark.parametrize("path", ["'best.pth'", "sys.argv[1]"])
+@pytest.mark.parametrize(
+    ("form", "take"),
+    [
+        *itertools.product(
+            ["bare", "module."], ["kept['state_dict']", "kept", "kept.get('model')", "kept['net'] if 'net' in kept else kept"]
+        ),
+        *itertools.product(["state_dict"], ["kept['state_dict']", "kept"]),
+    ],
+)
+def test_given_weights_are_taken_in_whatever_form_a_script_expects(world, tmp_path, path, take, form):
+    given = tmp_path / "given.pth"
+    state = {f"{form if form == 'module.' else ''}{name}": value for name, value in torch.nn.Linear(4, 2).state_dict().items()}
+    torch.save({"state_dict": state} if form == "state_dict" else state, given)
+    object.__setattr__(world.stage, "request", replace(world.stage.request, checkpoint=str(given)))
+    text = f"import sys, torch\nkept = torch.load({str(given)!r} if 'argv' in {path!r} else {world.path!r})\n"
+    names = world.play(f"{text}net = torch.nn.Linear(4, 2)\nnet.load_state_dict({take})\nfound = net.bias.clone()\n")
+    assert torch.equal(names["found"], next(value for name, value in state.items() if name.endswith("bias")))
+    assert world.stage.user_weights

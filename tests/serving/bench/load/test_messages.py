@@ -3,11 +3,10 @@ import base64
 import json
 
 import httptools
-import pytest
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartParser
 
-from headrace.serving.bench.load.messages import message, top1
+from headrace.serving.bench.load.messages import message
 from headrace.serving.protocol.codec import decode_request
 
 IMAGE = bytes(range(256)) * 3 + b"\r\n--"
@@ -67,25 +66,3 @@ def test_binary_tensor_data():
     (tensor,) = request.inputs
     assert tensor.data.ravel().tolist() == [IMAGE]
     assert tensor.shape == (1, 1)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"predictions": [{"index": 3}, {"index": 1}]},
-        [{"predictions": [{"index": 3}]}],
-        {"outputs": [{"name": "probability", "data": [0.9]}, {"name": "index", "data": [3, 1]}]},
-    ],
-)
-def test_the_likeliest_class(answer):
-    assert top1(json.dumps(answer).encode()) == 3
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"[]", b"null", b'{"predictions": []}', b'{"predictions": [{"index": "3"}]}', b"\xff", b'{"outputs": []}', b"3",
-     b'{"outputs": [{"name": "index", "data": []}]}'],
-)  # fmt: skip
-def test_answers_that_hold_no_index_raise_value_error(body):
-    with pytest.raises(ValueError, match=r".+"):
-        top1(body)

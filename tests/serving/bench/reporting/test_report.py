@@ -67,6 +67,7 @@ def result(*, services=("baseline", "headrace"), errors=None, warnings=(), model
         measurements=tuple(measurements),
         answers={"baseline": (0, 1, 2, None), "headrace": (0, 1, 0, 1)},
         images={"source": "4 images given", "synthetic": False, "files": []},
+        answered="top-1 answer",
         accuracy={"baseline": 0.75, "headrace": 0.5},
         errors=errors or {name: {} for name in services},
         plan={"winners": {"1": {"backend": "openvino", "precision": "bf16"}}, "portable": False, "reason": "", "device": "cpu"},
@@ -160,7 +161,7 @@ def test_caveats_on_answers():
     notes = "\n".join(answer_caveats(answers, measurements, synthetic=True))
     assert "3 x 503, 1 x timeout" in notes
     assert "queue full" in notes
-    assert "1 of 3 images another top-1" in notes
+    assert "1 of 3 images another answer" in notes
     assert "baseline answered all images alike" in notes
     assert "synthetic" in notes
     assert answer_caveats({"headrace": load()}, [measured("headrace", 1, 0)], synthetic=False) == []

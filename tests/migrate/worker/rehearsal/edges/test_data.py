@@ -78,3 +78,28 @@ def test_the_other_parts_of_a_file_are_made_with_the_first(rehearsed):
     )
     done = rehearsed({"main.py": text, "net.py": "num_classes = 3\n"})
     assert (done.report.ended, done.report.attempts, done.stdout) == ("finished", 2, "30\n" * 10), done.stderr
+
+
+CHECKS = """
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.Conv2d(3, 102, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+kept = torch.load("best.pth")
+with torch.no_grad():
+    scores = net(torch.rand(2, 3, 8, 8) + torch.arange(2).view(2, 1, 1, 1))
+{take}
+print(len(kept["class_to_idx"]), len(kept["class_names"]))
+"""
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        "names = {i: name for name, i in kept['class_to_idx'].items()}\nprint(*(names[i][:0] for i in range(scores.shape[1])))",
+        "names = kept['class_names']\nprint(*(names[i][:0] for i in range(scores.shape[1])))",
+    ],
+)
+def test_a_table_of_the_classes_has_as_many_as_the_model(rehearsed, take):
+    done = rehearsed({"main.py": CHECKS.format(take=take)})
+    assert done.stdout.splitlines()[1:] == ["102 102"], done.report

@@ -26,6 +26,19 @@ def test_windows_and_plots_show_nothing(on_stage):
     assert shown == ["show", "imshow", "destroyAllWindows", "show"]
 
 
+def test_a_curve_over_epochs_that_were_not_run_is_cut(on_stage):
+    world = on_stage(screens)
+    names = world.play(
+        "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\n"
+        "line, = plt.plot(range(20), [0.5, 0.4], 'r-', label='loss')\nbars = len(plt.bar(range(3), [1.0, 2.0], 0.5))\n"
+        "found = line.get_xydata().tolist()\n"
+    )
+    assert (names["found"], names["bars"]) == ([[0.0, 0.5], [1.0, 0.4]], 2)
+    assert set(world.said("screens")) == {"a curve was cut where its data ended"}
+    with pytest.raises(ValueError, match="kwargs|property|format|color|not a valid"):
+        world.play("import matplotlib.pyplot as plt\nplt.plot([1, 2], [1, 2], color='no such color')\n")
+
+
 def test_a_camera_has_a_few_frames(on_stage):
     world = on_stage(screens)
     names = world.play(

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ..reading.arguments import split
+from ..proving.trace_transform import probe_image
+from ..reading.arguments import fits, split
 from ..reading.facts import Option, Script
 from ..resolving.ranking import EVALUATE_NAMES
-from .trace_transform import probe_image
 
 MADE_IMAGE = "headrace-sample.png"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
@@ -44,6 +44,7 @@ def carried(
     if not script.options:
         return list(told), set()
     own = [(option, parts) for option, parts in split(script.options, known) if option is not None and not option.positional]
+    own = [(option, parts) for option, parts in own if fits(option, parts[1:])]
     given = {option.dest for option, _ in own}
     if data is not None:
         named = [option for option in script.options if option.dest in DATA_NAMES and option.dest not in given]

@@ -1,0 +1,32 @@
+"""Git submodules that are not checked out: folders of others' code, which a plain clone leaves empty."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..reading.finding import Finding
+
+_PATH = re.compile(r"\s*path\s*=\s*(.+?)\s*$")
+_MOST_BYTES = 100_000
+
+
+def missing_submodules(root: Path) -> Iterator[Finding]:
+    """A warning at each path of `.gitmodules` where nothing lies."""
+    text = ""
+    with contextlib.suppress(OSError), (root / ".gitmodules").open("rb") as file:
+        text = file.read(_MOST_BYTES).decode(errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        if (found := _PATH.match(line)) is not None and not _has_files(root / found[1]):
+            message = (
+                f"{found[1]} is a git submodule that is not checked out, so what is imported from it is not here; "
+                "git submodule update --init --recursive fetches it"
+            )
+            yield Finding(".gitmodules", number, 0, "PS017", message, "warning")
+
+
+def _has_files(folder: Path) -> bool:
+    try:
+        return any(item.name != ".git" for item in folder.iterdir())
+    except (OSError, ValueError):  # not there, no folder, or no name of one
+        return False

@@ -1,0 +1,90 @@
+"""What a model answered on rows that every machine can make: recorded when it was packaged, held against whatever serves it.
+
+numpy only. The rows come of integer arithmetic, so that no library's random numbers decide them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...specs import Signature, TensorSpec
+from .agreement import Array
+from .parity import relative_rms
+
+ROWS = 6
+_VALUES = 64  # of each row are recorded
+_BLOCKS = 4  # per side: what tells one image from another is coarse
+_LIMIT = 0.05  # of what tells rows apart: another machine rounds otherwise, another model is off by about 1.4
+_NOISE_SHARE, _FAINT = 0.01, 1e-4
+_FLOATS = ("float16", "float32", "float64")
+
+
+def known_rows(signature: Signature) -> list[Array] | None:
+    """[6, ...] for each input: coarse patterns under noise, which differ clearly; None where an input may be an index."""
+    if any(spec.dtype not in (*_FLOATS, "uint8") for spec in signature.inputs):
+        return None
+    return [_rows(spec, seed) for seed, spec in enumerate(signature.inputs)]
+
+
+def record(output: Array, noise: float) -> dict[str, Any] | None:
+    """What to keep of the primary output [6, ...] for those rows; None where it would tell nothing: where rows come out alike,
+    or no further apart than some times the model's own `noise`."""
+    values = _chosen(output)
+    if output.dtype.kind != "f" or not values.size or not np.isfinite(values).all():
+        return None
+    spread = float(np.ptp(values, axis=0).max())
+    if not spread > max(noise / _NOISE_SHARE, _FAINT * float(np.abs(values).max())):
+        return None
+    return {"values": [[float(f"{value:.7g}") for value in row] for row in values.tolist()]}
+
+
+def differs(recorded: Mapping[str, Any], output: Array) -> str | None:
+    """How the primary output for the known rows differs from what was recorded of a lossless model; None where it does not."""
+    wanted = np.array(recorded["values"])
+    given = _chosen(output)
+    if wanted.shape != given.shape:
+        return f"answers of known rows have {given.size} values, {wanted.size} were recorded"
+    error = relative_rms(wanted, given)
+    if error <= _LIMIT:
+        return None
+    return f"answers of known rows are off by {error:.0%} of what tells rows apart from those that were recorded"
+
+
+def exchanged(alone: Sequence[Array], served: Sequence[Array]) -> int | None:
+    """The first of the rows whose served answer is nearer to another row's than to its own; None where there is none.
+
+    Both are outputs [rows, ...] of the same session: each row run alone, and the rows as requests got them.
+    """
+    flat = [
+        np.concatenate([value.reshape(len(value), -1).astype(np.float64) for value in side], axis=1) for side in (alone, served)
+    ]
+    apart, off = (np.linalg.norm(one[:, None] - flat[0][None], axis=2) for one in flat)
+    told = apart > 0.1 * apart.max(initial=0.0)
+    wrong = (told & ~(np.diagonal(off)[:, None] < off)).any(axis=1)
+    return int(np.flatnonzero(wrong)[0]) if wrong.any() else None
+
+
+def _chosen(output: Array) -> Array:
+    values = output.reshape(len(output), -1)
+    return values[:, np.unique(np.linspace(0, values.shape[1] - 1, min(_VALUES, values.shape[1])).astype(int))]
+
+
+def _rows(spec: TensorSpec, seed: int) -> Array:
+    shape = (ROWS, *spec.row_shape)
+    blocks = [np.arange(size) * _BLOCKS // size if size > _BLOCKS else np.arange(size) for size in spec.row_shape]
+    coarse = _uniform((ROWS, *(_BLOCKS if size > _BLOCKS else size for size in spec.row_shape)), 2 * seed)
+    values = 0.8 * coarse[np.ix_(np.arange(ROWS), *blocks)] + 0.2 * _uniform(shape, 2 * seed + 1)
+    return np.floor(256 * values).astype(np.uint8) if spec.dtype == "uint8" else (4 * values - 2).astype(spec.dtype)
+
+
+def _uniform(shape: Sequence[int], seed: int) -> Array:
+    """Values in [0, 1), by SplitMix64 (Steele, Lea and Flood 2014)."""
+    with np.errstate(over="ignore"):
+        state = (np.arange(1, int(np.prod(shape)) + 1, dtype=np.uint64) + np.uint64(seed << 40)) * np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state ^= state >> np.uint64(31)
+    return ((state >> np.uint64(11)).astype(np.float64) / 2**53).reshape(shape)
