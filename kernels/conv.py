@@ -3,18 +3,19 @@
 `headrace::conv2d(x [n, c, h, w], weight [k, c, r, s], bias [k]?, residual?, stride, padding, dilation, relu)` takes float32,
 bfloat16 or float16 of one dtype, sums in float32 (float32 products in full precision, not TF32), and rounds once; a last
 argument, tile, says how the product is cut (kernels/_tiles.py) and changes the result by no more than the order of sums.
-`headrace::conv2d_int8(x, weight, scale [k], x_zero_point, bias [k]?, residual?, residual_scale, residual_zero_point, stride,
-padding, dilation, relu, out_scale, out_zero_point, sums [k]?, tile)` takes int8 levels, sums in int32, and gives int8 levels as
-kernels/_levels.py defines them of scale * sum((x - x_zero_point) * weight) + bias (+ the residual, ReLU); `scale` is the
-product of the scales of x and of each output channel's weights, which have no zero point; scale and bias are float32. `sums`
-are the sums of each output channel's weights, int32, which every program else takes anew where x has a zero point. Results
-are [n, k, oh, ow] in channels last; x and weight are brought into channels last where they are not. One group. NaN and
-infinities go where the sums of `torch.nn.functional.conv2d` carry them, and ReLU keeps NaN. float64 is computed by the
-reference. Raises KernelError on what does not fit.
+`headrace::conv2d_int8(x, weight, scale [k], bias [k]?, residual?, residual_scale, stride, padding, dilation, relu, tile)` takes
+int8 levels without zero points, as ONNX's QuantizeLinear has them with a zero point of 0, sums in int32, and gives the int8
+levels clamp(round_half_even(scale * sum(x * weight) + bias + residual_scale * residual)), after ReLU those from 0 upward:
+whoever calls has divided scale, bias (both float32) and residual_scale by the scale of the result, because a division for each
+element costs more than the product. NaN becomes level 0. Results are [n, k, oh, ow] in channels last; x and weight are brought
+into channels last where they are not. One group. NaN and infinities go where the sums of `torch.nn.functional.conv2d` carry
+them, and ReLU keeps NaN. float64 is computed by the reference. Raises KernelError on what does not fit.
 
 Rows of the product are output pixels, its columns output channels, and its depth is taps times input channels, gathered from x
-as it is: nothing is unfolded in memory. Roofline: 2 * n * oh * ow * k * c * r * s operations, and x, weight, residual and
-result each once. Source: NVIDIA CUTLASS, "Implicit GEMM Convolution", with taps outermost (NHWC, analytic iterators).
+as it is: nothing is unfolded in memory. Only what may lie outside is masked, and masked with 0, which Triton copies into shared
+memory without a detour through registers: a product of 1x1 without padding reads the last row or channel once more instead.
+Roofline: 2 * n * oh * ow * k * c * r * s operations, and x, weight, residual and result each once. Source: NVIDIA CUTLASS,
+"Implicit GEMM Convolution", with taps outermost (NHWC, analytic iterators).
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from torch import Tensor
 
 from ._kernel import Kernel, Operator
 from ._launch import INTERPRETED, check, jit, launch, operator, size_of, tl, wide
-from ._levels import from_levels, to_levels, to_levels_reference
 from ._tiles import check_tile, usual_tile
+
+_MOST_PLACES = 1 << 31
 
 
 def conv2d_reference(
@@ -43,16 +45,15 @@ def conv2d_reference(
 
 
 def conv2d_int8_reference(
-    x: Tensor, weight: Tensor, scale: Tensor, x_zero_point: int, bias: Tensor | None, residual: Tensor | None,
-    residual_scale: float, residual_zero_point: int, stride: list[int], padding: list[int], dilation: list[int], relu: bool,
-    out_scale: float, out_zero_point: int, sums: Tensor | None = None, tile: list[int] | None = None,
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, residual: Tensor | None, residual_scale: float,
+    stride: list[int], padding: list[int], dilation: list[int], relu: bool, tile: list[int] | None = None,
 ) -> Tensor:  # fmt: skip
     """The same in plain torch: the sums in float64, where they are exact, and all after them in float32."""
-    total = _convolved(x.double() - x_zero_point, weight.double(), stride, padding, dilation)
+    total = _convolved(x.double(), weight.double(), stride, padding, dilation)
     result = total.float() * scale.reshape(-1, 1, 1)
     result = result if bias is None else result + bias.reshape(-1, 1, 1)
-    result = result if residual is None else result + (residual.float() - residual_zero_point) * residual_scale
-    levels = to_levels_reference(torch.relu(result) if relu else result, out_scale, out_zero_point, torch.int8)
+    result = result if residual is None else result + residual.float() * residual_scale
+    levels = torch.nan_to_num(result, nan=0.0).clamp(0 if relu else -128, 127).round().to(torch.int8)
     return levels.contiguous(memory_format=torch.channels_last)
 
 
@@ -62,68 +63,90 @@ def _convolved(x: Tensor, weight: Tensor, stride: list[int], padding: list[int],
 
 @jit
 def _tile(
-    x: tl.tensor, weight: tl.tensor, scale: tl.tensor, weight_sums: tl.tensor, bias: tl.tensor, residual: tl.tensor,
-    out: tl.tensor, rows: tl.tensor, height: tl.tensor, width: tl.tensor, out_height: tl.tensor, out_width: tl.tensor,
-    outputs: tl.tensor, stride_down: tl.tensor, stride_across: tl.tensor, padding_down: tl.tensor, padding_across: tl.tensor,
-    dilation_down: tl.tensor, dilation_across: tl.tensor, residual_scale: tl.tensor, residual_zero_point: tl.tensor,
-    out_scale: tl.tensor, out_zero_point: tl.tensor, x_zero_point: tl.tensor, shifted: tl.constexpr, summed: tl.constexpr,
-    channels: tl.constexpr, taps_down: tl.constexpr, taps_across: tl.constexpr, shifts: tl.constexpr, adds: tl.constexpr,
-    relu: tl.constexpr, levels: tl.constexpr, in_float32: tl.constexpr, tile_rows: tl.constexpr, tile_outputs: tl.constexpr,
-    depth: tl.constexpr,
+    x: tl.tensor, weight: tl.tensor, scale: tl.tensor, bias: tl.tensor, residual: tl.tensor, out: tl.tensor, rows: tl.tensor,
+    height: tl.tensor, width: tl.tensor, out_height: tl.tensor, out_width: tl.tensor, outputs: tl.tensor,
+    stride_down: tl.tensor, stride_across: tl.tensor, padding_down: tl.tensor, padding_across: tl.tensor,
+    dilation_down: tl.tensor, dilation_across: tl.tensor, residual_scale: tl.tensor, channels: tl.constexpr,
+    taps_down: tl.constexpr, taps_across: tl.constexpr, padded: tl.constexpr, flat: tl.constexpr, large: tl.constexpr,
+    shifts: tl.constexpr, adds: tl.constexpr, relu: tl.constexpr, levels: tl.constexpr, in_float32: tl.constexpr,
+    tile_rows: tl.constexpr, tile_outputs: tl.constexpr, depth: tl.constexpr,
 ) -> None:  # fmt: skip
-    tiles = tl.cdiv(outputs, tile_outputs)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
-    output = (tl.program_id(0) % tiles) * tile_outputs + tl.arange(0, tile_outputs)
-    image = row // (out_height * out_width)
-    place = (row % (out_height * out_width)).to(tl.int32)
-    top = (place // out_width) * stride_down - padding_down
-    left = (place % out_width) * stride_across - padding_across
-    lanes = tl.arange(0, depth)
+    taps: tl.constexpr = taps_down * taps_across
     steps: tl.constexpr = (channels + depth - 1) // depth
-    if levels:
-        total = tl.zeros([tile_rows, tile_outputs], tl.int32)
-        sums = tl.zeros([tile_outputs], tl.int32)
+    whole: tl.constexpr = channels % depth == 0
+    tiles = tl.cdiv(outputs, tile_outputs)
+    row = tl.program_id(0) // tiles
+    row = (row.to(tl.int64) if large else row) * tile_rows + tl.arange(0, tile_rows)
+    output = (tl.program_id(0) % tiles) * tile_outputs + tl.arange(0, tile_outputs)
+    lanes = tl.arange(0, depth)
+    # What lies behind the last row or output is read as the last, and never stored.
+    near, column = tl.minimum(row, rows - 1), tl.minimum(output, outputs - 1)
+    inside = tl.full([tile_rows], -1, tl.int32)
+    top = tl.zeros([tile_rows], tl.int32)
+    left = tl.zeros([tile_rows], tl.int32)
+    if flat:
+        first = near * channels
     else:
-        total = tl.zeros([tile_rows, tile_outputs], tl.float32)
-    for step in range(taps_down * taps_across * steps):
+        image = near // (out_height * out_width)
+        place = (near % (out_height * out_width)).to(tl.int32)
+        top = (place // out_width) * stride_down - padding_down
+        left = (place % out_width) * stride_across - padding_across
+        first = ((image * height + top) * width + left) * channels
+        if padded and taps <= 32:  # a bit for each tap: whether it lies in the image
+            inside = tl.zeros([tile_rows], tl.int32)
+            for place_of_tap in tl.static_range(taps):
+                down = top + (place_of_tap // taps_across) * dilation_down
+                across = left + (place_of_tap % taps_across) * dilation_across
+                bit = (down >= 0) & (down < height) & (across >= 0) & (across < width)
+                inside |= bit.to(tl.int32) << place_of_tap
+    pixels = x + first[:, None] + lanes[None, :]
+    filters = weight + column[None, :] * (taps * channels) + lanes[:, None]
+    total = tl.zeros([tile_rows, tile_outputs], tl.int32 if levels else tl.float32)
+    for step in range(taps * steps):
         tap = step // steps
-        channel = (step % steps) * depth + lanes
-        y = top + (tap // taps_across) * dilation_down
-        z = left + (tap % taps_across) * dilation_across
-        inside = (row < rows) & (y >= 0) & (y < height) & (z >= 0) & (z < width)
-        pixels = x + ((image * height + y) * width + z)[:, None] * channels + channel[None, :]
-        # Around the image stands the level of 0.0.
-        a = tl.load(pixels, mask=inside[:, None] & (channel < channels)[None, :], other=x_zero_point)
-        filters = weight + (output.to(tl.int64) * (taps_down * taps_across) + tap)[None, :] * channels + channel[:, None]
-        b = tl.load(filters, mask=(channel < channels)[:, None] & (output < outputs)[None, :], other=0)
+        channel = (step % steps) * depth
+        y = (tap // taps_across) * dilation_down
+        z = (tap % taps_across) * dilation_across
+        far = (y * width + z) * channels + channel
+        known = (channel + lanes) < channels
+        if padded:
+            if taps <= 32:
+                there = ((inside >> tap) & 1) != 0
+            else:
+                there = (top + y >= 0) & (top + y < height) & (left + z >= 0) & (left + z < width)
+            a = tl.load(pixels + far, mask=there[:, None] if whole else there[:, None] & known[None, :], other=0)
+        elif whole:
+            a = tl.load(pixels + far)
+        else:
+            a = tl.load(pixels + far, mask=known[None, :], other=0)
+        if whole:
+            b = tl.load(filters + step * depth)
+        else:
+            b = tl.load(filters + (tap * channels + channel), mask=known[:, None], other=0)
         if levels:
             total = tl.dot(a, b, total, out_dtype=tl.int32)
-            if shifted and not summed:
-                sums += tl.sum(b.to(tl.int32), 0)
         elif in_float32:
             total = tl.dot(a.to(tl.float32), b.to(tl.float32), total, input_precision="ieee")
         else:
             total = tl.dot(a, b, total)
+    result = total.to(tl.float32)
     if levels:
-        if shifted:
-            if summed:
-                sums = tl.load(weight_sums + output, mask=output < outputs, other=0)
-            total -= x_zero_point * sums[None, :]
-        result = total.to(tl.float32) * tl.load(scale + output, mask=output < outputs, other=0.0)[None, :]
-    else:
-        result = total
+        result *= tl.load(scale + column)[None, :]
     if shifts:
-        result += tl.load(bias + output, mask=output < outputs, other=0.0).to(tl.float32)[None, :]
+        result += tl.load(bias + column).to(tl.float32)[None, :]
     mask = (row < rows)[:, None] & (output < outputs)[None, :]
-    far = row[:, None] * outputs + output[None, :]
+    beyond = row[:, None] * outputs + output[None, :]
     if adds:
-        more = tl.load(residual + far, mask=mask, other=0)
-        result += from_levels(more, residual_scale, residual_zero_point)
+        more = tl.load(residual + beyond, mask=mask, other=0).to(tl.float32)
+        result += more * residual_scale if levels else more
     if relu:
         result = tl.where(result < 0, 0.0, result)
     if levels:
-        result = to_levels(result, out_scale, out_zero_point, -128, 127)
-    tl.store(out + far, result.to(out.dtype.element_ty), mask=mask)
+        result = tl.where(result != result, 0.0, result)  # noqa: PLR0124 - NaN
+        result = tl.minimum(tl.maximum(result, -128.0), 127.0)
+        # Adding 1.5 * 2^23 leaves no bits for a fraction: it is rounded half to even, and the last byte is the level.
+        result = (result + 12582912.0).to(tl.int32, bitcast=True)
+    tl.store(out + beyond, result.to(out.dtype.element_ty), mask=mask)
 
 
 def _empty(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *numbers: Any) -> Tensor:
@@ -134,31 +157,25 @@ def _empty(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | No
 
 def _start(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *numbers: Any) -> None:
     *geometry, relu = numbers[:4]
-    _launch(out, (x, weight, None, None, bias, residual), geometry, (1.0, 0.0, 1.0, 0.0), 0, relu, *numbers[4:])
+    _launch(out, (x, weight, None, bias, residual), geometry, 1.0, relu, *numbers[4:])
 
 
 def _empty_levels(
-    x: Tensor, weight: Tensor, scale: Tensor, x_zero_point: int, bias: Tensor | None, residual: Tensor | None, *numbers: Any
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, residual: Tensor | None, *numbers: Any
 ) -> Tensor:
-    sums = numbers[8] if len(numbers) > 8 else None
     check(x.dtype == torch.int8, f"conv2d_int8 takes int8, not {x.dtype}")
-    check(-128 <= x_zero_point <= 127, f"a zero point of int8 is not {x_zero_point}")
     for item in (scale, *(() if bias is None else (bias,))):
         check(item.dtype == torch.float32, f"conv2d_int8 takes scale and bias as float32, not {item.dtype}")
-    check(sums is None or sums.dtype == torch.int32, "conv2d_int8 takes sums of weights as int32")
     outputs = weight.shape[:1]
-    check(sums is None or sums.shape == outputs, f"the sums are not one number for each of {weight.shape[0]} outputs")
     check(scale.shape == outputs, f"conv2d_int8: there are {scale.numel()} scales and {weight.shape[0]} output channels")
-    return _result(x, weight, bias, residual, numbers[2:5], *numbers[9:])
+    return _result(x, weight, bias, residual, numbers[1:4], *numbers[5:])
 
 
 def _start_levels(
-    out: Tensor, x: Tensor, weight: Tensor, scale: Tensor, x_zero_point: int, bias: Tensor | None, *rest: Any
+    out: Tensor, x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, residual: Tensor | None, *numbers: Any
 ) -> None:
-    residual, residual_scale, residual_zero_point, *geometry, relu, out_scale, out_zero_point = rest[:9]
-    floats = (residual_scale, float(residual_zero_point), out_scale, float(out_zero_point))
-    sums = rest[9] if len(rest) > 9 else None
-    _launch(out, (x, weight, scale, sums, bias, residual), geometry, floats, x_zero_point, relu, *rest[10:])
+    residual_scale, *geometry, relu = numbers[:5]
+    _launch(out, (x, weight, scale, bias, residual), geometry, residual_scale, relu, *numbers[5:])
 
 
 def _result(
@@ -185,24 +202,28 @@ def _result(
 
 
 def _launch(
-    out: Tensor, tensors: Sequence[Tensor | None], geometry: Sequence[list[int]], floats: Sequence[float], x_zero_point: int,
-    relu: bool, tile: list[int] | None = None,
+    out: Tensor, tensors: Sequence[Tensor | None], geometry: Sequence[list[int]], residual_scale: float, relu: bool,
+    tile: list[int] | None = None,
 ) -> None:  # fmt: skip
-    x, weight, scale, sums, bias, residual = tensors
+    x, weight, scale, bias, residual = tensors
     assert x is not None, "a convolution reads something"
     assert weight is not None, "a convolution has a weight"
     n, k, out_height, out_width = out.shape
     rows = n * out_height * out_width
     pixels = _flat(x)
-    others = (pixels if item is None else item.contiguous() for item in (scale, sums, bias))
+    others = (pixels if item is None else item.contiguous() for item in (scale, bias))
     given = (pixels, _flat(weight), *others, pixels if residual is None else _flat(residual), out)
-    numbers = (rows, *x.shape[2:], out_height, out_width, k, *geometry[0], *geometry[1], *geometry[2], *floats, x_zero_point)
+    numbers = (rows, *x.shape[2:], out_height, out_width, k, *geometry[0], *geometry[1], *geometry[2], residual_scale)
     height, width, depth, warps, stages = tile or usual_tile(rows, k, x.shape[1], x.element_size())
-    # The interpreter multiplies the bits of bfloat16.
-    flags = {"levels": scale is not None, "in_float32": INTERPRETED or x.dtype == torch.float32, "relu": relu}
-    flags |= {
-        "shifted": x_zero_point != 0,
-        "summed": sums is not None,
+    padded = any(geometry[1])
+    flags = {
+        "padded": padded,
+        "flat": not padded and weight.shape[2:] == (1, 1) and list(geometry[0]) == [1, 1],
+        # Places of elements are 32 bits wide where that is enough: also behind the last row of a tile, and before the first.
+        "large": max(x.numel(), (rows + height) * k) + weight[0].numel() * x.shape[3] >= _MOST_PLACES,
+        "levels": scale is not None,
+        "in_float32": INTERPRETED or x.dtype == torch.float32,  # the interpreter multiplies the bits of bfloat16
+        "relu": relu,
         "shifts": bias is not None,
         "adds": residual is not None,
     }
@@ -236,7 +257,7 @@ def _example_levels(device: str) -> tuple[Any, ...]:
     shapes = ((2, 3, 7, 6), (5, 3, 3, 2), (2, 5, 4, 6))
     x, weight, residual = (torch.randint(-128, 128, item, generator=generator, dtype=torch.int8).to(device) for item in shapes)
     scale, bias = torch.rand(2, 5, generator=generator).to(device)
-    return x, weight, scale * 1e-4, 3, bias, residual, 0.01, -4, [2, 1], [1, 1], [1, 2], True, 0.02, -128
+    return x, weight, scale * 5e-3, bias * 50, residual, 0.5, [2, 1], [1, 1], [1, 2], True
 
 
 KERNEL = Kernel(
@@ -254,9 +275,9 @@ KERNEL = Kernel(
             run=conv2d_int8,
             reference=conv2d_int8_reference,
             example=_example_levels,
-            bytes_moved=lambda x, weight, scale, x_zero_point, bias, residual, *rest: (
+            bytes_moved=lambda x, weight, scale, bias, residual, *rest: (
                 size_of(x, weight, scale, bias, residual)
-                + _result(x.to("meta"), weight.to("meta"), None, None, rest[2:5]).numel()
+                + _result(x.to("meta"), weight.to("meta"), None, None, rest[1:4]).numel()
             ),
         ),
     },

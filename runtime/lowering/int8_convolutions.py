@@ -2,10 +2,11 @@
 
 A convolution goes with the sum and the ReLU after it, which the kernel's epilogue computes from its 32-bit sums. Between two
 such convolutions values stay levels; whatever else reads one gets floats in the program's own precision. Weights are signed and
-per output channel, activations per tensor with a zero point, ranges are the least and largest values that the calibration
-images reach. Stems stay in floats: an instruction of tensor cores multiplies 32 levels of the depth at once (PTX ISA,
-mma.m16n8k32), so that three channels would cost as much as 32. So do convolutions of several groups, for which there is no
-kernel, and as many more as the precision asks for, those that lose most in 8 bits.
+per output channel, activations signed and per tensor, both without a zero point: what lies around an image is then level 0,
+which costs the kernel nothing. Ranges are the largest absolute values that the calibration images reach. Stems stay in floats:
+an instruction of tensor cores multiplies 32 levels of the depth at once (PTX ISA, mma.m16n8k32), so that three channels would
+cost as much as 32. So do convolutions of several groups, for which there is no kernel, and as many more as the precision asks
+for, those that lose most in 8 bits.
 """
 
 from __future__ import annotations
@@ -134,11 +135,10 @@ def _add(observer: Observer, value: torch.Tensor, name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Levels:
-    """A node whose value is the levels of another's: value = (level - zero_point) * scale."""
+    """A node whose value is the levels of another's: value = level * scale."""
 
     node: Node
     scale: float
-    zero_point: int
 
 
 class _Rewriting:
@@ -157,38 +157,32 @@ class _Rewriting:
         levels = (weight / sizes.reshape(-1, 1, 1, 1)).round().to(torch.int8)
         name, result = site.nodes[0].name, _given(site)
         numbers = site.numbers
-        scale, zero_point = _scale(self._observers[result.name])
+        scale = _scale(self._observers[result.name])
         arguments = (
             x.node,
             self._stored(f"{name}_levels", levels.contiguous(memory_format=torch.channels_last)),
-            self._stored(f"{name}_scales", (sizes * x.scale).float()),
-            x.zero_point,
-            None if bias is None else self._stored(f"{name}_bias", bias.float()),
+            self._stored(f"{name}_scales", (sizes * x.scale / scale).float()),
+            None if bias is None else self._stored(f"{name}_bias", (bias.double() / scale).float()),
             None if residual is None else residual.node,
-            1.0 if residual is None else residual.scale,
-            0 if residual is None else residual.zero_point,
+            1.0 if residual is None else residual.scale / scale,
             *(numbers[key] for key in ("stride", "padding", "dilation", "relu")),
-            scale,
-            zero_point,
-            self._stored(f"{name}_sums", levels.sum((1, 2, 3), dtype=torch.int32)),
         )
         computed = self._editor.put(site.at, torch.ops.headrace.conv2d_int8.default, *arguments)
-        self._levels[result] = _Levels(node=computed, scale=scale, zero_point=zero_point)
+        self._levels[result] = _Levels(node=computed, scale=scale)
         floats = self._converted("dequantize", self._levels[result], computed, result.meta["val"].dtype, before=site.at)
         result.replace_all_uses_with(floats)
 
     def _quantized(self, value: Node, before: Node) -> _Levels:
         """The levels of a value, which are computed once."""
         if value not in self._levels:
-            scale, zero_point = _scale(self._observers[value.name])
-            form = _Levels(node=value, scale=scale, zero_point=zero_point)
+            form = _Levels(node=value, scale=_scale(self._observers[value.name]))
             node = self._converted("quantize", form, value, torch.int8, before=before)
             self._levels[value] = replace(form, node=node)
         return self._levels[value]
 
     def _converted(self, operator: str, form: _Levels, value: Node, dtype: torch.dtype, *, before: Node) -> Node:
         scale = self._stored(f"{value.name}_scale", torch.tensor([form.scale]))
-        zero_point = self._stored(f"{value.name}_zero_point", torch.tensor([form.zero_point], dtype=torch.int32))
+        zero_point = self._stored(f"{value.name}_zero_point", torch.zeros(1, dtype=torch.int32))
         target = getattr(torch.ops.headrace, operator).default
         node: Node = self._editor.put(before, target, value, scale, zero_point, 0, dtype)
         return node
@@ -198,9 +192,7 @@ class _Rewriting:
         return self._editor.add_parameter(name, value.to(device))
 
 
-def _scale(observer: Observer) -> tuple[float, int]:
-    """Scale and zero point of levels from -128 to 127 that reach from the least value to the largest, and to 0 in any case."""
-    low, high = min(observer.low, 0.0), max(observer.high, 0.0)
-    scale = (high - low) / 255
-    scale = scale if scale >= torch.finfo(torch.float32).tiny else 1.0  # nothing but zeros
-    return scale, max(-128, min(127, round(-128 - low / scale)))
+def _scale(observer: Observer) -> float:
+    """The value of one level, where 127 of them reach the largest absolute value."""
+    scale = max(-observer.low, observer.high) / 127
+    return scale if scale >= torch.finfo(torch.float32).tiny else 1.0  # nothing but zeros

@@ -155,19 +155,15 @@ def _convolutions(editor: ProgramEditor, node: Node) -> Iterator[Site]:
 
 
 def _integer_convolutions(editor: ProgramEditor, node: Node) -> Iterator[Site]:
-    x, weight, scale, x_zero_point, bias, residual, *rest = node.args
-    numbers = len(_INTEGER_NUMBERS) - 1
-    given = dict(zip(_INTEGER_NUMBERS, (x_zero_point, *rest[:numbers]), strict=True))
-    sums = rest[numbers] if len(rest) > numbers else None
-    geometry = ("stride", "padding", "dilation", "relu")
+    inputs, given = node.args[:5], dict(zip(_INTEGER_NUMBERS, node.args[5:], strict=False))
     yield Site(
         operator="conv2d_int8",
         nodes=(node,),
-        inputs=(x, weight, scale, bias, residual, sums),  # type: ignore[arg-type]
+        inputs=inputs,  # type: ignore[arg-type]
         outputs=(node,),
         at=node,
-        numbers={name: given[name] for name in geometry},
-        scales={name: value for name, value in given.items() if name not in geometry},
+        numbers={name: value for name, value in given.items() if name != "residual_scale"},
+        scales={"residual_scale": given["residual_scale"]},
     )
 
 
@@ -302,17 +298,12 @@ def _linear_gelu(x: Any, weight: Any, bias: Any, *, approximate: str) -> tuple[A
     return (torch.ops.headrace.bias_gelu.default(_aten.linear.default(x, weight), bias, approximate),)
 
 
-_INTEGER_NUMBERS = (
-    *("x_zero_point", "residual_scale", "residual_zero_point", "stride", "padding", "dilation", "relu"),
-    *("out_scale", "out_zero_point"),
-)  # of conv2d_int8, in its order
+_INTEGER_NUMBERS = ("residual_scale", "stride", "padding", "dilation", "relu")  # of conv2d_int8, in its order
 
 
-def _conv2d_int8(
-    x: Any, weight: Any, scale: Any, bias: Any, residual: Any, sums: Any, *, tile: Any, **given: Any
-) -> tuple[Any]:
-    x_zero_point, *rest = (given[name] for name in _INTEGER_NUMBERS)
-    return (torch.ops.headrace.conv2d_int8.default(x, weight, scale, x_zero_point, bias, residual, *rest, sums, tile),)
+def _conv2d_int8(*values: Any, tile: Any, **given: Any) -> tuple[Any]:
+    numbers = (given[name] for name in _INTEGER_NUMBERS)
+    return (torch.ops.headrace.conv2d_int8.default(*values, *numbers, tile),)
 
 
 def _pair_of(result: Any) -> tuple[Any, Any]:

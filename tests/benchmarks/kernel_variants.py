@@ -47,23 +47,24 @@ def _bias_gelu(dtype: str, features: int, *, tanh: bool) -> Variant:
 def _conv(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) -> Variant:
     levels = dtype == "i8"
     height, width, depth, warps, stages = usual_tile(1 << 20, outputs, channels, 1 if levels else 2)
-    pointers = ("x", "weight", "scale", "weight_sums", "bias", "residual", "out")
+    pointers = ("x", "weight", "scale", "bias", "residual", "out")
     sizes = ("rows", "height", "width", "out_height", "out_width", "outputs", "dilation_down", "dilation_across")
-    floats = ("residual_scale", "residual_zero_point", "out_scale", "out_zero_point")
-    flags = {"shifted": levels, "summed": levels, "shifts": True, "adds": adds, "relu": True, "levels": levels}
-    tile = {"tile_rows": height, "tile_outputs": width, "depth": depth, "in_float32": False}
-    ones = dict.fromkeys(("stride_down", "stride_across", "padding_down", "padding_across"), 1)
+    padding = taps // 2
+    flags = {"shifts": True, "adds": adds, "relu": True, "levels": levels, "large": False, "in_float32": False}
+    flags |= {"padded": padding > 0, "flat": taps == 1}
+    tile = {"tile_rows": height, "tile_outputs": width, "depth": depth}
+    ones = dict.fromkeys(("stride_down", "stride_across"), 1)
+    paddings = {} if padding == 0 else dict.fromkeys(("padding_down", "padding_across"), padding)
+    more = ("padding_down", "padding_across") if padding == 0 else ()
     return Variant(
         name=f"{dtype}, {channels} to {outputs} channels, {taps}x{taps}{', residual' if adds else ''}",
         program=conv._tile,
         types={
             **{name: "*fp32" if name == "scale" or (levels and name == "bias") else f"*{dtype}" for name in pointers},
-            "weight_sums": "*i32",
-            **dict.fromkeys(sizes, "i32"),
-            **dict.fromkeys(floats, "fp32"),
-            "x_zero_point": "i32",
+            **dict.fromkeys((*sizes, *more), "i32"),
+            "residual_scale": "fp32",
         },
-        constants={**ones, **flags, **tile, "channels": channels, "taps_down": taps, "taps_across": taps},
+        constants={**ones, **paddings, **flags, **tile, "channels": channels, "taps_down": taps, "taps_across": taps},
         aligned=frozenset({*pointers, "rows", "outputs"}),
         warps=warps,
         stages=stages,

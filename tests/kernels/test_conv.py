@@ -68,34 +68,60 @@ def test_what_is_not_finite_goes_where_torch_carries_it(value, device):
     torch.testing.assert_close(got, torch.relu(functional.conv2d(x, weight, None, *geometry)), equal_nan=True)
 
 
-@pytest.mark.parametrize("x_zero", [0, -128, 7])
-@pytest.mark.parametrize("summed", [False, True])
+@pytest.mark.parametrize("geometry", [((2, 1), (1, 1), (1, 2)), ((1, 1), (0, 0), (1, 1)), ((2, 2), (0, 0), (1, 1))])
+@pytest.mark.parametrize("channels", [37, 64])
 @pytest.mark.parametrize("relu", [False, True])
-def test_levels(x_zero, relu, summed, generator, device):
+def test_levels(relu, channels, geometry, generator, device):
     """Equal to the exact level, or to the next one where the exact value is as good as half way between."""
-    shapes = ((2, 37, 7, 6), (18, 37, 3, 2), (2, 18, 4, 6))
-    x, weight, residual = (torch.randint(-128, 128, item, generator=generator, dtype=torch.int8).to(device) for item in shapes)
+    taps = (1, 1) if geometry[0] == geometry[1] or not any(geometry[1]) else (3, 2)
+    x, weight = (
+        torch.randint(-128, 128, item, generator=generator, dtype=torch.int8).to(device)
+        for item in ((2, channels, 7, 6), (18, channels, *taps))
+    )
+    geometry = [list(item) for item in geometry]
+    exact = functional.conv2d(x.double(), weight.double(), None, *geometry)
+    residual = torch.randint(-128, 128, exact.shape, generator=generator, dtype=torch.int8).to(device)
     scale, bias = torch.rand(2, 18, generator=generator).to(device)
-    scale = scale * 2e-5
-    geometry = [[2, 1], [1, 1], [1, 2]]
-    sums = weight.sum((1, 2, 3), dtype=torch.int32) if summed else None
-    got = conv2d_int8(x, weight, scale, x_zero, bias, residual, 0.01, -4, *geometry, relu, 0.03, 5, sums)
-    exact = functional.conv2d(x.double() - x_zero, weight.double(), None, *geometry) * scale.double().reshape(-1, 1, 1)
-    exact = exact + bias.double().reshape(-1, 1, 1) + (residual.double() + 4) * 0.01
-    exact = (torch.relu(exact) if relu else exact) / 0.03
-    wrong = (got.double() - (exact.round() + 5).clamp(-128, 127)).abs()
+    scale, bias = scale * 1e-3, bias * 30
+    got = conv2d_int8(x, weight, scale, bias, residual, 0.3, *geometry, relu)
+    exact = exact * scale.double().reshape(-1, 1, 1) + bias.double().reshape(-1, 1, 1) + residual.double() * 0.3
+    wrong = (got.double() - exact.round().clamp(0 if relu else -128, 127)).abs()
     half_way = ((exact - exact.floor()) - 0.5).abs() < 1e-3
     assert bool(((wrong == 0) | ((wrong == 1) & half_way)).all())
     assert len(got.unique()) > 20
     assert got.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+@pytest.mark.parametrize("relu", [False, True])
+def test_levels_of_what_is_not_finite(value, relu, device):
+    one = torch.ones(1, 1, 1, 1, dtype=torch.int8, device=device)
+    bias = torch.tensor([value], device=device)
+    got = conv2d_int8(one, one, torch.ones(1, device=device), bias, None, 1.0, [1, 1], [0, 0], [1, 1], relu)
+    assert got.item() == {NAN: 0, INF: 127, -INF: 0 if relu else -128}[value]
+
+
+def test_levels_are_rounded_half_to_even(device):
+    x = torch.arange(-128, 128, dtype=torch.int16).to(torch.int8).reshape(1, 1, 16, 16).to(device)
+    one = torch.ones(1, 1, 1, 1, dtype=torch.int8, device=device)
+    got = conv2d_int8(x, one, torch.full((1,), 0.5, device=device), None, None, 1.0, [1, 1], [0, 0], [1, 1], False)
+    assert torch.equal(got, (x.double() / 2).round().to(torch.int8))
+
+
 def test_the_sums_of_levels_are_exact(device):
     """127 * 127, 2049 times, is odd and above 2^24, where a float32 that sums one by one has lost digits long before."""
     ones = torch.full((1, 2049, 1, 1), 127, dtype=torch.int8, device=device)
     scale, bias = torch.ones(1, device=device), torch.tensor([-2049.0 * 127 * 127], device=device)
-    got = conv2d_int8(ones, ones, scale, 0, bias, None, 1.0, 0, [1, 1], [0, 0], [1, 1], False, 1.0, 0)
+    got = conv2d_int8(ones, ones, scale, bias, None, 1.0, [1, 1], [0, 0], [1, 1], False)
     assert got.item() == 0
+
+
+@pytest.mark.parametrize("taps", [3, 7])
+@pytest.mark.parametrize("channels", [5, 64])
+def test_what_lies_around_the_image_is_zero(taps, channels, generator, device):
+    """More taps than a mask has bits, and channels that fill the depth or do not."""
+    x, weight = (torch.randn(shape, generator=generator) for shape in ((2, channels, 5, 4), (3, channels, taps, taps)))
+    assert_right(x.to(device), weight.to(device), geometry=((1, 2), (taps // 2, taps - 1), (1, 1)))
 
 
 def test_what_does_not_fit_is_refused():
@@ -108,13 +134,11 @@ def test_what_does_not_fit_is_refused():
         conv2d(x, weight, None, torch.zeros(1, 4, 1, 1), one, one, one, False)
     with pytest.raises(KernelError, match="conv2d_int8 takes levels"):
         conv2d(x.to(torch.int8), weight.to(torch.int8), None, None, one, one, one, False)
-    levels = (x.to(torch.int8), weight.to(torch.int8), torch.ones(3), 0, None, None, 1.0, 0)
+    levels = (x.to(torch.int8), weight.to(torch.int8))
     with pytest.raises(KernelError, match="3 scales and 4 output channels"):
-        conv2d_int8(*levels, one, one, one, False, 1.0, 0)
-    levels = (*levels[:2], torch.ones(4), *levels[3:])
-    for sums, message in ((torch.ones(4), "as int32"), (torch.ones(3, dtype=torch.int32), "each of 4 outputs")):
-        with pytest.raises(KernelError, match=message):
-            conv2d_int8(*levels, one, one, one, False, 1.0, 0, sums)
+        conv2d_int8(*levels, torch.ones(3), None, None, 1.0, one, one, one, False)
+    with pytest.raises(KernelError, match="scale and bias as float32"):
+        conv2d_int8(*levels, torch.ones(4), torch.ones(4, dtype=torch.bfloat16), None, 1.0, one, one, one, False)
 
 
 def test_any_tile_computes_the_same(generator, device):

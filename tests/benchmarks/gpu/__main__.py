@@ -22,12 +22,12 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 MODELS = ("resnet50", "vit_small_patch16_224", "resnet101")
 SECTIONS = (
-    *("roofline", "kernels", "resnet50", "served", "decoding"),
+    *("roofline", "probe", "kernels", "resnet50", "served", "decoding"),
     *("vit_small_patch16_224", "correctness", "resnet101", "sanitizer"),
 )  # by importance, so in this order
 CONTENDERS = (
     *("eager fp32", "eager bf16", "torch.compile bf16", "plan", "plan int8", "plan fp8"),
-    *("torch.compile bf16, CUDA graphs", "inductor bf16"),
+    *("torch.compile bf16, CUDA graphs", "inductor bf16", "kernels bf16", "kernels int8"),
 )
 
 
@@ -44,6 +44,7 @@ def main() -> int:
     parser.add_argument("--packages", type=Path, help="a folder of packages, or of wheels, to import from as well")
     parser.add_argument("--seconds", type=float, default=440.0, help="shared by the sections; none begins beyond them")
     parser.add_argument("--continued", type=Path, help=argparse.SUPPRESS)  # by a process that lost the GPU
+    parser.add_argument("--compiled", type=Path, help="a folder in which compiled kernels are kept from one run to the next")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "bench-gpu.json")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-gpu-", ignore_cleanup_errors=True) as place:
@@ -68,6 +69,8 @@ def main() -> int:
             print("no CUDA device: torch finds none on this machine; `--device cpu --quick` tries the script without one")
             return 2
         os.environ["HEADRACE_CACHE"] = "off"
+        if arguments.compiled is not None:
+            keep_compiled(arguments.compiled.resolve())
         from gpu.bench import Bench
 
         return Bench(arguments, Path(place), chosen(arguments)).run()
@@ -75,6 +78,11 @@ def main() -> int:
 
 def chosen(arguments: argparse.Namespace) -> list[str]:
     return [name for name in SECTIONS if name in arguments.sections and (name not in MODELS or name in arguments.only)]
+
+
+def keep_compiled(folder: Path) -> None:
+    for variable, name in (("TRITON_CACHE_DIR", "triton"), ("TORCHINDUCTOR_CACHE_DIR", "inductor")):
+        os.environ[variable] = str(folder / name)
 
 
 def find_modules(places: list[Path], *, own: Path | None = None) -> None:

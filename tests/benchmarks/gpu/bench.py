@@ -22,9 +22,10 @@ from gpu.summary import summary
 # Of the time, and where each section is. What one leaves over goes to those after it.
 SHARES = {
     "roofline": (4, "roofline"),
-    "kernels": (18, "kernels"),
+    "probe": (10, "probe"),
+    "kernels": (12, "kernels"),
     "resnet50": (44, "throughput"),
-    "served": (20, "served"),
+    "served": (22, "served"),
     "decoding": (4, "decoding"),
     "vit_small_patch16_224": (14, "throughput"),
     "correctness": (6, "correctness"),
@@ -58,8 +59,8 @@ class Bench:
         self.failures: list[str] = []
         self.found: dict[str, Any] = {
             **about(arguments), "batches": list(self.batches), "summary": {}, "sections": {}, "failures": self.failures,
-            "roofline": {}, "kernels": {}, "models": {}, "served": {}, "decoding": {}, "correctness": [], "sanitizer": {},
-            "warnings": [],
+            "roofline": {}, "probe": {}, "kernels": {}, "models": {}, "served": {}, "decoding": {}, "correctness": [],
+            "sanitizer": {}, "warnings": [],
         }  # fmt: skip
         self.before = 0.0
         if arguments.continued is not None:
@@ -140,6 +141,7 @@ class Bench:
         command += ["--continued", str(given.out), "--out", str(given.out), "--seconds", str(max(0.0, self.left))]
         command += ["--batches", ",".join(map(str, self.batches)), "--contenders", *given.contenders]
         command += ["--quick"] if self.quick else []
+        command += ["--compiled", str(given.compiled)] if given.compiled else []
         for option in ("backends", "operators"):
             if getattr(given, option) is not None:
                 command += [f"--{option}", *getattr(given, option)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,14 @@ NEEDS = {
     "plan": 25.0,
     "torch.compile bf16, CUDA graphs": 40.0,
     "inductor bf16": 40.0,
+    "kernels bf16": 40.0,
+    "kernels int8": 40.0,
     "plan int8": 75.0,
     "plan fp8": 45.0,
 }
 _ALL_PRECISIONS = 120.0  # seconds of tuning
 _SHARE = 0.45  # of a section's time, for the tuning of a plan
-OURS = ("plan", "plan int8", "plan fp8", "inductor bf16")
+OURS = ("plan", "plan int8", "plan fp8", "inductor bf16", "kernels bf16", "kernels int8")
 
 
 class Contenders:
@@ -54,8 +57,8 @@ class Contenders:
 
         if what == "eager fp32":
             return torch.no_grad()(self.model), {"tf32 in convolutions": torch.backends.cudnn.allow_tf32}
-        if what == "inductor bf16":
-            return self.inductor()
+        if what in ("inductor bf16", "kernels bf16", "kernels int8"):
+            return self.backend(*what.split())
         if what.startswith("plan"):
             return self.plan(left, what.removeprefix("plan").strip())
         module = copy.deepcopy(self.model).to(torch.bfloat16, memory_format=torch.channels_last)
@@ -83,18 +86,22 @@ class Contenders:
             self._source = CapturedSource(captured, run_passes(captured)[0])
         return self._source
 
-    def inductor(self) -> tuple[Callable[[torch.Tensor], torch.Tensor], dict[str, Any]]:
+    def backend(self, name: str, precision: str) -> tuple[Callable[[torch.Tensor], torch.Tensor], dict[str, Any]]:
+        """One backend of the plan's, without a plan; `record` is what it measured, where it writes that down."""
         from headrace.runtime import backends
+        from headrace.runtime.base.calibration import Calibration
         from headrace.runtime.base.session import Target
-        from headrace.specs import BF16
+        from headrace.specs import BF16, INT8_BF16
 
-        target, backend = Target(device=self.device, precision=BF16), backends.get("inductor")
-        files = backend.prepare(self.source().graph_for(backend, None), target, self.directory)
+        target, backend = Target(device=self.device, precision=INT8_BF16 if precision == "int8" else BF16), backends.get(name)
+        graph = self.source().graph_for(backend, Calibration([self.images[:64].numpy()]) if precision == "int8" else None)
+        files = backend.prepare(graph, target, self.directory)
         session: Any = backend.open(self.directory, target, files)
         self._opened.append(session)
+        records = [json.loads((self.directory / file).read_text()) for file in files if file.endswith(".json")]
         return lambda images: session.run_tensors([images])[0], {
-            "cuda graphs": session.note or "on" if self.device == "cuda" else "off"
-        }
+            "cuda graphs": session.note or "on" if self.device == "cuda" else "off", "record": records,
+        }  # fmt: skip
 
     def plan(self, left: float, precision: str = "") -> tuple[Callable[[torch.Tensor], torch.Tensor], dict[str, Any]]:
         """What the plan chose, of all precisions if there is time for that, or of one, which must pass its gate."""
