@@ -40,8 +40,8 @@ class KernelsBackend(Backend):
     libraries: tuple[str, ...] = ("triton", "torch")
     devices: tuple[str, ...] = ("cuda",)
     precisions: tuple[Precision, ...] = (FP32, BF16, FP16, INT8_BF16)
-    preparation_seconds: float = 70.0
-    seconds: float = 60.0
+    preparation_seconds: float = 45.0
+    seconds: float = 35.0
     timer: Timer | None = None
 
     def missing(self) -> str | None:
