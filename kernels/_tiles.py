@@ -17,6 +17,9 @@ _LEAST = 16  # rows, columns and depth that tensor cores take
 _PER_WARP = 512  # elements of a tile, at least
 _CANDIDATES = (  # depths are those of two bytes an element
     (128, 128, 64, 8, 3),
+    (128, 256, 64, 8, 3),
+    (256, 128, 64, 8, 3),
+    (64, 256, 64, 8, 3),
     (128, 64, 64, 4, 3),
     (64, 128, 64, 4, 3),
     (128, 128, 32, 8, 4),
@@ -26,8 +29,8 @@ _CANDIDATES = (  # depths are those of two bytes an element
 
 
 def usual_tile(rows: int, outputs: int, channels: int, element_bytes: int) -> list[int]:
-    """A tile for a convolution of so many output pixels, output and input channels. Not yet measured on any GPU."""
-    deepest = 64 if element_bytes <= 2 else 32  # or an A100's shared memory does not hold it
+    """A tile for a convolution of so many output pixels, output and input channels."""
+    deepest = 128 // element_bytes  # what one line of shared memory holds without conflicts of its banks
     sizes = ((16, rows, 128), (16, outputs, 128), (32, channels, deepest))
     height, width, depth = (max(least, min(most, next_power_of_two(size))) for least, size, most in sizes)
     return [height, width, depth, 8 if height * width >= 128 * 64 else 4, 3]

@@ -14,6 +14,8 @@ them, and ReLU keeps NaN. float64 is computed by the reference. Raises KernelErr
 Rows of the product are output pixels, its columns output channels, and its depth is taps times input channels, gathered from x
 as it is: nothing is unfolded in memory. Only what may lie outside is masked, and masked with 0, which Triton copies into shared
 memory without a detour through registers: a product of 1x1 without padding reads the last row or channel once more instead.
+Images of up to four channels are first written anew, four channels a pixel and with their padding, so that all taps of a row
+lie side by side and are one step of the depth: 7x7 over three channels takes 7 steps of 32 where tap by tap it would take 49.
 Roofline: 2 * n * oh * ow * k * c * r * s operations, and x, weight, residual and result each once. Source: NVIDIA CUTLASS,
 "Implicit GEMM Convolution", with taps outermost (NHWC, analytic iterators).
 """
@@ -27,10 +29,15 @@ import torch
 from torch import Tensor
 
 from ._kernel import Kernel, Operator
-from ._launch import INTERPRETED, check, jit, launch, operator, size_of, tl, wide
+from ._launch import INTERPRETED, check, jit, launch, next_power_of_two, operator, size_of, tl, wide
 from ._tiles import check_tile, usual_tile
 
 _MOST_PLACES = 1 << 31
+_PITCH = 4  # channels of a pixel that is written anew: 8 bytes of bfloat16
+_LEAST_RUN = 16  # of the depth, for tensor cores
+_DEEPEST_RUN = 64
+_LINE = 16  # pixels of which the width of an image is a multiple, so that Triton sees where its rows begin
+_BLOCK = 1024
 
 
 def conv2d_reference(
@@ -62,16 +69,36 @@ def _convolved(x: Tensor, weight: Tensor, stride: list[int], padding: list[int],
 
 
 @jit
+def _spread(
+    x: tl.tensor, out: tl.tensor, count: tl.tensor, of_image: tl.tensor, of_channel: tl.tensor, of_row: tl.tensor,
+    of_pixel: tl.tensor, height: tl.constexpr, width: tl.constexpr, channels: tl.constexpr, top: tl.constexpr,
+    left: tl.constexpr, wide_height: tl.constexpr, wide_width: tl.constexpr, pitch: tl.constexpr, large: tl.constexpr,
+    block: tl.constexpr,
+) -> None:  # fmt: skip
+    """Pixels of `pitch` channels, with what lies around the image and the channels that it lacks as 0."""
+    start = tl.program_id(0)
+    place = (start.to(tl.int64) if large else start) * block + tl.arange(0, block)
+    channel, pixel = place % pitch, place // pitch
+    z, y = pixel % wide_width - left, (pixel // wide_width) % wide_height - top
+    image = pixel // (wide_width * wide_height)
+    inside = (channel < channels) & (y >= 0) & (y < height) & (z >= 0) & (z < width) & (place < count)
+    given = tl.load(x + image * of_image + channel * of_channel + y * of_row + z * of_pixel, mask=inside, other=0)
+    tl.store(out + place, given, mask=place < count)
+
+
+@jit
 def _tile(
     x: tl.tensor, weight: tl.tensor, scale: tl.tensor, bias: tl.tensor, residual: tl.tensor, out: tl.tensor, rows: tl.tensor,
-    height: tl.tensor, width: tl.tensor, out_height: tl.tensor, out_width: tl.tensor, outputs: tl.tensor,
-    stride_down: tl.tensor, stride_across: tl.tensor, padding_down: tl.tensor, padding_across: tl.tensor,
-    dilation_down: tl.tensor, dilation_across: tl.tensor, residual_scale: tl.tensor, channels: tl.constexpr,
-    taps_down: tl.constexpr, taps_across: tl.constexpr, padded: tl.constexpr, flat: tl.constexpr, large: tl.constexpr,
-    shifts: tl.constexpr, adds: tl.constexpr, relu: tl.constexpr, levels: tl.constexpr, in_float32: tl.constexpr,
-    tile_rows: tl.constexpr, tile_outputs: tl.constexpr, depth: tl.constexpr,
+    outputs: tl.tensor, residual_scale: tl.tensor, height: tl.constexpr, width: tl.constexpr, out_height: tl.constexpr,
+    out_width: tl.constexpr, stride_down: tl.constexpr, stride_across: tl.constexpr, padding_down: tl.constexpr,
+    padding_across: tl.constexpr, dilation_down: tl.constexpr, dilation_across: tl.constexpr, channels: tl.constexpr,
+    taps_down: tl.constexpr, taps_across: tl.constexpr, pitch: tl.constexpr, narrow: tl.constexpr, padded: tl.constexpr,
+    flat: tl.constexpr, large: tl.constexpr, shifts: tl.constexpr, adds: tl.constexpr, relu: tl.constexpr,
+    levels: tl.constexpr, in_float32: tl.constexpr, tile_rows: tl.constexpr, tile_outputs: tl.constexpr, depth: tl.constexpr,
 ) -> None:  # fmt: skip
-    taps: tl.constexpr = taps_down * taps_across
+    # With `narrow` so many channels of a pixel are read, all taps of a row are one, and `channels` are those that lie there.
+    taps: tl.constexpr = taps_down if narrow else taps_down * taps_across
+    across: tl.constexpr = 1 if narrow else taps_across
     steps: tl.constexpr = (channels + depth - 1) // depth
     whole: tl.constexpr = channels % depth == 0
     tiles = tl.cdiv(outputs, tile_outputs)
@@ -79,35 +106,43 @@ def _tile(
     row = (row.to(tl.int64) if large else row) * tile_rows + tl.arange(0, tile_rows)
     output = (tl.program_id(0) % tiles) * tile_outputs + tl.arange(0, tile_outputs)
     lanes = tl.arange(0, depth)
+    mask = (row < rows)[:, None] & (output < outputs)[None, :]
+    beyond = row[:, None] * outputs + output[None, :]
+    if adds:  # asked for before the product, so that it is there after it
+        more = tl.load(residual + beyond, mask=mask, other=0)
     # What lies behind the last row or output is read as the last, and never stored.
     near, column = tl.minimum(row, rows - 1), tl.minimum(output, outputs - 1)
     inside = tl.full([tile_rows], -1, tl.int32)
     top = tl.zeros([tile_rows], tl.int32)
     left = tl.zeros([tile_rows], tl.int32)
     if flat:
-        first = near * channels
+        first = near * pitch
     else:
         image = near // (out_height * out_width)
         place = (near % (out_height * out_width)).to(tl.int32)
         top = (place // out_width) * stride_down - padding_down
         left = (place % out_width) * stride_across - padding_across
-        first = ((image * height + top) * width + left) * channels
+        first = ((image * height + top) * width + left) * pitch
         if padded and taps <= 32:  # a bit for each tap: whether it lies in the image
             inside = tl.zeros([tile_rows], tl.int32)
-            for place_of_tap in tl.static_range(taps):
-                down = top + (place_of_tap // taps_across) * dilation_down
-                across = left + (place_of_tap % taps_across) * dilation_across
-                bit = (down >= 0) & (down < height) & (across >= 0) & (across < width)
-                inside |= bit.to(tl.int32) << place_of_tap
+            for one in tl.static_range(taps):
+                down = top + (one // across) * dilation_down
+                right = left + (one % across) * dilation_across
+                bit = (down >= 0) & (down < height) & (right >= 0) & (right < width)
+                inside |= bit.to(tl.int32) << one
     pixels = x + first[:, None] + lanes[None, :]
-    filters = weight + column[None, :] * (taps * channels) + lanes[:, None]
+    if narrow:
+        known_tap, known_channel = lanes // pitch, lanes % pitch
+        filters = weight + column[None, :] * (taps * taps_across * narrow) + (known_tap * narrow + known_channel)[:, None]
+    else:
+        filters = weight + column[None, :] * (taps * channels) + lanes[:, None]
     total = tl.zeros([tile_rows, tile_outputs], tl.int32 if levels else tl.float32)
     for step in range(taps * steps):
         tap = step // steps
         channel = (step % steps) * depth
-        y = (tap // taps_across) * dilation_down
-        z = (tap % taps_across) * dilation_across
-        far = (y * width + z) * channels + channel
+        y = (tap // across) * dilation_down
+        z = (tap % across) * dilation_across
+        far = (y * width + z) * pitch + channel
         known = (channel + lanes) < channels
         if padded:
             if taps <= 32:
@@ -119,7 +154,10 @@ def _tile(
             a = tl.load(pixels + far)
         else:
             a = tl.load(pixels + far, mask=known[None, :], other=0)
-        if whole:
+        if narrow:
+            of_row = (channel // pitch + known_tap < taps_across) & (known_channel < narrow)
+            b = tl.load(filters + (tap * taps_across + channel // pitch) * narrow, mask=of_row[:, None], other=0)
+        elif whole:
             b = tl.load(filters + step * depth)
         else:
             b = tl.load(filters + (tap * channels + channel), mask=known[:, None], other=0)
@@ -134,11 +172,8 @@ def _tile(
         result *= tl.load(scale + column)[None, :]
     if shifts:
         result += tl.load(bias + column).to(tl.float32)[None, :]
-    mask = (row < rows)[:, None] & (output < outputs)[None, :]
-    beyond = row[:, None] * outputs + output[None, :]
     if adds:
-        more = tl.load(residual + beyond, mask=mask, other=0).to(tl.float32)
-        result += more * residual_scale if levels else more
+        result += more.to(tl.float32) * residual_scale if levels else more.to(tl.float32)
     if relu:
         result = tl.where(result < 0, 0.0, result)
     if levels:
@@ -209,27 +244,52 @@ def _launch(
     assert x is not None, "a convolution reads something"
     assert weight is not None, "a convolution has a weight"
     n, k, out_height, out_width = out.shape
+    (taps_down, taps_across), c = weight.shape[2:], x.shape[1]
     rows = n * out_height * out_width
-    pixels = _flat(x)
+    stride, padding, dilation = geometry
+    narrow = c if c <= _PITCH and taps_across > 1 and dilation[1] == 1 and scale is None else 0
+    if narrow:
+        reach = (dilation[0] * (taps_down - 1) + 1, taps_across)
+        height, width = (
+            (size - 1) * step + taps for size, step, taps in zip((out_height, out_width), stride, reach, strict=True)
+        )
+        pixels, pitch = _wide_pixels(x, height, -(-width // _LINE) * _LINE, padding), _PITCH
+        channels = taps_across * pitch
+        height, width, padding = *pixels.shape[1:3], [0, 0]
+    else:
+        (height, width), pixels, pitch, channels = x.shape[2:], _flat(x), c, c
     others = (pixels if item is None else item.contiguous() for item in (scale, bias))
     given = (pixels, _flat(weight), *others, pixels if residual is None else _flat(residual), out)
-    numbers = (rows, *x.shape[2:], out_height, out_width, k, *geometry[0], *geometry[1], *geometry[2], residual_scale)
-    height, width, depth, warps, stages = tile or usual_tile(rows, k, x.shape[1], x.element_size())
-    padded = any(geometry[1])
+    numbers = (rows, k, residual_scale, height, width, out_height, out_width, *stride, *padding, *dilation)
+    tile_rows, tile_outputs, depth, warps, stages = tile or usual_tile(rows, k, channels, x.element_size())
     flags = {
-        "padded": padded,
-        "flat": not padded and weight.shape[2:] == (1, 1) and list(geometry[0]) == [1, 1],
+        "narrow": narrow,
+        "padded": any(padding),
+        "flat": not any(padding) and not narrow and (taps_down, taps_across, *stride) == (1, 1, 1, 1),
         # Places of elements are 32 bits wide where that is enough: also behind the last row of a tile, and before the first.
-        "large": max(x.numel(), (rows + height) * k) + weight[0].numel() * x.shape[3] >= _MOST_PLACES,
+        "large": max(pixels.numel(), (rows + tile_rows) * k) + weight[0].numel() * width >= _MOST_PLACES,
         "levels": scale is not None,
         "in_float32": INTERPRETED or x.dtype == torch.float32,  # the interpreter multiplies the bits of bfloat16
         "relu": relu,
         "shifts": bias is not None,
         "adds": residual is not None,
     }
-    sizes = {"tile_rows": height, "tile_outputs": width, "depth": depth, **_shape(weight)}
-    programs = -(-rows // height) * -(-k // width)
+    depth = max(_LEAST_RUN, min(_DEEPEST_RUN, next_power_of_two(channels))) if narrow else depth
+    sizes = {"tile_rows": tile_rows, "tile_outputs": tile_outputs, "depth": depth}
+    sizes |= {"channels": channels, "taps_down": taps_down, "taps_across": taps_across, "pitch": pitch}
+    programs = -(-rows // tile_rows) * -(-k // tile_outputs)
     launch(_tile, programs, out.device, *given, *numbers, warps=warps, stages=stages, **flags, **sizes)
+
+
+def _wide_pixels(x: Tensor, height: int, width: int, padding: Sequence[int]) -> Tensor:
+    """[n, height, width, 4]: `_spread`, with as much before the image as the padding says."""
+    n, c, *sides = x.shape
+    pixels = torch.empty(n, height, width, _PITCH, dtype=x.dtype, device=x.device)
+    large = max(pixels.numel() + _BLOCK, sum(abs(step) * size for step, size in zip(x.stride(), x.shape, strict=True)))
+    sizes = {"height": sides[0], "width": sides[1], "channels": c, "top": padding[0], "left": padding[1]}
+    sizes |= {"wide_height": height, "wide_width": width, "pitch": _PITCH, "large": large >= _MOST_PLACES, "block": _BLOCK}
+    launch(_spread, -(-pixels.numel() // _BLOCK), x.device, x, pixels, pixels.numel(), *x.stride(), **sizes)
+    return pixels
 
 
 conv2d = operator("conv2d", conv2d_reference, _empty, _start)
@@ -239,10 +299,6 @@ conv2d_int8 = operator("conv2d_int8", conv2d_int8_reference, _empty_levels, _sta
 def _flat(value: Tensor) -> Tensor:
     """Elements one after another in channels last, whatever the strides of sides of length 1 say."""
     return value.permute(0, 2, 3, 1).contiguous()
-
-
-def _shape(weight: Tensor) -> dict[str, int]:
-    return {"channels": weight.shape[1], "taps_down": weight.shape[2], "taps_across": weight.shape[3]}
 
 
 def _example(device: str) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.kernels import add_relu, bias_gelu, conv, layer_norm, preprocess, quantize, softmax_topk
@@ -48,26 +48,54 @@ def _conv(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) -> 
     levels = dtype == "i8"
     height, width, depth, warps, stages = usual_tile(1 << 20, outputs, channels, 1 if levels else 2)
     pointers = ("x", "weight", "scale", "bias", "residual", "out")
-    sizes = ("rows", "height", "width", "out_height", "out_width", "outputs", "dilation_down", "dilation_across")
     padding = taps // 2
     flags = {"shifts": True, "adds": adds, "relu": True, "levels": levels, "large": False, "in_float32": False}
-    flags |= {"padded": padding > 0, "flat": taps == 1}
+    flags |= {"padded": padding > 0, "flat": taps == 1, "narrow": 0, "pitch": channels}
     tile = {"tile_rows": height, "tile_outputs": width, "depth": depth}
-    ones = dict.fromkeys(("stride_down", "stride_across"), 1)
-    paddings = {} if padding == 0 else dict.fromkeys(("padding_down", "padding_across"), padding)
-    more = ("padding_down", "padding_across") if padding == 0 else ()
+    ones = dict.fromkeys(("stride_down", "stride_across", "dilation_down", "dilation_across"), 1)
+    sizes = dict.fromkeys(("height", "width", "out_height", "out_width"), 56)
+    paddings = dict.fromkeys(("padding_down", "padding_across"), padding)
     return Variant(
         name=f"{dtype}, {channels} to {outputs} channels, {taps}x{taps}{', residual' if adds else ''}",
         program=conv._tile,
         types={
             **{name: "*fp32" if name == "scale" or (levels and name == "bias") else f"*{dtype}" for name in pointers},
-            **dict.fromkeys((*sizes, *more), "i32"),
+            **dict.fromkeys(("rows", "outputs"), "i32"),
             "residual_scale": "fp32",
         },
-        constants={**ones, **paddings, **flags, **tile, "channels": channels, "taps_down": taps, "taps_across": taps},
+        constants={
+            **ones,
+            **sizes,
+            **paddings,
+            **flags,
+            **tile,
+            "channels": channels,
+            "taps_down": taps,
+            "taps_across": taps,
+        },
         aligned=frozenset({*pointers, "rows", "outputs"}),
         warps=warps,
         stages=stages,
+    )
+
+
+def _stem(dtype: str) -> Variant:
+    """7x7 over three channels, at every second pixel."""
+    usual = _conv(dtype, 32, 64, 7, adds=False)
+    steps = {"stride_down": 2, "stride_across": 2, "padding_down": 0, "padding_across": 0, "height": 229, "width": 240}
+    more = {"out_height": 112, "out_width": 112, "padded": False, "flat": False, "narrow": 3, "pitch": 4, "channels": 28}
+    return replace(usual, name=f"{dtype}, 3 to 64 channels, 7x7", constants={**usual.constants, **steps, **more})
+
+
+def _wide_pixels(dtype: str) -> Variant:
+    sizes = {"height": 224, "width": 224, "channels": 3, "top": 3, "left": 3, "wide_height": 229, "wide_width": 240}
+    strides = ("of_image", "of_channel", "of_row", "of_pixel")
+    return Variant(
+        name=f"{dtype}, pixels of an image",
+        program=conv._spread,
+        types={"x": f"*{dtype}", "out": f"*{dtype}", **dict.fromkeys(("count", *strides), "i32")},
+        constants={**sizes, "pitch": conv._PITCH, "large": False, "block": conv._BLOCK},
+        aligned=frozenset({"x", "out", "count"}),
     )
 
 
@@ -148,6 +176,8 @@ VARIANTS: dict[str, tuple[Variant, ...]] = {
         _conv("bf16", 256, 1024, 1, adds=True),
         _conv("i8", 64, 64, 3, adds=False),
         _conv("i8", 256, 1024, 1, adds=True),
+        _stem("bf16"),
+        _wide_pixels("bf16"),
     ),
     "layer_norm": (
         _layer_norm("bf16", 384, adds=False),
