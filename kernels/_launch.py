@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..errors import KernelError
+from ._ahead import is_ahead
 
 try:
     import triton
@@ -69,7 +70,8 @@ def runs_by_triton(*tensors: torch.Tensor) -> bool:
 def launch(
     program: Any, programs: int, device: torch.device, *arguments: Any, warps: int = 4, stages: int = 3, **constants: Any
 ) -> None:
-    """Start so many programs on a tensor's own device, which need not be the current one. None is no error.
+    """Start so many programs on a tensor's own device, which need not be the current one, or compile them alone, where that is
+    what `compile_ahead` is for. None is no error.
 
     Raises KernelError when there are more than a GPU numbers.
     """
@@ -77,7 +79,10 @@ def launch(
     if programs == 0:
         return
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
-        program[(programs,)](*arguments, num_warps=warps, num_stages=stages, **constants)
+        if is_ahead():
+            program.warmup(*arguments, grid=(programs,), num_warps=warps, num_stages=stages, **constants)
+        else:
+            program[(programs,)](*arguments, num_warps=warps, num_stages=stages, **constants)
 
 
 def check(holds: bool, message: str) -> None:

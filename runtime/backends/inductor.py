@@ -54,6 +54,7 @@ class InductorBackend(Backend):
         from ..lowering.fp8 import FP8 as FP8_PASS
         from ..lowering.layout import CHANNELS_LAST
         from ..lowering.precision import half_precision
+        from .shared.cuda_toolkit import toolkit_found, why_not_linked
 
         graph = captured_graph(captured)
         name = f"{self.name}-{target.device}-{target.precision.name}.pt2"
@@ -70,11 +71,13 @@ class InductorBackend(Backend):
                 if self.autotuned_at is not None:
                     program = at_batch(program, self.autotuned_at, MAX_BATCH)
                     settings["max_autotune"] = True
-                aoti_compile_and_package(program, package_path=str(path), inductor_configs=settings)
+                with toolkit_found() if target.device == "cuda" else contextlib.nullcontext():
+                    aoti_compile_and_package(program, package_path=str(path), inductor_configs=settings)
         except BackendError:
             raise
         except Exception as error:
-            raise BackendError(f"inductor cannot compile this graph: {first_line(error)}") from error
+            why = why_not_linked(compiler() or "") if target.device == "cuda" else None
+            raise BackendError(why or f"inductor cannot compile this graph: {first_line(error)}") from error
         return [name]
 
     def _cannot_open(self, target: Target) -> str | None:  # running a package needs no compiler

@@ -1,5 +1,5 @@
-"""Headrace's own Triton kernels in torch's program: in floats each only where it was measured faster than what torch does
-there; in int8 for every convolution that fits, of which the plan measures the whole."""
+"""Headrace's own Triton kernels, and cuDNN's fused convolutions, in torch's program: in floats each only where it was measured
+faster than what torch does there; in int8 for every convolution that fits, of which the plan measures the whole."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class KernelsBackend(Backend):
     libraries: tuple[str, ...] = ("triton", "torch")
     devices: tuple[str, ...] = ("cuda",)
     precisions: tuple[Precision, ...] = (FP32, BF16, FP16, INT8_BF16)
-    preparation_seconds: float = 70.0
-    seconds: float = 60.0
+    preparation_seconds: float = 45.0
+    seconds: float = 35.0
     timer: Timer | None = None
 
     def missing(self) -> str | None:
@@ -84,6 +84,7 @@ class KernelsBackend(Backend):
         from ..lowering.kernel_sites import functional
         from ..lowering.layout import CHANNELS_LAST
         from ..lowering.precision import half_precision
+        from .shared.cudnn_search import searching
 
         rows = target.batch or _ROWS
         try:
@@ -98,7 +99,8 @@ class KernelsBackend(Backend):
                 inputs = [fresh_rows(value, rows, seed=index).to(target.device) for index, value in enumerate(graph.example)]
                 measured: list[Measured] = []
                 last = faster_kernels(inputs, self.timer or _device_timer(), seconds=self.seconds, measured=measured)
-                program = lowered(replace(graph, program=program), [last], self, target, records)
+                with searching():  # from the first run of each convolution on: what cuDNN once chose, it keeps
+                    program = lowered(replace(graph, program=program), [last], self, target, records)
         except BackendError:
             raise
         except Exception as error:
@@ -128,8 +130,11 @@ class KernelsBackend(Backend):
 
 
 def _kernels_of(program: ExportedProgram) -> int:
-    """How many kernels a program has."""
-    return sum(getattr(node.target, "namespace", "") == "headrace" for node in program.graph.nodes)
+    """How many kernels, and fused operators of cuDNN's, a program has."""
+    from ..lowering.cudnn import OPERATORS
+
+    ours = (node.target in OPERATORS or getattr(node.target, "namespace", "") == "headrace" for node in program.graph.nodes)
+    return sum(ours)
 
 
 def _kernels_in(paths: list[Path]) -> int:

@@ -91,6 +91,7 @@ def _machine() -> tuple[Row, ...]:
         Row(present=True, name="python", version=platform.python_version(), remark=f"{platform.system()} {platform.machine()}"),
         _cpu(here),
         *_gpus(here["gpus"]),
+        *_toolkit(),
     )
 
 
@@ -118,6 +119,22 @@ def _gpus(names: Sequence[str]) -> list[Row]:
     build = f"a build for CUDA {torch.version.cuda}" if torch.version.cuda else "a build for CPUs"
     remark = f"torch {torch.__version__} is {build} and cannot use it: pip install 'headrace[cuda]' and a CUDA build of torch"
     return [Row(present=False, name=name, remark=remark) for name in names]
+
+
+def _toolkit() -> list[Row]:
+    """Whether programs for the GPUs that torch can use compile and link here, as inductor's do, by compiling one."""
+    try:
+        import torch
+    except ImportError:
+        return []
+    if not torch.cuda.is_available() or torch.version.cuda is None:
+        return []
+    from ..backends.inductor import compiler
+    from ..backends.shared.cuda_toolkit import toolkit, why_not_linked
+
+    found = compiler()  # without one, inductor's own row says so
+    why = None if found is None else why_not_linked(found)
+    return [] if found is None else [Row(present=why is None, name="CUDA toolkit", remark=why or f"in {toolkit()}")]
 
 
 def _backend(backend: backends.Backend) -> Row:

@@ -1,15 +1,15 @@
 """Which kernels replace torch's nodes in a program: those that were measured faster, on the device and the shapes at hand.
 
-Sites that compute the same from values of the same shapes, strides and dtypes are measured once, those on which torch spends
-most first, each against torch's own nodes in turns. A kernel must win by 3 % and agree with torch. Of sites that overlap, the
-one that saves most stands; of equals, the larger.
+Sites that compute the same from values of the same shapes, strides and dtypes are measured once, cuDNN's first, for which
+nothing is compiled, then those on which torch spends most, each against torch's own nodes in turns. A kernel must win by 3 %
+and agree with torch. Of sites that overlap, the one that saves most stands; of equals, the larger.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from ...kernels._ahead import compile_ahead
 from ...kernels._tiles import fitting_tiles
 from ..base.numerics import largest_difference
 from ..base.passes import Pass
@@ -24,7 +25,7 @@ from ..capture.rewrite import ProgramEditor
 from .kernel_sites import Site, find_sites, put_kernels
 
 _LEAST_GAIN = 1.03
-_HOPE = 1.5  # times torch's, up to which other tiles are tried
+_HOPE = 1.5  # times torch's or cuDNN's, up to which other tiles are tried
 # Largest difference from torch's result as a share of its range: no proof, which the plan's parity is, but a sign of a kernel
 # that fails on this GPU. torch itself may compute float32 in TF32.
 _AGREES = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 5e-2, torch.int8: 1e-2}
@@ -51,8 +52,9 @@ Timer = Callable[[Sequence[Contender]], Sequence[float]]
 class Measured:
     """What was measured for sites of one kind, of which a program has `places`, and in how many of them the kernel stands.
 
-    `names` are torch's operators, `inputs` their shapes, strides and dtypes (None where the layer has none). Times are median
-    milliseconds; that of the kernel, with `tile`, is None where there is none, and `why` says why it stands nowhere.
+    `operator` names the contender: a kernel of ours, or cuDNN's fused operator. `names` are torch's operators, `inputs` their
+    shapes, strides and dtypes (None where the layer has none). Times are median milliseconds; that of the contender, with
+    `tile`, is None where there is none, and `why` says why it stands nowhere.
     """
 
     operator: str
@@ -152,18 +154,40 @@ class _Autotuner:
 
     def run(self, kinds: Mapping[str, Sequence[Site]]) -> dict[str, Measured]:
         found = {kind: self._by_torch(sites) for kind, sites in kinds.items()}
-        order = sorted(kinds, key=lambda kind: -found[kind].torch_ms * found[kind].places)
-        measured = []
+        order = sorted(kinds, key=lambda kind: (not kinds[kind][0].by_cudnn, -found[kind].torch_ms * found[kind].places))
+        self._compile((site, self._tiles(site)[:1]) for site in (kinds[kind][0] for kind in order))
+        measured, cudnns = [], {}
         for kind in order:
             if time.monotonic() < self.deadline:
                 found[kind] = self._by_kernel(kinds[kind][0], found[kind], self._tiles(kinds[kind][0])[:1])
                 measured.append(kind)
+                if kinds[kind][0].by_cudnn:
+                    cudnns[kinds[kind][0].nodes] = found[kind].kernel_ms
             else:
                 found[kind] = replace(found[kind], why=f"not measured: the {self.seconds:g} s for it were over")
-        for kind in measured:
-            if kinds[kind][0].tiled and _is_hopeful(found[kind]) and time.monotonic() < self.deadline:
-                found[kind] = self._tuned(kinds[kind][0], found[kind])
+        hopeful = {
+            kind: kinds[kind][0]
+            for kind in measured
+            if kinds[kind][0].tiled and _is_hopeful(found[kind], cudnns.get(kinds[kind][0].nodes))
+        }
+        firsts = {self._convolution(site): site for site in reversed(hopeful.values())}  # the others take the tile of these
+        self._compile((site, self._tiles(site)) for site in reversed(firsts.values()))
+        for kind, site in hopeful.items():
+            if time.monotonic() < self.deadline:
+                found[kind] = self._tuned(site, found[kind])
         return found
+
+    def _compile(self, wanted: Iterable[tuple[Site, Sequence[list[int] | None]]]) -> None:
+        """Compile sites' kernels at once, in half the time that is left, which else would be spent on one after the other."""
+        if self.device.type != "cuda":
+            return
+        contenders = (
+            self._contender(site, self._values(site), operator=site.operator, tile=tile)
+            for site, tiles in wanted
+            if not site.by_cudnn
+            for tile in tiles
+        )
+        compile_ahead(contenders, seconds=(self.deadline - time.monotonic()) / 2)
 
     def _tuned(self, site: Site, usual: Measured) -> Measured:
         convolution = self._convolution(site)
@@ -228,20 +252,27 @@ class _Autotuner:
         return [None if node is None else drawn[node] for node in site.inputs]
 
 
-def _is_hopeful(measured: Measured) -> bool:
-    """Whether another tile may change what became of a convolution; one that failed may have wanted too much memory."""
-    return measured.kernel_ms is None or measured.kernel_ms <= _HOPE * measured.torch_ms
+def _is_hopeful(measured: Measured, cudnn_ms: float | None) -> bool:
+    """Whether another tile may change what became of a convolution, which cuDNN's fused operator computes in `cudnn_ms`; one
+    that failed may have wanted too much memory."""
+    best = measured.torch_ms if cudnn_ms is None else min(cudnn_ms, measured.torch_ms)
+    return measured.kernel_ms is None or measured.kernel_ms <= _HOPE * best
 
 
 def _disagreement(contender: Contender, wanted: Sequence[torch.Tensor]) -> str:
     """Why a kernel cannot stand there; empty when it runs and computes what torch does."""
     try:
+        # An allocator gives the memory of what was just freed: a kernel that reads what it is to write would give NaN.
+        for expected in wanted:
+            torch.full_like(expected, float("nan") if expected.is_floating_point() else 0)
         given = contender()
         differences = [
             largest_difference(expected, actual) / _AGREES[expected.dtype]
             for expected, actual in zip(wanted, given, strict=True)
             if expected.dtype in _AGREES  # classes of equal scores may change places
         ]
+    except NotImplementedError:
+        return f"{contender.operator} does not run on this device"
     except Exception as error:  # noqa: BLE001 - what a GPU cannot compile or hold costs speed only; the record says what
         return f"{contender.operator} fails: {' '.join(str(error).split())[:300] or type(error).__name__}"
     return "" if max(differences, default=0.0) <= 1 else f"{contender.operator} does not compute what torch does on this device"

@@ -6,6 +6,9 @@ softmax and the top-k of it. Between them nothing else may use a result, unless 
 write to no value (see `functional`), so that a site may compute at any one place between what it reads and who reads it. Sites
 may overlap.
 
+Where a convolution ends in a ReLU, cuDNN's own fused operator (cudnn.py) has a site of the same nodes, also with several
+groups, for which there is no kernel.
+
 A convolution in int8 (see integers.py) is its own site, in which the operator stands already and only the tile is chosen.
 The other operators find nothing here: captured programs are in floats, and begin after preprocessing.
 """
@@ -26,6 +29,7 @@ from torch.fx.node import map_arg
 from ... import kernels
 from ..base.silence import silence
 from ..capture.rewrite import ProgramEditor
+from . import cudnn
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """What the operators take; float64 they leave to their references."""
@@ -54,6 +58,11 @@ class Site:
     def tiled(self) -> bool:
         """Whether the operator takes a tile (kernels/_tiles.py)."""
         return self.operator in ("conv2d", "conv2d_int8")
+
+    @property
+    def by_cudnn(self) -> bool:
+        """Whether the operator is cuDNN's, of which nothing is compiled here."""
+        return self.operator in cudnn.NAMES
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,27 +128,31 @@ def _convolutions(editor: ProgramEditor, node: Node) -> Iterator[Site]:
     stride, padding, dilation = (_pair(_argument(node, place, default)) for place, default in ((3, 1), (4, 0), (5, 1)))
     if node.target is _aten.conv2d.padding:
         padding = _named_padding(_argument(node, 4, "valid"), weight, dilation)
-    if stride is None or padding is None or dilation is None or _argument(node, 6, 1) != 1 or node.kwargs:
+    groups = _argument(node, 6, 1)
+    if stride is None or padding is None or dilation is None or node.kwargs:
         return
     if not (_is_float(x) and _like(x, weight) and len(_shape(x)) == 4) or (bias is not None and not _is_float(bias)):
         return
     numbers = {"stride": stride, "padding": padding, "dilation": dilation}
 
-    def site(*nodes: Node, residual: Node | None = None, relu: bool = False) -> Site:
-        inputs = (x, weight, bias, residual)
-        given = {**numbers, "relu": relu}
-        return Site(operator="conv2d", nodes=nodes, inputs=inputs, outputs=nodes[-1:], at=nodes[-1], numbers=given)
+    def sites(*nodes: Node, residual: Node | None = None, relu: bool = False) -> Iterator[Site]:
+        places = {"nodes": nodes, "inputs": (x, weight, bias, residual), "outputs": nodes[-1:], "at": nodes[-1]}
+        if groups == 1:
+            yield Site(operator="conv2d", numbers={**numbers, "relu": relu}, **places)
+        if relu and (bias is None or _like(x, bias)):
+            fused = cudnn.NAMES[0 if residual is None else 1]
+            yield Site(operator=fused, numbers={**numbers, "groups": groups}, **places)
 
     after = _only_user(node)
     operands = _sum_of(after)
     if operands is not None and operands[0] is not operands[1]:
         (residual,) = (item for item in operands if item is not node)
         if (last := _only_user(after)) is not None and last.target is _aten.relu.default:
-            yield site(node, after, last, residual=residual, relu=True)
-        yield site(node, after, residual=residual)
+            yield from sites(node, after, last, residual=residual, relu=True)
+        yield from sites(node, after, residual=residual)
     if after is not None and after.target is _aten.relu.default:
-        yield site(node, after, relu=True)
-    yield site(node)
+        yield from sites(node, after, relu=True)
+    yield from sites(node)
 
 
 def _integer_convolutions(editor: ProgramEditor, node: Node) -> Iterator[Site]:
@@ -314,6 +327,7 @@ _COMPUTED: dict[str, Callable[..., tuple[Any, ...]]] = {
         torch.ops.headrace.conv2d.default(*values, stride, padding, dilation, relu, tile),
     ),
     "conv2d_int8": _conv2d_int8,
+    **dict.fromkeys(cudnn.NAMES, cudnn.convolved),
     "add_relu": lambda a, b: (torch.ops.headrace.add_relu.default(a, b),),
     "max_pool2d": lambda x, *, window, stride, padding, dilation: (
         torch.ops.headrace.max_pool2d.default(x, window, stride, padding, dilation),

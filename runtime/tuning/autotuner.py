@@ -38,6 +38,9 @@ _IN_FLOATS_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats
 _LONG_SECONDS = 20.0
 _OPENING = 1.5  # times the memory of an open candidate, while one is opened
 _ON_TENSOR_CORES = (BF16, FP8, INT8_BF16, INT8, FP16, FP32)  # fp16 is no faster than bf16, and passes less often
+_FIRST_ON_GPUS = (("kernels", BF16), ("kernels", INT8_BF16))  # of what takes long: cuDNN's fused convolutions, and int8
+_LARGEST_DECIDES = ("cuda",)  # devices on which a candidate that is far behind at the largest batch is not measured at others,
+_FAR_BEHIND = 1.5  # times the best
 
 
 def tune(
@@ -128,10 +131,13 @@ def _candidates(
 
 
 def _urgency(candidate: Candidate) -> tuple[float, ...]:
-    """What is prepared first, while there is time: what is cheap; of what takes long on a GPU, what tensor cores compute."""
-    seconds = candidate.backend.preparation_seconds
+    """What is prepared first, while there is time: what is cheap; of what takes long on a GPU, what gains most as far as known,
+    then what tensor cores compute."""
+    seconds, precision = candidate.backend.preparation_seconds, candidate.target.precision.whole
     if candidate.target.device == "cuda" and seconds >= _LONG_SECONDS:
-        return _LONG_SECONDS, _ON_TENSOR_CORES.index(candidate.target.precision.whole), seconds
+        form = candidate.backend.name, precision
+        first = _FIRST_ON_GPUS.index(form) if form in _FIRST_ON_GPUS else len(_FIRST_ON_GPUS)
+        return _LONG_SECONDS, first, _ON_TENSOR_CORES.index(precision), seconds
     return seconds, candidate.lossy
 
 
@@ -204,6 +210,8 @@ class Autotuner:
         """Measure the buckets, the ends first: they tell most if time runs out."""
         buckets = self.config.planned(self.device)
         order = [buckets[0], *reversed(buckets[1:])]
+        if largest_decides := self.device in _LARGEST_DECIDES and len(buckets) > 1:
+            order[:2] = reversed(order[:2])
         winners: dict[int, Candidate] = {}
         for index, bucket in enumerate(order):
             left = self.deadline - time.monotonic()
@@ -212,15 +220,36 @@ class Autotuner:
             self.report(0.6 + 0.4 * index / len(order), f"measuring batch {bucket}")
             self._measure(self._able(bucket), bucket, max(0.0, left) / (len(order) - index) / 2)
             self._try_fixed(bucket)
-            if (winner := self._winner(bucket)) is not None:
+            winner = self._winner(bucket)
+            if winner is None and self._bring_back():
+                self._measure(self._able(bucket), bucket, 0.0)
+                winner = self._winner(bucket)
+            if winner is not None:
                 winners[bucket] = winner
+                if largest_decides and not index:
+                    self._leave_behind(bucket, winner)
         if not winners:
             raise _nothing_left(self.candidates, self.config)
         self.report(1.0, "planned")
         return self._plan(winners)
 
     def _able(self, bucket: int) -> list[Candidate]:
-        return [candidate for candidate in self.candidates if candidate.able_at(bucket)]
+        """Those that may be used at that batch size and are not left behind."""
+        return [candidate for candidate in self.candidates if candidate.able_at(bucket) and not candidate.far_behind]
+
+    def _leave_behind(self, bucket: int, best: Candidate) -> None:
+        """Measure no further what is far behind: each batch size that it is tried at costs it a recording."""
+        for candidate in self._able(bucket):
+            times = candidate.samples[bucket].median_ms / best.samples[bucket].median_ms if bucket in candidate.samples else 0.0
+            if times > _FAR_BEHIND:
+                candidate.far_behind = f"takes {times:.2f} times as long as {best.choice} at batch {bucket}"
+
+    def _bring_back(self) -> bool:
+        """Whether there are such candidates, which are measured again from now on: nothing that is faster may be used."""
+        found = [candidate for candidate in self.candidates if candidate.far_behind]
+        for candidate in found:
+            candidate.far_behind = ""
+        return bool(found)
 
     def _measure(self, candidates: Sequence[Candidate], bucket: int, seconds: float) -> None:
         rows = self.reference.inputs
@@ -309,6 +338,7 @@ class Autotuner:
 
     def _proved(self, bucket: int, measured: int) -> Candidate | None:
         """For a batch size that nobody had time to measure: the fastest at another that takes any and is right at this one."""
+        self._bring_back()
         able = [item for item in self._able(bucket) if item.target.batch is None and measured in item.samples]
         for candidate in sorted(able, key=lambda item: _handicapped_ms(item, measured)):
             if candidate.passes_gate(self.reference) and candidate.right_at(bucket, self.reference, self.config):

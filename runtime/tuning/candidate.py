@@ -54,6 +54,7 @@ class Candidate:
     why: str = ""
     memory_mb: float | None = None
     samples: dict[int, Samples] = field(default_factory=dict)
+    far_behind: str = ""  # how far at the largest batch, where that ends its measurements
     wrong_on_rare: str | None = None  # empty where it is right; None before it was asked
     lost: dict[int, tuple[str, str]] = field(default_factory=dict)  # status and why, of batch sizes at which it may not be used
 
@@ -229,7 +230,7 @@ class Candidate:
         samples = self.samples.get(bucket)
         status, why = self.lost.get(bucket, (self.status, self.why))
         if samples is None:
-            return self.unmeasured(bucket, why or f"batch {bucket} was not measured", status or "skipped")
+            return self.unmeasured(bucket, why or self.far_behind or f"batch {bucket} was not measured", status or "skipped")
         best = winner.samples[bucket].median_ms
         if self is not winner and not status:
             faster = samples.median_ms < best

@@ -1,6 +1,6 @@
 """Small models with settled, asymmetric statistics, so that a wrong fold or a skipped normalization shows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -88,3 +88,38 @@ def decoder(request, pillow_decoder):
 @pytest.fixture(scope="session", autouse=True)
 def exporter_tables() -> None:
     keep_exporter_tables()
+
+
+def _cudnn_by(convolve: Callable[..., torch.Tensor]) -> torch.library.Library:
+    """torch's operators of cuDNN, which run on GPUs alone, on the CPU: `convolve(x, weight, bias, *geometry)` in float64, until
+    the library is destroyed."""
+    library = torch.library.Library("aten", "IMPL")
+
+    def total(
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, geometry: tuple, more: torch.Tensor | float = 0.0
+    ) -> torch.Tensor:
+        wide = convolve(x.double(), weight.double(), None if bias is None else bias.double(), *geometry)
+        return (wide + more).relu().to(x.dtype)
+
+    library.impl("cudnn_convolution_relu", lambda x, weight, bias, *geometry: total(x, weight, bias, geometry), "CPU")
+    library.impl(
+        "cudnn_convolution_add_relu",
+        lambda x, weight, z, alpha, bias, *geometry: total(x, weight, bias, geometry, alpha * z.double()),
+        "CPU",
+    )
+    return library
+
+
+@pytest.fixture
+def cudnn_on_cpu() -> Iterator[None]:
+    library = _cudnn_by(torch.conv2d)
+    yield
+    library._destroy()
+
+
+@pytest.fixture
+def wrong_cudnn_on_cpu() -> Iterator[None]:
+    """As a library may be wrong on one device."""
+    library = _cudnn_by(lambda *given: torch.conv2d(*given) * 1.5)
+    yield
+    library._destroy()

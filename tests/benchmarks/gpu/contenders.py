@@ -24,8 +24,8 @@ NEEDS = {
     "plan int8": 75.0,
     "plan fp8": 45.0,
 }
-_ALL_PRECISIONS = 120.0  # seconds of tuning
-_SHARE = 0.45  # of a section's time, for the tuning of a plan
+_ALL_PRECISIONS = 75.0  # seconds of tuning: enough for the kernels in bf16, then in int8
+_SHARE = 0.6  # of a section's time, for the tuning of a plan
 OURS = ("plan", "plan int8", "plan fp8", "inductor bf16", "kernels bf16", "kernels int8")
 
 
@@ -111,7 +111,7 @@ class Contenders:
         from headrace.runtime.tuning.judging_data import JudgingData
 
         source = self.source()
-        seconds = 4.0 if self.quick else max(30.0, min(150.0, _SHARE * left))
+        seconds = 4.0 if self.quick else max(30.0, min(180.0, _SHARE * left))
         # Tuning takes precisions in order and skips what no time is left for: with little, all of it is for what will win.
         usual = "auto" if self.quick or seconds >= _ALL_PRECISIONS else "bf16"
         config = GraphConfig(precision=precision or usual, buckets=self.batches, max_tuning_seconds=seconds)

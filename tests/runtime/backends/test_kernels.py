@@ -180,6 +180,29 @@ def test_where_no_kernel_is_faster_the_program_is_torchs(tmp_path):
 
 
 @interpreted
+def test_the_record_tells_where_cudnns_fused_operators_stand(cudnn_on_cpu, tmp_path):
+    module, graph = captured("resnet")
+
+    def cudnn_faster(contenders):
+        return [1.0 if item.operator == "torch" else 0.2 if "cudnn" in item.operator else 0.9 for item in contenders]
+
+    backend, target = in_tests(cudnn_faster), Target(batch=2, threads=1)
+    files = backend.prepare(graph, target, tmp_path)
+    record = json.loads((tmp_path / files[1]).read_text())
+    counts = {site["operator"]: site["chosen"] for site in record["sites"] if site["chosen"]}
+    assert counts == {"cudnn_convolution_relu": 1, "cudnn_convolution_add_relu": 1}
+    rows = torch.randn(3, 3, 8, 8)
+    with torch.no_grad():
+        expected = module(rows).numpy()
+    session = backend.open(tmp_path, target, files)
+    np.testing.assert_allclose(session.run([rows.numpy()])[0], expected, atol=1e-5)
+    record["sites"] = [site for site in record["sites"] if site["operator"] != "cudnn_convolution_relu"]
+    (tmp_path / files[1]).write_text(json.dumps(record))
+    with pytest.raises(BackendError, match="tells of 1; compile the model again"):
+        backend.open(tmp_path, target, files)
+
+
+@interpreted
 def test_damaged_files_are_errors(prepared, tmp_path):
     _, target, folder, files, _ = prepared("vit", "fp32")
     backend = in_tests()

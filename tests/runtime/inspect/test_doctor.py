@@ -4,13 +4,17 @@ import sys
 
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper
 
 from headrace import __version__
 from headrace.runtime import backends
 from headrace.runtime.artifact.artifact import write_artifact
 from headrace.runtime.artifact.plan import Choice, Plan
+from headrace.runtime.backends.inductor import compiler
+from headrace.runtime.backends.shared import cuda_toolkit
 from headrace.runtime.base.fingerprint import fingerprint, versions
+from headrace.runtime.inspect import doctor
 from headrace.runtime.inspect.doctor import examine
 from headrace.specs import FP32, Signature, TensorSpec
 
@@ -25,6 +29,30 @@ def test_names_the_machine(sections):
     assert rows["headrace"].version == __version__
     assert rows["python"].version == ".".join(map(str, sys.version_info[:3]))
     assert any("logical processors" in row.remark for row in rows.values())
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+def test_says_what_helps_where_programs_for_a_gpu_do_not_link(monkeypatch, tmp_path):
+    """torch's words are changed, since this machine may have no GPU; the program is compiled here."""
+    (tmp_path / "include").mkdir()
+    for name in ("cuda.h", "cuda_runtime_api.h"):
+        (tmp_path / "include" / name).write_text('extern "C" int cuDeviceGetCount(int*);\n')
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setattr(cuda_toolkit, "_driver", lambda: None)
+    monkeypatch.delenv("LIBRARY_PATH", raising=False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert doctor._toolkit() == []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    (row,) = doctor._toolkit()
+    if not row.present:  # some machine's linker finds a driver by itself
+        assert "-lcuda" in row.remark
+        assert "install CUDA's toolkit" in row.remark
+    (tmp_path / "lib64/stubs").mkdir(parents=True)
+    command = [compiler(), "-shared", "-fPIC", "-x", "c++", "-", "-o", str(tmp_path / "lib64/stubs/libcuda.so")]
+    subprocess.run(command, input='extern "C" int cuDeviceGetCount(int*) { return 0; }', text=True, check=True)
+    (row,) = doctor._toolkit()
+    assert (row.present, row.remark) == (True, f"in {tmp_path}")
 
 
 def test_has_a_row_for_every_backend_in_order(sections):

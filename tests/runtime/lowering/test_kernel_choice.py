@@ -1,6 +1,8 @@
 """What is chosen when a timer says this or that: a function of what is measured, so the test decides who is fast."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -8,8 +10,12 @@ from torch import nn
 from torch.export import Dim
 
 from headrace.runtime.backends.shared.kernel_timer import time_on_cuda
+from headrace.runtime.base.session import Target
+from headrace.runtime.capture.programs import anonymous, read_program, runnable, write_program
 from headrace.runtime.lowering.kernel_choice import Contender, Measured, _disagreement, with_faster_kernels
 from headrace.runtime.lowering.kernel_sites import functional
+from headrace.runtime.lowering.layout import channels_last
+from headrace.runtime.lowering.precision import in_precision
 
 
 class Block(nn.Module):
@@ -45,7 +51,8 @@ def timer(**milliseconds):
 
 def chosen(program, timer, seconds=60.0):
     changed, measured = with_faster_kernels(program, [torch.randn(3, 4, 6, 5)], timer, seconds=seconds)
-    kernels = [str(node.target).split(".")[1] for node in changed.graph.nodes if "headrace" in str(node.target)]
+    names = (str(node.target).split(".") for node in changed.graph.nodes)
+    kernels = [parts[1] for parts in names if parts[0] == "headrace" or "cudnn" in ".".join(parts)]
     assert len(kernels) == sum(item.chosen for item in measured)
     return kernels, {(item.operator, len(item.names)): item for item in measured}, changed
 
@@ -55,8 +62,9 @@ def test_what_is_slower_or_not_clearly_faster_is_never_chosen(program):
         kernels, measured, changed = chosen(program, timer(**times))
         assert kernels == []
         assert changed is program
-        assert {item.why for item in measured.values()} == {"no clear gain over torch"}
-        assert all(item.kernel_ms is not None for item in measured.values())
+        ours = [item for item in measured.values() if "cudnn" not in item.operator]
+        assert {item.why for item in ours} == {"no clear gain over torch"}
+        assert all(item.kernel_ms is not None for item in ours)
 
 
 def test_equal_sites_are_measured_once_and_all_of_them_changed(program):
@@ -105,7 +113,7 @@ def test_tiles_are_not_tried_where_the_usual_one_is_hopeless(program):
     kernels, measured, _ = chosen(program, by_tile(asked, lambda tile: 1.6))
     assert kernels == []
     assert len({tile for _, tile in asked}) == 1
-    assert {item.kernel_ms for item in measured.values()} == {1.6, 99.0}
+    assert {item.kernel_ms for item in measured.values() if "cudnn" not in item.operator} == {1.6, 99.0}
 
 
 def test_without_time_nothing_is_measured_beyond_torch(program):
@@ -123,6 +131,104 @@ def test_what_takes_torch_longest_is_measured_first(program):
 
     chosen(program, time)
     assert next(item for item in order if item[0] != "torch") == ("conv2d", 3)
+
+
+def test_on_a_cpu_cudnns_operators_are_no_contenders(program):
+    kernels, measured, _ = chosen(program, timer(cudnn_convolution_add_relu_3=0.1))
+    assert kernels == []
+    found = measured["cudnn_convolution_add_relu", 3]
+    assert (found.kernel_ms, found.why) == (None, "cudnn_convolution_add_relu does not run on this device")
+
+
+def test_cudnns_fused_operator_stands_where_it_is_fastest(program, cudnn_on_cpu, tmp_path):
+    kernels, measured, changed = chosen(
+        program, timer(conv2d_3=1.2, conv2d_1=0.9, add_relu_2=1.9, cudnn_convolution_add_relu_3=0.4)
+    )
+    assert kernels == ["conv2d", "cudnn_convolution_add_relu"]
+    found = measured["cudnn_convolution_add_relu", 3]
+    assert (found.torch_ms, found.kernel_ms, found.chosen, found.tile) == (3.0, 0.4, 1, None)
+    assert measured["conv2d", 3].why == "another kernel stands there"
+    rows = torch.randn(5, 4, 6, 5)
+    with torch.no_grad():
+        torch.testing.assert_close(runnable(changed)(rows), runnable(program)(rows))
+    kernels, _, _ = chosen(program, timer(conv2d_3=0.3, cudnn_convolution_add_relu_3=0.4))
+    assert kernels == ["conv2d"]
+
+
+def test_cudnn_is_measured_before_what_must_be_compiled(program, cudnn_on_cpu):
+    order = []
+
+    def time(contenders):
+        order.extend(item.operator for item in contenders if item.operator != "torch")
+        return timer()(contenders)
+
+    chosen(program, time)
+    assert order[0] == "cudnn_convolution_add_relu"
+
+
+def test_tiles_that_cudnn_leaves_far_behind_are_not_tried(program, cudnn_on_cpu):
+    def hopeless(item):
+        return item.operator != "torch" and len(item.names) < 3
+
+    def tried(cudnn_ms):
+        asked = []
+
+        def time(contenders):
+            asked.extend(tuple(item.tile) for item in contenders if item.tile and len(item.names) == 3)
+            return [cudnn_ms if "cudnn" in item.operator else 99.0 if hopeless(item) else 1.0 for item in contenders]
+
+        chosen(program, time)
+        return len(set(asked))
+
+    assert tried(0.5) == 1
+    assert tried(0.8) > 1
+
+
+def test_cudnns_operator_that_computes_something_else_stands_nowhere(program, wrong_cudnn_on_cpu):
+    kernels, measured, _ = chosen(program, timer(cudnn_convolution_add_relu_3=0.1))
+    assert kernels == []
+    assert "does not compute what torch does" in measured["cudnn_convolution_add_relu", 3].why
+
+
+def test_a_program_with_cudnns_operators_opens_without_headrace(cudnn_on_cpu, tmp_path):
+    """Its weights lie in memory as cuDNN wants them, so that no call converts them; the same for another batch."""
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second = nn.Conv2d(8, 16, 3), nn.Conv2d(16, 16, 3, groups=4)
+
+        def forward(self, images):
+            return self.second(self.first(images).relu()).relu()
+
+    model = Two().eval()
+    with torch.no_grad():
+        exact = torch.export.export(
+            model, (torch.randn(2, 8, 9, 9),), dynamic_shapes=({0: Dim("batch", min=1, max=64)},), strict=False
+        )
+        half = channels_last(in_precision(functional(exact), "bf16"))
+        changed, _ = with_faster_kernels(half, [torch.randn(3, 8, 9, 9)], timer(cudnn_convolution_relu_2=0.1), seconds=60)
+    write_program(anonymous(changed), tmp_path / "model.pt2")
+    code = (
+        "import sys, torch\n"
+        "program = torch.export.load(sys.argv[1])\n"
+        "nodes = [node for node in program.graph.nodes if 'cudnn_convolution_relu' in str(node.target)]\n"
+        "names = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}\n"
+        "weights = [program.state_dict[names[node.args[1].name]] for node in nodes]\n"
+        "print(len(nodes), [weight.is_contiguous(memory_format=torch.channels_last) for weight in weights])\n"
+        "print([weight.dtype for weight in weights], [weight.stride()[1] for weight in weights])\n"
+        "try:\n"
+        "    program.module(check_guards=False)(torch.randn(4, 8, 9, 9))\n"
+        "except NotImplementedError as error:\n"
+        "    print('cudnn_convolution_relu' in str(error), 'headrace' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "model.pt2"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["2 [True, True]", "[torch.bfloat16, torch.bfloat16] [1, 1]", "True False"]
+    rows = torch.randn(5, 8, 9, 9)
+    with torch.no_grad():
+        given = runnable(read_program(tmp_path / "model.pt2", Target()))(rows)
+        torch.testing.assert_close(given.float(), model(rows), rtol=0, atol=0.03)
 
 
 def test_a_kernel_that_fails_or_computes_something_else_has_a_reason():

@@ -69,16 +69,18 @@ def sum_used_on_both_sides(m, x):
 
 CONV, CONV_ADD, CONV_RELU = (("conv2d", ("conv2d", *names)) for names in ((), ("add",), ("relu",)))
 BLOCK, SUM = ("conv2d", ("conv2d", "add", "relu")), ("add_relu", ("add", "relu"))
+CUDNN_RELU, CUDNN_BLOCK = ("cudnn_convolution_relu", CONV_RELU[1]), ("cudnn_convolution_add_relu", BLOCK[1])
 GELU, NORM = ("bias_gelu", ("linear", "gelu")), ("layer_norm", ("layer_norm",))
 RESIDUAL = ("add_layer_norm", ("add", "layer_norm"))
 BEST = ("softmax_topk", ("softmax", "topk", "getitem", "getitem"))
 
 FOUND = {
     "convolution": (lambda m, x: m.conv(x), IMAGES, {CONV}),
-    "odd convolution": (lambda m, x: F.relu(m.odd(x)), IMAGES, {CONV, CONV_RELU}),
+    "odd convolution": (lambda m, x: F.relu(m.odd(x)), IMAGES, {CONV, CONV_RELU, CUDNN_RELU}),
+    "groups": (lambda m, x: F.relu(m.grouped(x)), IMAGES, {CUDNN_RELU}),
     "same padding": (lambda m, x: m.same(x), IMAGES, {CONV}),
-    "end of a block": (lambda m, x: F.relu(m.plain(x) + x), IMAGES, {CONV, CONV_ADD, BLOCK, SUM}),
-    "written in place": (written, IMAGES, {CONV, CONV_ADD, BLOCK, SUM}),
+    "end of a block": (lambda m, x: F.relu(m.plain(x) + x), IMAGES, {CONV, CONV_ADD, BLOCK, CUDNN_BLOCK, SUM}),
+    "written in place": (written, IMAGES, {CONV, CONV_ADD, BLOCK, CUDNN_BLOCK, SUM}),
     "two convolutions": (lambda m, x: F.relu(x + m.conv(x) - 1) + m.plain(x), IMAGES, {CONV, CONV_ADD}),
     "sum and relu": (lambda m, x: F.relu(x + x.flip(2)), IMAGES, {SUM}),
     "strided sum": (lambda m, x: F.relu(x[:, :, ::2] + x[:, :, 1::2].flip(1).expand(-1, 3, -1, -1)), (2, 3, 8, 7), {SUM}),
@@ -93,11 +95,11 @@ FOUND = {
     "top-1 classes": (lambda m, x: x.softmax(-1).topk(1).indices, (2, 11), {("softmax_topk", ("softmax", "topk", "getitem"))}),
 }
 ABSENT = {
-    "groups": (lambda m, x: F.relu(m.grouped(x)), IMAGES, set()),
+    "groups without a relu": (lambda m, x: m.grouped(x), IMAGES, set()),
     "uneven padding": (lambda m, x: m.uneven(x), IMAGES, set()),
     "one dimension": (lambda m, x: F.relu(F.conv1d(x, m.conv.weight[0])), (2, 3, 9), set()),
     "an image without a batch": (lambda m, x: m.conv(x[0]) + x, IMAGES, set()),
-    "convolution used twice": (lambda m, x: (m.conv(x).relu(), m.conv(x)[:, :1]), IMAGES, {CONV, CONV_RELU}),
+    "convolution used twice": (lambda m, x: (m.conv(x).relu(), m.conv(x)[:, :1]), IMAGES, {CONV, CONV_RELU, CUDNN_RELU}),
     "its result and its relu": (lambda m, x: each(m.conv(x), F.relu, torch.neg), IMAGES, {CONV}),
     "its result is given back": (lambda m, x: each(m.conv(x), torch.Tensor.contiguous, F.relu), IMAGES, {CONV}),
     "sum with itself": (lambda m, x: doubled(m.conv(x)), IMAGES, {CONV}),
@@ -162,11 +164,11 @@ def test_conversions_around_a_layer_norm_belong_to_it():
     [(name, "fp32") for name in FOUND]
     + [
         (name, precision)
-        for name in ("odd convolution", "end of a block", "gelu", "residual", "narrow residual", "top-k")
+        for name in ("odd convolution", "groups", "end of a block", "gelu", "residual", "narrow residual", "top-k")
         for precision in ("bf16", "fp16")
     ],
 )
-def test_each_site_computes_what_torch_did(name, precision):
+def test_each_site_computes_what_torch_did(cudnn_on_cpu, name, precision):
     function, shape, _ = FOUND[name]
     exact = exported(function, shape)
     program = in_precision(functional(exact), precision)
@@ -177,7 +179,7 @@ def test_each_site_computes_what_torch_did(name, precision):
         editor = ProgramEditor(program)
         put_kernels(editor, [(find_sites(editor)[index], None)])
         changed = editor.finish()
-        assert any("headrace" in str(node.target) for node in changed.graph.nodes)
+        assert any("headrace" in str(node.target) or "cudnn" in str(node.target) for node in changed.graph.nodes)
         for batch in (1, 2, 3):
             x = torch.randn(batch, *shape[1:], generator=torch.Generator().manual_seed(batch))
             with torch.no_grad():
@@ -198,7 +200,7 @@ def test_sites_that_follow_each_other_are_put_together():
     exact = exported(model, IMAGES)
     editor = ProgramEditor(functional(exact))
     taken, chosen = set(), []
-    for site in sorted(find_sites(editor), key=lambda site: -len(site.nodes)):
+    for site in sorted(find_sites(editor), key=lambda site: (site.by_cudnn, -len(site.nodes))):
         if taken.isdisjoint(site.nodes):
             taken.update(site.nodes)
             chosen.append((site, None))

@@ -21,6 +21,7 @@ from headrace.runtime.passes import run_passes
 from headrace.runtime.tuning import autotuner as tune
 from headrace.runtime.tuning.candidate import Candidate
 from headrace.runtime.tuning.judging_data import JudgingData
+from headrace.runtime.tuning.measure import Samples
 from headrace.runtime.tuning.source import CapturedSource
 from headrace.specs import BF16, FP8, FP16, FP32, INT8, INT8_BF16
 
@@ -514,6 +515,53 @@ def test_on_a_gpu_what_takes_long_begins_with_what_tensor_cores_compute():
         ]
         return [str(candidate.choice) for candidate in sorted(candidates, key=tune._urgency)]
 
-    assert order("cuda")[:6] == ["eager fp32", "eager bf16", "eager fp16", "inductor bf16", "kernels bf16", "kernels int8+bf16"]
+    assert order("cuda")[:6] == ["eager fp32", "eager bf16", "eager fp16", "kernels bf16", "kernels int8+bf16", "inductor bf16"]
     assert order("cuda")[-2:] == ["inductor fp32", "kernels fp32"]
     assert order("cpu") == ["eager fp32", "eager bf16", "eager fp16", "inductor fp32", "inductor bf16", "inductor fp16"]
+
+
+def with_times(monkeypatch, table, fault=None):
+    """A GPU's rules on this machine, and backends that take as long as `table` says; what was measured is noted."""
+    known = {"eager": backends.get("eager")}
+    for name in table:
+        if name != "eager":
+            given = fault if name == "fast" and fault is not None else lambda rows, outputs: outputs
+            known[name] = type(name, (FaultyBackend,), {"fault": staticmethod(given)})(name=name)
+    monkeypatch.setattr(backends, "discover", lambda: known)
+    monkeypatch.setattr(tune, "_LARGEST_DECIDES", ("cpu",))
+    seen, original = [], tune.Autotuner._measure
+
+    def measure(self, candidates, bucket, seconds):
+        seen.append((bucket, sorted(candidate.choice.backend for candidate in candidates)))
+        times = [table[candidate.choice.backend][bucket] / 1000 for candidate in candidates]
+        monkeypatch.setattr(tune, "measure", lambda *given, **more: [Samples([time] * 3) for time in times])
+        original(self, candidates, bucket, seconds)
+
+    monkeypatch.setattr(tune.Autotuner, "_measure", measure)
+    return seen
+
+
+TIMES = {"eager": {1: 2.0, 4: 8.0, 8: 16.0}, "close": {1: 0.5, 4: 3.9, 8: 7.9}, "fast": {1: 1.0, 4: 2.0, 8: 4.0}}
+TIMES["near"] = {1: 0.7, 4: 2.5, 8: 5.0}
+
+
+def test_on_a_gpu_what_is_far_behind_at_the_largest_batch_is_measured_nowhere_else(conv_net, tuned, monkeypatch):
+    seen = with_times(monkeypatch, TIMES)
+    plan = tuned(conv_net, buckets=(1, 4, 8), max_tuning_seconds=60)
+    assert seen == [(8, ["close", "eager", "fast", "near"]), (1, ["fast", "near"]), (4, ["fast", "near"])]
+    assert {bucket: choice.backend for bucket, choice in plan.choices.items()} == {1: "near", 4: "fast", 8: "fast"}
+    found = {(item.bucket, item.choice.backend): (item.status, item.why) for item in plan.measurements}
+    assert found[1, "close"] == ("skipped", "takes 1.98 times as long as fast fp32 at batch 8")
+    assert found[8, "close"][0] == "lost"
+
+
+def test_what_was_left_behind_comes_back_where_nothing_else_may_be_used(conv_net, tuned, monkeypatch):
+    def fault(rows, outputs):
+        if len(rows) == 4:
+            outputs[0][:] = 0
+        return outputs
+
+    seen = with_times(monkeypatch, {name: TIMES[name] for name in ("eager", "close", "fast")}, fault)
+    plan = tuned(conv_net, buckets=(1, 4, 8), max_tuning_seconds=60)
+    assert seen == [(8, ["close", "eager", "fast"]), (1, ["fast"]), (4, ["fast"]), (4, ["close", "eager"])]
+    assert {bucket: choice.backend for bucket, choice in plan.choices.items()} == {1: "fast", 4: "close", 8: "fast"}

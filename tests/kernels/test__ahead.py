@@ -1,0 +1,68 @@
+"""Triton's own compiler on this machine's processors, told by a driver's place holder that there is an H100."""
+
+import subprocess
+import sys
+
+import pytest
+
+from headrace.kernels import _launch
+
+needs_triton = pytest.mark.skipif(_launch.triton is None, reason="needs Triton: pip install triton")
+
+COMMON = """
+import time, torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from headrace.kernels import _ahead, _launch, add_relu
+
+class Driver(DriverBase):
+    is_active = classmethod(lambda cls: True)
+    map_python_to_cpp_type = get_benchmarker = get_active_torch_device = get_empty_cache_for_benchmark = clear_cache = None
+    def __init__(self): pass
+    def get_current_device(self): return 0
+    def get_current_stream(self, device): return 0
+    def get_current_target(self): return GPUTarget("cuda", 90, 32)
+
+Driver.__abstractmethods__ = frozenset()
+triton.runtime.driver.set_active(Driver())
+
+def started(block, count=1000):
+    def call():
+        a, b, out = (torch.zeros(count, dtype=torch.bfloat16) for _ in range(3))
+        _launch.launch(add_relu._sums, 1, torch.device("cpu"), a, b, out, count, block=block)
+    return call
+
+def compiled():
+    return len(add_relu._sums.device_caches[0][0])
+"""
+
+
+def run(code, tmp_path):
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", COMMON + code], capture_output=True, text=True, check=False, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.split()
+
+
+@needs_triton
+@pytest.mark.skipif(_launch.INTERPRETED, reason="the interpreter compiles nothing")
+def test_kernels_are_compiled_and_not_started_and_what_fails_is_left(tmp_path):
+    """Without a device a start fails, as the last one does here."""
+    code = """
+def fails(): raise RuntimeError("no memory")
+_ahead.compile_ahead([started(256), fails, started(512), started(512), started(77)], seconds=60)
+print(compiled(), _ahead.is_ahead())
+try:
+    started(256)()
+except Exception as error:
+    print("started", compiled())
+"""
+    assert run(code, tmp_path) == ["2", "False", "started", "2"]
+
+
+@needs_triton
+@pytest.mark.skipif(_launch.INTERPRETED, reason="the interpreter compiles nothing")
+def test_without_time_nothing_is_compiled(tmp_path):
+    assert run("_ahead.compile_ahead([started(256)], seconds=-1)\nprint(compiled())", tmp_path) == ["0"]
