@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom test-docker test-classify bench-classify test-ray clean
+.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving bench-host peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
@@ -93,6 +93,10 @@ bench-serving: setup
 	@$(BIN)/python examples/photos/prepare.py
 	$(BIN)/headrace migrate examples/photos --out build/photos
 	$(TOOL).overhead build/photos/models --images examples/photos/data/test --out docs/bench-serving.json
+
+# What the processes beside a GPU cost for a request, on any machine: the device is none, and takes its time all the same.
+bench-host: setup
+	$(BIN)/python -m tests.benchmarks.host
 
 # ResNet-like work on real photos, and 100,000 small JPEGs with the memory's curve; for a quiet machine.
 bench-classify: setup $(PHOTOS)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..runtime.base.session import default_threads
+from ..runtime.base.fingerprint import available_cores
+from ..runtime.base.session import default_threads, visible_gpus
 from .options import OptionGroup, option, options_of
 
 MIB = 1 << 20
@@ -16,6 +17,9 @@ _MAX_FRONTENDS = 64
 # By default so many cores get one front end; fewer than twice as many get none, since the arena and the engine's own process
 # cost more there than one event loop that shares a process with its batcher.
 _CORES_PER_FRONTEND = 8
+# Where a GPU computes the cores only read and decode requests, so two of them get a front end, which decodes on two threads.
+# Here logical processors count: a machine that shows two threads per core must not end up with one process for all.
+_CORES_PER_FRONTEND_OF_GPU, _DECODERS_PER_FRONTEND = 2, 2
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _GPUS = re.compile(r"\d+(,\d+)*")
 
@@ -295,8 +299,15 @@ class ServeConfig:
             return self.processes.frontends
         if self._of_one_process:
             return 0
-        cores = default_threads()
-        return 0 if cores < 2 * _CORES_PER_FRONTEND else min(_MAX_FRONTENDS, cores // _CORES_PER_FRONTEND)
+        if visible_gpus():
+            return _frontends(available_cores(), _CORES_PER_FRONTEND_OF_GPU)
+        return _frontends(default_threads(), _CORES_PER_FRONTEND)
+
+    @property
+    def decoders_each(self) -> int:
+        """Threads that decode images, of each process that takes requests."""
+        share = self.images.decoders // max(1, self.front_ends)
+        return max(1 if self.images.decode_threads else _DECODERS_PER_FRONTEND, share)
 
     @property
     def _of_one_process(self) -> str | None:
@@ -306,6 +317,10 @@ class ServeConfig:
         if self.security.allow_settings:
             return "--allow-settings"
         return "--decoding gpu" if self.images.decoding == "gpu" else None
+
+
+def _frontends(cores: int, each: int) -> int:
+    return 0 if cores < 2 * each else min(_MAX_FRONTENDS, cores // each)
 
 
 GROUPS: dict[str, type[Any]] = {field.name: type(field.default) for field in fields(ServeConfig) if field.name != "models"}

@@ -84,7 +84,7 @@ runtime/passes: _affine
 runtime/training: options state step surroundings
 runtime/tuning: candidate
 serving: cli config server
-serving/batching: collate latency_table request_queue
+serving/batching: latency_table request_queue
 serving/bench: config services
 serving/bench/load: http_load load
 serving/bench/reporting: caveats plots result
@@ -95,7 +95,7 @@ serving/images: decode_pool
 serving/models: loading model_group models repository_protocol scan snapshots
 serving/observe: stages
 serving/plane: data_plane settings
-serving/processes: channel child control description endpoints engine engine_session frontend ports remote remote_model
+serving/processes: child control description endpoints engine engine_session frontend ports remote remote_model
     single supervisor
 serving/protocol: config_json messages request_fields results
 serving/ray: config deploy engine ingress message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import logging
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from ...errors import ExecutionError, HeadraceError, InputError, OverloadedError
-from .collate import Collator, split
+from .collate import Collator, Placed, split
 from .latency_table import LatencyTable
 from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait, service_order
 from .staging import Staging
@@ -24,6 +25,7 @@ from .statistics import BatchTimes, ModelStatistics, failure
 log = logging.getLogger("headrace.serving")
 
 Rows = list[np.ndarray]
+Order = tuple[int, float, int]
 
 
 class Runner(Protocol):
@@ -48,12 +50,13 @@ class Ticket:
 
     `deadline`, `arrived` and `queued` are seconds on the monotonic clock. Cancelling `future` gives the place up at once. Once
     it has run, `began` and `ended` say when, on the same clock, and `batch` how many rows ran together. `place` is where its
-    rows lie in the batcher's staging, if they do, and `writing` says that somebody puts them there.
+    rows lie in the batcher's staging, if they do, and `writing` says that somebody puts them there. `placed` is where they lie
+    in a memory that others share.
     """
 
     __slots__ = (
-        "arrived", "batch", "began", "deadline", "ended", "future", "inputs", "order", "place", "priority", "queued", "rows",
-        "state", "writing",
+        "arrived", "batch", "began", "deadline", "ended", "future", "inputs", "order", "place", "placed", "priority", "queued",
+        "rows", "state", "writing",
     )  # fmt: skip
 
     def __init__(self, rows: int, deadline: float, priority: int, arrived: float, serial: int) -> None:
@@ -67,6 +70,7 @@ class Ticket:
         self.batch = 0
         self.inputs: Rows = []
         self.place: int | None = None
+        self.placed: Placed | None = None
         self.writing = False
         self.future: Future[Rows] = Future()
         self.state = "coming"
@@ -102,9 +106,13 @@ class Batcher:
         self._staging = staging or Staging([], 0)
         self._clock = clock
         self._serial = itertools.count()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        # In the order of service: what may run, and that together with what is coming still.
         self._queue: list[Ticket] = []
-        self._coming: dict[Ticket, None] = {}
+        self._line: list[tuple[Order, Ticket]] = []
+        # What would have to be counted for every request that comes, and for each that wakes a worker.
+        self._line_rows = self._coming_count = self._coming_rows = 0
         self._busy_until = [0.0] * len(instances)
         self._running = [0] * len(instances)
         self._closing = False
@@ -120,12 +128,12 @@ class Batcher:
     @property
     def depth(self) -> int:
         """Requests that were admitted and do not run yet."""
-        return len(self._queue) + len(self._coming)
+        return len(self._line)
 
     def load(self) -> tuple[int, int, int]:
         """Requests whose tensors are still on their way here (images being decoded), that wait in the queue, and that run."""
-        with self._changed:
-            return len(self._coming), len(self._queue), sum(self._running)
+        with self._lock:
+            return self._coming_count, len(self._queue), sum(self._running)
 
     def admit(self, rows: int, *, timeout: float, priority: int = 0, arrived: float | None = None) -> Ticket:
         """Take a place for so many rows, to be answered within `timeout` seconds; priority 0 means none given.
@@ -139,10 +147,10 @@ class Batcher:
         now = self._clock()
         arrived = now if arrived is None else arrived
         ticket = Ticket(rows, arrived + timeout, priority or DEFAULT_PRIORITY, arrived, next(self._serial))
-        with self._changed:
+        with self._lock:
             rejection = self._rejection(ticket, now)
             if rejection is None:
-                self._coming[ticket] = None
+                self._join(ticket)
         if rejection is not None:
             self.statistics.failed(0, failure(rejection))
             raise rejection
@@ -152,12 +160,15 @@ class Batcher:
     def _rejection(self, ticket: Ticket, now: float) -> OverloadedError | None:
         if self._closing:
             return OverloadedError("the server is shutting down")
-        ahead = [other for other in (*self._queue, *self._coming) if other.order < ticket.order]
+        # Whoever comes is mostly the last, so that those behind are few.
+        place = bisect.bisect(self._line, (ticket.order,))
+        behind = sum(other.rows for _, other in itertools.islice(self._line, place, None))
         rejection = self._policy.admit(
             now,
             rows=ticket.rows,
             deadline=ticket.deadline,
-            ahead=ahead,
+            ahead=(other for _, other in itertools.islice(self._line, place)),
+            ahead_rows=self._line_rows - behind,
             waiting=self.depth,
             limit=self._max_queue,
             busy_until=self._busy_until,
@@ -180,27 +191,30 @@ class Batcher:
     def slot(self, ticket: Ticket) -> Iterator[Rows | None]:
         """The ticket's place among the rows that come, to be written within the block of code; None when there is none. It
         stays the ticket's until that block is left, also when the request is given up meanwhile."""
-        with self._changed:
+        with self._lock:
             if ticket.state == "coming" and ticket.place is None:
                 ticket.place = self._staging.take(ticket.rows)
             ticket.writing = ticket.place is not None
         try:
             yield self._staging.views(ticket.place, ticket.rows) if ticket.place is not None else None
         finally:
-            with self._changed:
+            with self._lock:
                 ticket.writing = False
                 if ticket.state == "done":
                     self._leave_place(ticket)
 
-    def submit(self, ticket: Ticket, inputs: Rows) -> None:
-        """Queue an admitted request; each input has the ticket's rows first. Does nothing if it was given up meanwhile."""
-        with self._changed:
-            if self._coming.pop(ticket, "gone") == "gone":
+    def submit(self, ticket: Ticket, inputs: Rows, placed: Placed | None = None) -> None:
+        """Queue an admitted request; each input has the ticket's rows first. Does nothing if it was given up meanwhile. Inputs
+        that lie in a larger memory are gathered from where they are `placed`."""
+        with self._lock:
+            if ticket.state != "coming":
                 return
-            ticket.inputs = inputs
+            ticket.inputs, ticket.placed = inputs, placed
             ticket.queued = self._clock()
             ticket.state = "queued"
-            bisect.insort(self._queue, ticket, key=lambda queued: queued.order)
+            self._coming_count -= 1
+            self._coming_rows -= ticket.rows
+            bisect.insort(self._queue, ticket, key=operator.attrgetter("order"))
             self._changed.notify()
 
     def expire(self, ticket: Ticket) -> None:
@@ -214,7 +228,7 @@ class Batcher:
 
     def _give_up(self, ticket: Ticket, error: HeadraceError) -> bool:
         """As `reject`; whether it waited still."""
-        with self._changed:
+        with self._lock:
             waiting = ticket.state in ("coming", "queued")
             self._remove(ticket)
         if waiting and ticket.future.set_running_or_notify_cancel():
@@ -223,9 +237,9 @@ class Batcher:
 
     def close(self, *, drain: bool = True) -> None:
         """Admit nothing more, run what was admitted (or with drain=False fail it), and end the threads."""
-        with self._changed:
+        with self._lock:
             self._closing = True
-            dropped = [] if drain else [*self._queue, *self._coming]
+            dropped = [] if drain else [ticket for _, ticket in self._line]
             for ticket in dropped:
                 self._remove(ticket)
             self._changed.notify_all()
@@ -238,7 +252,7 @@ class Batcher:
 
     def _withdraw(self, ticket: Ticket) -> None:
         if ticket.future.cancelled():
-            with self._changed:
+            with self._lock:
                 self._remove(ticket)
             self.statistics.failed(int((self._clock() - ticket.arrived) * 1e9), "CANCELED")
 
@@ -246,11 +260,31 @@ class Batcher:
         """Take a ticket out of line, with the lock held; nothing happens to one that runs."""
         if ticket.state == "queued":
             self._queue.remove(ticket)
-        elif self._coming.pop(ticket, "gone") == "gone":
+        elif ticket.state == "coming":
+            self._coming_count -= 1
+            self._coming_rows -= ticket.rows
+        else:
             return
+        self._leave([ticket])
         ticket.state = "done"
         self._leave_place(ticket)
         self._changed.notify_all()
+
+    def _join(self, ticket: Ticket) -> None:
+        """Put a ticket that was admitted in line, with the lock held."""
+        bisect.insort(self._line, (ticket.order, ticket))
+        self._line_rows += ticket.rows
+        self._coming_count += 1
+        self._coming_rows += ticket.rows
+
+    def _leave(self, tickets: Sequence[Ticket]) -> None:
+        """Take tickets out of line, with the lock held."""
+        self._line_rows -= sum(ticket.rows for ticket in tickets)
+        if len(tickets) == len(self._line):
+            self._line.clear()
+            return
+        for ticket in tickets:
+            del self._line[bisect.bisect(self._line, (ticket.order,))]
 
     def _leave_place(self, ticket: Ticket) -> None:
         """With the lock held. Whoever writes there does it when that ends."""
@@ -262,22 +296,22 @@ class Batcher:
         """Sleep until instance `number` has a batch to run: its tickets and bucket. None when there will be no more."""
         while True:
             rejected = None
-            with self._changed:
+            with self._lock:
                 while rejected is None:
-                    if self._closing and not self._queue and not self._coming:
+                    if self._closing and not self._line:
                         self._changed.notify_all()  # the others have no more to wait for, either
                         return None
                     free = sum(1 for count in self._running if not count)
-                    coming = sum(ticket.rows for ticket in self._coming)
                     now = self._clock()
                     decision = self._policy.decide(
-                        now, self._queue, self.table, free=free, coming=coming, instances=len(self._running)
+                        now, self._queue, self.table, free=free, coming=self._coming_rows, instances=len(self._running)
                     )
                     if isinstance(decision, Dispatch) and self._better_elsewhere(number):
                         self._changed.notify()  # to the one that sleeps longest, which passes it on as well unless it is there
                         self._changed.wait()
                     elif isinstance(decision, Dispatch):
                         taken, self._queue = self._queue[: decision.count], self._queue[decision.count :]
+                        self._leave(taken)
                         for ticket in taken:
                             ticket.state = "running"
                         batch = [ticket for ticket in taken if ticket.future.set_running_or_notify_cancel()]
@@ -293,6 +327,7 @@ class Batcher:
                             return batch, decision.bucket
                     elif isinstance(decision, Reject):
                         rejected = self._queue.pop(decision.index)
+                        self._leave([rejected])
                         rejected.state = "done"
                         self._leave_place(rejected)
                         self.table.settle(in_time=False)
@@ -318,7 +353,7 @@ class Batcher:
                 log.error("model %s failed on a batch of %d", self._name, len(batch), exc_info=error)
                 self._fail(batch, ExecutionError(f"model '{self._name}' failed on this request; the server's log says why"))
             finally:
-                with self._changed:
+                with self._lock:
                     self._running[number] = 0
                     for ticket in batch:
                         self._leave_place(ticket)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 
 # A larger first batch is kept when the queue is then done at most this much later: a batch has costs the profile does not see.
@@ -34,6 +35,7 @@ class LatencyTable:
         self.recent = 0.0
         self.caution = 1.0
         self._profile = {bucket: float(seconds[bucket]) for bucket in self.buckets}
+        self._longest = max(self._profile.values())
         self._best = max(self.buckets, key=lambda bucket: (bucket / self._profile[bucket], bucket))
         self._total, self._first = self._schedule()
         most = max(bucket / self._profile[bucket] for bucket in self.buckets)
@@ -59,7 +61,7 @@ class LatencyTable:
 
     def bucket_for(self, rows: int) -> int:
         """The smallest bucket that holds so many rows; rows may not exceed the largest bucket."""
-        return next(bucket for bucket in self.buckets if bucket >= rows)
+        return self.buckets[bisect_left(self.buckets, rows)]
 
     def first_batch(self, rows: int) -> int:
         """The bucket with which to begin when so many rows wait, so that all are done soonest."""
@@ -71,6 +73,8 @@ class LatencyTable:
         Those that arrive while a batch runs wait for its end, at any moment of its `seconds` alike, and then take as long
         again: with long batches, some would be late. Instances end their batches in turn.
         """
+        if rows >= self.largest and self._longest * self.factor * (1 + 1 / instances) <= allowed:
+            return self._best  # of no bucket would any be late
 
         def in_time(bucket: int) -> float:
             seconds = self.seconds(bucket)
@@ -95,6 +99,8 @@ class LatencyTable:
     def settle(self, *, in_time: bool) -> None:
         """Learn whether an admitted request was answered before its deadline. In balance when the wanted share is late:
         quantile tracking by stochastic approximation (Robbins and Monro, 1951)."""
+        if in_time and self.caution == 1.0:
+            return
         step = -_STEP * _LATE / (1 - _LATE) if in_time else _STEP
         self.caution = min(_MOST_CAUTION, max(1.0, self.caution + step))
 

@@ -97,14 +97,18 @@ class BatchPolicy:
         part = -(-rows // free)
         target = max(self._batch_size(now, part, queue, table, instances), queue[0].rows)
         count, taken, feasible, tightest = 0, 0, 0, 0
+        earliest, bucket, end = inf, 0, 0.0
         for waiting in queue:
             if taken + waiting.rows > target:
                 break
             taken += waiting.rows
-            if waiting.deadline < queue[tightest].deadline:
-                tightest = count
+            if taken > bucket:
+                bucket = table.bucket_for(taken)
+                end = now + table.seconds(bucket)
+            if waiting.deadline < earliest:
+                tightest, earliest = count, waiting.deadline
             count += 1
-            if now + table.seconds(table.bucket_for(taken)) <= queue[tightest].deadline:
+            if end <= earliest:
                 feasible = count
         if not feasible:
             return Reject()
@@ -164,16 +168,18 @@ class BatchPolicy:
         *,
         rows: int,
         deadline: float,
-        ahead: Sequence[Waiting],
+        ahead: Iterable[Waiting],
+        ahead_rows: int,
         waiting: int,
         limit: int,
         busy_until: Sequence[float],
         table: LatencyTable,
     ) -> Rejection | None:
         """Whether to take a request that arrives now; None takes it. `ahead` are the admitted requests that are served before
-        it, `waiting` counts all that do not run yet, of which there may be `limit`; `busy_until` has one entry per instance."""
+        it, with so many rows; they are only looked at one by one where it would be late behind all of them. `waiting` counts
+        all that do not run yet, of which there may be `limit`; `busy_until` has one entry per instance."""
         allowed = deadline - now
-        finish = self.finish_estimate(now, sum(other.rows for other in ahead), rows, busy_until, table, allowed=allowed)
+        finish = self.finish_estimate(now, ahead_rows, rows, busy_until, table, allowed=allowed)
         if waiting >= limit:
             return Rejection(True, finish - now)
         if (finish - now) * table.caution <= allowed:

@@ -10,8 +10,9 @@ import numpy as np
 
 Arrays = list[np.ndarray]
 
-# In units of the largest batch: one runs, one waits, one is being decoded, and one is where the ring's end is stepped over.
-_BATCHES = 4
+# In units of the largest batch: one runs, one waits, one is being decoded, and one is where the ring's end is stepped over. Where
+# that is too much memory there is what fits, down to one that runs and one that comes.
+_BATCHES, _FEWEST_BATCHES = 4, 2
 _MOST_BYTES = 256 << 20
 
 
@@ -32,7 +33,8 @@ class Staging:
 
     def __init__(self, inputs: Sequence[tuple[tuple[int, ...], np.dtype]], largest: int) -> None:
         row_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in inputs)
-        self._rows = _BATCHES * largest if _BATCHES * largest * row_bytes <= _MOST_BYTES else 0
+        fitting = min(_BATCHES * largest, _MOST_BYTES // max(1, row_bytes))
+        self._rows = fitting if fitting >= _FEWEST_BATCHES * largest else 0
         self._largest = largest
         self._buffers = [np.empty((self._rows, *shape), dtype) for shape, dtype in inputs]
         self._taken = bytearray(self._rows)

@@ -21,6 +21,10 @@ from ...specs import Signature, TensorSpec
 
 # Blocks and the tensors in them begin at multiples of a cache line, which is also what kernels with wide vectors like best.
 ALIGNMENT = 64
+# Blocks are multiples of what rows are copied by, at most a page: a batch is then gathered in one call (`Collator`).
+_MOST_GRAIN = 4096
+# Smaller outputs are copied without letting go of the interpreter, which takes longer to come back than the copy.
+_SMALL = 1 << 16
 
 
 def create_memory(size: int) -> int:
@@ -82,19 +86,49 @@ class BlockLayout:
     def __init__(self, signature: Signature) -> None:
         self._inputs = [_Rows(spec) for spec in signature.inputs]
         self._outputs = [_Rows(spec) for spec in signature.outputs]
+        powers = [tensor.row_bytes & -tensor.row_bytes for tensor in self._inputs if tensor.row_bytes]
+        self._grain = max(ALIGNMENT, min(_MOST_GRAIN, *powers)) if powers else ALIGNMENT
 
     def size(self, rows: int) -> int:
         """Bytes of a block for that many rows."""
-        return sum(_aligned(rows * tensor.row_bytes) for tensor in (*self._inputs, *self._outputs))
+        size = sum(_aligned(rows * tensor.row_bytes) for tensor in (*self._inputs, *self._outputs))
+        return -(-size // self._grain) * self._grain
 
     def inputs(self, memory: mmap.mmap, offset: int, rows: int) -> list[np.ndarray]:
         """The inputs of the block at `offset`, in the signature's order, as arrays over the memory itself."""
         return _views(self._inputs, memory, offset, rows)
 
+    def input_offsets(self, offset: int, rows: int) -> tuple[int, ...]:
+        """Where the inputs of the block at `offset` begin."""
+        begins = []
+        for tensor in self._inputs:
+            begins.append(offset)
+            offset += _aligned(rows * tensor.row_bytes)
+        return tuple(begins)
+
     def outputs(self, memory: mmap.mmap, offset: int, rows: int) -> list[np.ndarray]:
         """The outputs likewise."""
-        before = sum(_aligned(rows * tensor.row_bytes) for tensor in self._inputs)
-        return _views(self._outputs, memory, offset + before, rows)
+        return _views(self._outputs, memory, offset + self._before_outputs(rows), rows)
+
+    def put_outputs(self, memory: mmap.mmap, offset: int, outputs: Sequence[np.ndarray], rows: int) -> bool:
+        """Copy outputs into the block at `offset`, as the dtypes of the signature; whether they have its shapes."""
+        if len(outputs) != len(self._outputs):
+            return False
+        offset += self._before_outputs(rows)
+        for tensor, output in zip(self._outputs, outputs, strict=True):
+            if output.shape != (rows, *tensor.shape):
+                return False
+            size = rows * tensor.row_bytes
+            if 0 < size <= _SMALL and output.dtype == tensor.dtype and output.flags.c_contiguous:
+                memory[offset : offset + size] = output.data
+            else:
+                (place,) = _views([tensor], memory, offset, rows)
+                np.copyto(place, output, casting="unsafe")  # the signature's dtype is what clients are told
+            offset += _aligned(size)
+        return True
+
+    def _before_outputs(self, rows: int) -> int:
+        return sum(_aligned(rows * tensor.row_bytes) for tensor in self._inputs)
 
 
 class _Rows:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import ExecutionError, HeadraceError, OverloadedError, RequestError
 from ..batching.batcher import Batcher, Rows, Ticket
+from ..batching.collate import Placed
 from ..batching.statistics import FAILURES
 from ..models.models import Model, TensorModel
 from . import messages
@@ -63,6 +64,7 @@ class EngineSession:
         self._control = control
         self._on_change = on_change
         self._memory = memory
+        self._bytes: np.ndarray = np.frombuffer(memory, np.uint8)
         self._models = models
         self._statistics = statistics
         self._jobs: dict[int, _Job] = {}
@@ -80,7 +82,9 @@ class EngineSession:
                 self._admit(message)
             case messages.Submit(number):
                 if job := self._jobs.get(number):
-                    job.batcher.submit(job.ticket, job.layout.inputs(self._memory, job.offset, job.ticket.rows))
+                    rows = job.ticket.rows
+                    placed = Placed(self._bytes, job.layout.input_offsets(job.offset, rows))
+                    job.batcher.submit(job.ticket, job.layout.inputs(self._memory, job.offset, rows), placed)
             case messages.Cancel(number):
                 if job := self._jobs.get(number):
                     job.ticket.future.cancel()
@@ -129,20 +133,18 @@ class EngineSession:
         elif error := future.exception():
             self._fail(number, error)
         else:
-            places, outputs = job.layout.outputs(self._memory, job.offset, job.ticket.rows), future.result()
-            if [place.shape for place in places] != [output.shape for output in outputs]:
+            ticket = job.ticket
+            if job.layout.put_outputs(self._memory, job.offset, future.result(), ticket.rows):
+                self.channel.post(messages.Done(number, ticket.began, ticket.ended, ticket.batch))
+            else:
                 self._fail(number, ExecutionError("the model's outputs are not what its signature says"))
-                return
-            for place, output in zip(places, outputs, strict=True):
-                np.copyto(place, output, casting="unsafe")  # the signature's dtype is what clients are told
-            self.channel.send(messages.Done(number, job.ticket.began, job.ticket.ended, job.ticket.batch))
 
     def _fail(self, number: int, error: BaseException) -> None:
         if isinstance(error, RequestError):
             retry_after = error.retry_after if isinstance(error, OverloadedError) else 0
-            self.channel.send(messages.Failed(number, error.status, retry_after, str(error)))
+            self.channel.post(messages.Failed(number, error.status, retry_after, str(error)))
         else:
-            self.channel.send(
+            self.channel.post(
                 messages.Failed(number, ExecutionError.status, 0, "the request failed; the server's log says why")
             )
 

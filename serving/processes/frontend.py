@@ -85,7 +85,7 @@ def _share_of(config: ServeConfig) -> ServeConfig:
     """The configuration of one of the front ends: what the machine has only once is divided among them."""
     count = max(1, config.front_ends)
     return config.changed(
-        decode_threads=max(1, config.images.decoders // count),
+        decode_threads=config.decoders_each,
         response_cache_bytes=config.batching.response_cache_bytes // count,
         max_inflight_bytes=max(config.limits.max_body_bytes, config.limits.max_inflight_bytes // count),
     )

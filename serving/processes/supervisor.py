@@ -63,7 +63,8 @@ class Supervisor:
         load_tls(config)
         if config.observe.trace_otlp is not None:
             require("headrace serve --trace-otlp", "telemetry")
-        self._config = config
+        # Decided once: the processes started below need not ask for GPUs again, nor could they come to another number.
+        self._config = config = config.changed(frontends=config.front_ends)
         self._ports = Ports(config, "metrics")
         self._stop = asyncio.Event()
         self._serving = asyncio.Event()

@@ -142,6 +142,7 @@ def test_services_are_compared(tmp_path):
     ended = run(tmp_path, "--device", "cpu", "--quick", "--sections", "served", code=None)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     served = found(tmp_path)["served"]
+    assert served["rows"] == "uint8 pixels"
     assert served["in_process"]["top1_agreement"] > 0.9
     assert served["in_process"]["images_per_second"] > 0
     http = served["http"]

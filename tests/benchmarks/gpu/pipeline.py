@@ -31,7 +31,7 @@ def in_process(
     from headrace.serving.images.fast_preprocessing import make_preprocessor
 
     steps = preprocessing.to_json()["steps"]
-    plain, fast = Preprocessor(steps), make_preprocessor(steps)
+    plain, fast = Preprocessor(steps), make_preprocessor(steps, pixels=subject.signature.takes_pixels)
     encoded, compared = ([path.read_bytes() for path in paths] for paths in (photos, textures))
     runner = Runner(subject.signature, subject.plan, subject.directory)
     threads = available_cores()

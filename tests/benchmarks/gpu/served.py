@@ -9,15 +9,15 @@ the model tells apart.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpu.bench import Subject, described
 from gpu.packages import FASTER, SERVING, lacking
+from gpu.pixels import levels, of_pixels, preprocessing
 
 if TYPE_CHECKING:
     from gpu.bench import Bench
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _TEXTURES = 48
 
 
@@ -31,6 +31,12 @@ def section(bench: Bench, name: str) -> None:
     from gpu.services import over_http
 
     subject = bench.subject or _planned(bench)
+    found["rows"] = "uint8 pixels"
+    try:
+        subject = of_pixels(bench, subject)
+    except Exception as error:  # noqa: BLE001 - it is a failure, and what was planned before is served all the same
+        found["rows"] = f"float32, since for uint8 pixels it failed: {described(error)}"
+        bench.failed(f"served from pixels: {described(error)}")
     photos, textures, classes = _images(bench)
     found["model"] = subject.name
     found["plan"] = {str(batch): str(choice) for batch, choice in subject.plan.choices.items()}
@@ -65,15 +71,6 @@ def _planned(bench: Bench) -> Subject:
     return Subject(name=name, model=contenders.model, signature=signature, plan=plan, directory=contenders.directory)
 
 
-def preprocessing(bench: Bench) -> Any:
-    """The short side to 8/7 of the model's, the middle of it, ImageNet's mean and deviation."""
-    from headrace.specs import CenterCrop, Preprocessing, Resize
-
-    size = bench.size
-    geometry = (Resize(size=size * 8 // 7), CenterCrop(size=(size, size)))
-    return Preprocessing(geometry=geometry, mean=MEAN, std=STD)
-
-
 def _images(bench: Bench) -> tuple[list[Path], list[Path], list[int]]:
     """Photos, textures as JPEG, and the textures' classes. JPEG cuts off what is darker or brighter than it can say, so fewer
     of these textures are recognised than of those that the model was fitted to; the answers are compared with each other."""
@@ -85,15 +82,13 @@ def _images(bench: Bench) -> tuple[list[Path], list[Path], list[int]]:
 
     photos = write_synthetic_photos(bench.folder / "photos", 4 if bench.quick else 32)
     rows, classes = textures(_TEXTURES, bench.size, seed=3)
-    mean, deviation = (torch.tensor(value).reshape(3, 1, 1) for value in (MEAN, STD))
     # A frame around the middle that is cut out, so that pixels are not resized.
     frame = (bench.size * 8 // 7 - bench.size) // 2
     rows = torch.nn.functional.pad(rows, (frame,) * 4, mode="replicate")
-    levels = ((rows * deviation + mean) * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
     folder = bench.folder / "textures"
     folder.mkdir()
     paths = []
-    for number, pixels in enumerate(levels):
+    for number, pixels in enumerate(levels(rows).numpy()):
         paths.append(folder / f"{number:03d}.jpg")
         Image.fromarray(pixels).save(paths[-1], quality=95)
     return photos, paths, classes.tolist()

@@ -118,11 +118,13 @@ class Engine:
 
     def admit(self, request: Request) -> Rejection | None:
         """Take a request that arrives, or say why not; its rows come with `submit`."""
+        ahead = [other for other in (*self._queue, *self._coming) if other.order < request.order]
         rejection = self._policy.admit(
             self._clock.now,
             rows=request.rows,
             deadline=request.deadline,
-            ahead=[other for other in (*self._queue, *self._coming) if other.order < request.order],
+            ahead=ahead,
+            ahead_rows=sum(other.rows for other in ahead),
             waiting=len(self._queue) + len(self._coming),
             limit=self._max_queue,
             busy_until=self._busy_until,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -21,7 +21,8 @@ class _TakesAll:
         *,
         rows: int,
         deadline: float,
-        ahead: Sequence[Waiting],
+        ahead: Iterable[Waiting],
+        ahead_rows: int,
         waiting: int,
         limit: int,
         busy_until: Sequence[float],

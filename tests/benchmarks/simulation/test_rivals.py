@@ -74,6 +74,6 @@ def test_early_drop_slides_its_window_past_those_that_would_hold_it_up():
 
 def test_they_admit_until_the_queue_is_full():
     for policy in (FixedWindow(delay=0.0), AdditiveIncrease(objective=1.0), EarlyDrop(size=1)):
-        arguments = {"rows": 1, "deadline": 0.0, "ahead": [], "limit": 5, "busy_until": [9.0], "table": TABLE}
+        arguments = {"rows": 1, "deadline": 0.0, "ahead": [], "ahead_rows": 0, "limit": 5, "busy_until": [9.0], "table": TABLE}
         assert policy.admit(1.0, waiting=4, **arguments) is None
         assert policy.admit(1.0, waiting=5, **arguments).full

@@ -1,5 +1,6 @@
 """The batcher's threads with session-like objects that compute real (small) answers."""
 
+import random
 import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
@@ -10,6 +11,7 @@ import pytest
 from headrace.errors import ExecutionError, InputError, OverloadedError
 from headrace.serving.batching.batcher import Batcher
 from headrace.serving.batching.latency_table import LatencyTable
+from headrace.serving.batching.policy import BatchPolicy
 
 TABLE = {1: 0.001, 2: 0.001, 4: 0.001, 8: 0.001}
 
@@ -199,3 +201,60 @@ def test_an_idle_batcher_uses_no_processor_time(batcher_of):
     begin = time.process_time()
     time.sleep(0.5)
     assert time.process_time() - begin < 0.05
+
+
+class Checking(BatchPolicy):
+    """A policy that compares what the batcher has counted with what there is."""
+
+    seen = coming_seen = 0
+
+    def admit(self, now, *, ahead, ahead_rows, waiting, deadline, **rest):
+        before = list(ahead)
+        assert ahead_rows == sum(ticket.rows for ticket in before)
+        assert len(before) <= waiting
+        orders = [ticket.order for ticket in before]
+        assert orders == sorted(orders)
+        Checking.seen += 1
+        return super().admit(now, ahead=before, ahead_rows=ahead_rows, waiting=waiting, deadline=deadline, **rest)
+
+    def decide(self, now, queue, table, *, coming, **rest):
+        assert [ticket.order for ticket in queue] == sorted(ticket.order for ticket in queue)
+        assert coming >= 0
+        Checking.coming_seen = coming
+        return super().decide(now, queue, table, coming=coming, **rest)
+
+
+def test_what_is_counted_is_what_waits_whoever_comes_and_goes(batcher_of):
+    """Against the tickets themselves, after every step that a client may take."""
+    gate, drawn = threading.Event(), random.Random(4)
+    session = Doubler(gate)
+    batcher = batcher_of(session, policy=Checking(), max_queue=1000)
+    first = send(batcher, 0.0)
+    assert session.entered.wait(10)  # from here on nobody leaves the queue but by these steps
+    tickets = []
+    for _ in range(400):
+        step, open_ones = drawn.random(), [ticket for ticket in tickets if ticket.state in ("coming", "queued")]
+        coming = [ticket for ticket in open_ones if ticket.state == "coming"]
+        if step < 0.5 or not open_ones:
+            rows, priority = drawn.randint(1, 8), drawn.choice((0, 0, 1, 200))
+            tickets.append(batcher.admit(rows, timeout=drawn.uniform(50, 1000), priority=priority))
+        elif step < 0.8 and coming:
+            ticket = drawn.choice(coming)
+            batcher.submit(ticket, [np.full((ticket.rows, 1), ticket.rows, np.float32)])
+        else:
+            drawn.choice((batcher.expire, lambda ticket: ticket.future.cancel()))(drawn.choice(open_ones))
+        open_ones = [ticket for ticket in tickets if ticket.state in ("coming", "queued")]
+        newest = batcher.admit(1, timeout=10_000.0, priority=300)  # behind all others
+        assert batcher.depth == len(open_ones) + 1
+        newest.future.cancel()
+        queued = [ticket for ticket in open_ones if ticket.state == "queued"]
+        assert batcher.load()[:2] == (len(open_ones) - len(queued), len(queued))
+    for ticket in [ticket for ticket in tickets if ticket.state == "coming"]:
+        batcher.submit(ticket, [np.full((ticket.rows, 1), ticket.rows, np.float32)])
+    left = [ticket for ticket in tickets if ticket.state == "queued"]
+    gate.set()
+    assert values(first) == [0.0]
+    for ticket in left:
+        assert values(ticket) == [2.0 * ticket.rows] * ticket.rows
+    assert batcher.depth == 0
+    assert (Checking.seen > 400, Checking.coming_seen) == (True, 0)

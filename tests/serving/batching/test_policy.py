@@ -139,7 +139,15 @@ def test_batches_are_short_enough_for_those_that_come_next():
 def _admit(deadline: float, ahead: int, *, waiting=0, busy=(0.0,), others=100.0, table=STEEP):
     queue = [Request(deadline=others) for _ in range(ahead)]
     return BatchPolicy().admit(
-        0.0, rows=1, deadline=deadline, ahead=queue, waiting=waiting, limit=256, busy_until=busy, table=table
+        0.0,
+        rows=1,
+        deadline=deadline,
+        ahead=queue,
+        ahead_rows=sum(one.rows for one in queue),
+        waiting=waiting,
+        limit=256,
+        busy_until=busy,
+        table=table,
     )
 
 
@@ -179,3 +187,29 @@ def test_finish_estimate():
     assert policy.finish_estimate(1.0, 0, 1, [0.0], FLAT) == pytest.approx(1.01)
     assert policy.finish_estimate(1.0, 9, 1, [1.5], FLAT) == pytest.approx(1.6)
     assert policy.finish_estimate(1.0, 18, 1, [1.5, 1.0], FLAT) == pytest.approx(1.1)
+
+
+def test_a_quick_answer_about_the_steady_size_is_the_long_one():
+    """Where every batch leaves time for another, the size that serves most is the one of the profile."""
+    draw = np.random.default_rng(2)
+    for _ in range(300):
+        table = LatencyTable({bucket: float(draw.uniform(0.001, 0.02)) for bucket in (1, 2, 4, 8)})
+        table.factor = float(draw.uniform(0.5, 2.0))
+        allowed, instances = float(draw.uniform(0.001, 0.1)), int(draw.integers(1, 4))
+
+        def in_time(bucket: int, table=table, allowed=allowed, instances=instances) -> float:
+            seconds = table.seconds(bucket)
+            return bucket / seconds * min(1.0, max(0.0, instances * (allowed - seconds) / seconds))
+
+        best = table.steady_batch(8, allowed, instances)
+        assert in_time(best) == pytest.approx(max(map(in_time, table.buckets)), rel=1e-12)
+
+
+def test_those_ahead_are_counted_and_not_looked_at_while_all_are_in_time():
+    def one_by_one():
+        raise AssertionError("each request that comes would cost as much as wait already")
+        yield
+
+    arguments = {"rows": 1, "ahead_rows": 200, "waiting": 200, "limit": 256, "busy_until": (0.0,), "table": STEEP}
+    assert BatchPolicy().admit(0.0, deadline=100.0, ahead=one_by_one(), **arguments) is None
+    assert BatchPolicy().admit(0.0, deadline=100.0, ahead=one_by_one(), **arguments | {"limit": 200}).full

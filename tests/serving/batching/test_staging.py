@@ -89,6 +89,16 @@ def test_batches_stay_whole_over_many_turns():
         running = coming
 
 
+def test_the_largest_batch_of_a_gpu_has_its_ring():
+    """Four batches of 128 images as floats are 308 MB, more than it may take: it has as many rows as fit."""
+    image = (3, 224, 224)
+    ring = Staging([(image, np.dtype(np.float32))], 128)
+    items = [Item(1, ring.take(1)) for _ in range(256)]
+    assert ring.batch(items[:128], 128) is not None
+    assert ring.batch(items[128:], 128) is not None
+    assert sum(buffer.nbytes for buffer in ring._buffers) <= 256 << 20
+
+
 def test_memory_beyond_reason_is_not_taken():
     ring = Staging([((1 << 20,), np.dtype(np.float32))], 64)
     assert ring.take(1) is None

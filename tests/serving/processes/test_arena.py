@@ -94,3 +94,37 @@ def test_a_dtype_that_numpy_does_not_have_says_what_to_do():
     odd = TensorSpec(name="half", dtype="bfloat16", shape=("batch", 2))
     with pytest.raises(ArtifactError, match="half.*--frontends 0"):
         BlockLayout(Signature(inputs=(odd,), outputs=(odd,)))
+
+
+def test_blocks_of_images_are_as_long_as_what_rows_are_gathered_by():
+    """A row of 224 x 224 pixels comes in pieces of 1 KiB, a fourfold one of floats in pages; small rows in cache lines."""
+
+    def size(dtype: str, *shape: int) -> int:
+        inputs = (TensorSpec(name="x", dtype=dtype, shape=("batch", *shape)),)
+        return BlockLayout(Signature(inputs=inputs, outputs=SIGNATURE.outputs)).size(1)
+
+    assert size("uint8", 224, 224, 3) % 1024 == 0
+    assert size("float32", 3, 224, 224) % 4096 == 0
+    assert size("float32", 8) == 2 * ALIGNMENT
+
+
+@pytest.mark.parametrize("width", [7, 1 << 15])
+def test_outputs_are_put_where_the_front_end_reads_them(width):
+    signature = Signature(
+        inputs=SIGNATURE.inputs,
+        outputs=(
+            TensorSpec(name="scores", dtype="float32", shape=("batch", width)),
+            TensorSpec(name="best", dtype="int64", shape=("batch",)),
+        ),
+    )
+    layout = BlockLayout(signature)
+    memory = mmap.mmap(-1, 1 << 20)
+    scores = np.random.default_rng(0).standard_normal((6, width))
+    for rows in (scores.astype(np.float32), scores, np.asfortranarray(scores.astype(np.float32))):
+        best = np.arange(6)[::2]
+        assert layout.put_outputs(memory, 128, [rows[:3], best], 3)
+        found, numbers = layout.outputs(memory, 128, 3)
+        np.testing.assert_array_equal(found, scores[:3].astype(np.float32))
+        np.testing.assert_array_equal(numbers, best)
+    for wrong in ([scores[:2], best], [scores[:3]], [scores[:3, :1], best], [scores[:3], best[:, None]]):
+        assert not layout.put_outputs(memory, 128, wrong, 3)
