@@ -19,7 +19,7 @@ from typing import Any
 
 from ....errors import ArtifactError
 from ...proving.rehearsal_protocol import WANTING
-from ..checkpoint import state_of, stripped
+from ..checkpoint import are_weights, state_of, stripped
 from .stage import Stage
 
 MARK = "headrace_stand_in"
@@ -84,20 +84,15 @@ class GivenState(dict[str, Any]):
     """What the user's checkpoint holds: weights alone answer for the key under which a script looks for them."""
 
     def __missing__(self, key: Any) -> Any:
-        if key in _MODELS and self.are_weights():
+        if key in _MODELS and are_weights(self):
             return self
         raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or (key in _MODELS[:4] and self.are_weights())
+        return super().__contains__(key) or (key in _MODELS[:4] and are_weights(self))
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self if key in _MODELS and self.are_weights() else super().get(key, default)
-
-    def are_weights(self) -> bool:
-        import torch
-
-        return bool(self) and all(isinstance(value, torch.Tensor) for value in self.values())
+        return self if key in _MODELS and are_weights(self) else super().get(key, default)
 
 
 def missed_key(frame: types.FrameType) -> str | None:
@@ -182,11 +177,7 @@ def holds_weights(value: Any) -> bool:
     import torch
 
     tables = [value, *(value.values() if isinstance(value, dict) else ())]
-    return any(
-        isinstance(item, torch.nn.Module)
-        or (isinstance(item, dict) and bool(item) and all(isinstance(part, torch.Tensor) for part in item.values()))
-        for item in tables
-    )
+    return any(isinstance(item, torch.nn.Module) or are_weights(item) for item in tables)
 
 
 def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
