@@ -132,16 +132,14 @@ def _is_program(path: str) -> bool:
 def _held(stage: Stage, load: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """What a checkpoint that is not here holds: the one that the user gave, else the first that a script of the repository
     saved when it was rehearsed; None where there is none, or one that did not do."""
-    known = stage.learned.get("saved")
-    saved = [str(path) for path in stage.saved if known is None or path.name in known]
-    for path in (stage.request.checkpoint, *saved):
-        if path is None or path in stage.learned.get("unfit", ()):
-            continue
+    known, unfit = stage.learned.get("saved"), stage.learned.get("unfit", ())
+    saved = [str(path) for path in stage.saved if (known is None or path.name in known) and str(path) not in unfit]
+    for path in filter(None, (stage.checkpoint, *saved)):
         try:
             with _trusted() if path in saved else contextlib.nullcontext():
                 held = load(path, *args, **({**named, "weights_only": False} if path in saved else named))
         except Exception:  # noqa: BLE001 - a class that only the other script has, say
-            stage.learn("unfit", [*stage.learned.get("unfit", ()), path])
+            stage.add("unfit", path)
             continue
         held = GivenState(held) if path == stage.request.checkpoint and isinstance(held, dict) else held
         stage.at_risk.append((path, held))
@@ -168,7 +166,8 @@ def unfit(stage: Stage, error: BaseException, frames: list[types.FrameType]) -> 
     for path, held in stage.at_risk if over else ():
         parts = [held, *(held.values() if isinstance(held, dict) else ())]
         if any(value is part for frame in frames for value in frame.f_locals.values() for part in parts):
-            return stage.learn("unfit", [*stage.learned.get("unfit", ()), path])
+            stage.add("unfit", path)
+            return True
     return False
 
 
