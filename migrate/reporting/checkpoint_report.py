@@ -11,9 +11,7 @@ def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, 
     """Add one entry per site; `loaded` says whether the packaged model's own checkpoint, or the given one, did load."""
     if (given := resolved.recipe.checkpoint) is not None:
         why = None if loaded else "did not load"
-        report.checkpoints.append(
-            CheckpointReport(source="--checkpoint", path=given, key=None, strip=None, loaded=loaded, why=why)
-        )
+        report.checkpoints.append(CheckpointReport(source="--checkpoint", path=given, loaded=loaded, why=why))
     own = {(site.path, site.line) for site in resolved.checkpoints}
     for site in surveyed.checkpoints:
         path = file_of(site, surveyed, resolved)

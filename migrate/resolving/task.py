@@ -9,7 +9,7 @@ from ..reading.facts import Script, Survey
 from ..reading.scopes import Module, dotted
 from ..survey.survey import project_index
 
-SINGLE_LABEL, MULTI_LABEL, EMBEDDING = "single-label", "multi-label", "embedding"
+SINGLE_LABEL, MULTI_LABEL, EMBEDDING, RAW = "single-label", "multi-label", "embedding", "raw"
 """As `runtime.base.task` has them."""
 _ONE_OF_MANY = frozenset({"CrossEntropyLoss", "NLLLoss", "cross_entropy", "nll_loss", "softmax", "log_softmax", "argmax"})
 _EACH = frozenset(
@@ -21,12 +21,13 @@ _VECTORS = frozenset(
 )
 
 
-def stated_task(modules: Iterable[Module]) -> str:
-    """The task that the functions named in these files tell of; empty where they tell of none, or of several."""
+def stated_task(modules: Iterable[Module], width: int) -> str:
+    """The task that the functions named in these files tell of, for an output with so many numbers; empty where they tell of
+    none, or of several, or of one class among one."""
     used = {name for module in modules for name in _called(module)}
     telling = [(_ONE_OF_MANY, SINGLE_LABEL), (_EACH, MULTI_LABEL), (_VECTORS, EMBEDDING)]
     found = [kind for names, kind in telling if names & used]
-    return found[0] if len(found) == 1 else ""
+    return found[0] if len(found) == 1 and not (found[0] == SINGLE_LABEL and width == 1) else ""
 
 
 def stated_threshold(modules: Iterable[Module]) -> float | None:
@@ -48,9 +49,14 @@ def modules_near(surveyed: Survey, script: Script) -> list[Module]:
     return [modules[path] for path in paths if path in modules]
 
 
+def kind_of(word: str) -> str:
+    """What a task's word says that an output is, without its thresholds."""
+    return word.partition(":")[0]
+
+
 def may_have_labels(task: str) -> bool:
     """Whether entries of the output that a model is for may have labels, as far as a task tells."""
-    kinds = [part.rpartition("=")[2].partition(":")[0].strip() for part in task.split(",")]
+    kinds = [kind_of(part.rpartition("=")[2]).strip() for part in task.split(",")]
     return any(kind in ("", SINGLE_LABEL, MULTI_LABEL) for kind in kinds)
 
 

@@ -19,7 +19,7 @@ from ..reading.recipe import Recipe, TransformRecipe
 from ..reporting.report import ModelReport, Parity, Speedup
 from ..resolving.mismatch import trained_otherwise
 from ..resolving.resolved import Resolved
-from ..resolving.task import MULTI_LABEL, SINGLE_LABEL, may_have_labels, modules_near, stated_task, with_threshold
+from ..resolving.task import MULTI_LABEL, SINGLE_LABEL, kind_of, may_have_labels, modules_near, stated_task, with_threshold
 from ..survey.survey import project_index
 from .migration import Migration
 from .repair_parity import compare_with_unrepaired
@@ -354,9 +354,8 @@ def _task(migration: Migration, resolved: Resolved, name: str, classes: int | No
     task = resolved.task
     if resolved.recipe.live is None and classes is not None and resolved.script is not None:
         near = modules_near(migration.surveyed, resolved.script)
-        task = with_threshold(stated_task(near), near)
-        task = "" if task == SINGLE_LABEL and classes == 1 else task
-    if any(part.partition(":")[0] == MULTI_LABEL and ":" not in part for part in task.split(",")):
+        task = with_threshold(stated_task(near, classes), near)
+    if any(kind_of(part) == MULTI_LABEL and ":" not in part for part in task.split(",")):
         message = f"labels of {name} hold above a probability of 0.5, since no one threshold was found (--task multi-label:0.3)"
         migration.remark("PS519", message, "note", resolved.recipe.script)
     return task
@@ -379,7 +378,7 @@ def _labels(
     """Class names where the repository states as many as an output has entries; nothing is invented."""
     if resolved.labels:
         for number, (part, names) in enumerate(zip(task.split(","), resolved.labels, strict=False)):
-            if names is None and part.partition(":")[0] in (SINGLE_LABEL, MULTI_LABEL):
+            if names is None and kind_of(part) in (SINGLE_LABEL, MULTI_LABEL):
                 message = f"output {number} is packaged without labels: no list of {resolved.widths[number]} names is its alone"
                 migration.remark("PS505", message, "note")
         return resolved.labels

@@ -17,7 +17,7 @@ from ..reading.source import walk
 from ..resolving.labels import all_class_names
 from ..resolving.ranking import candidates, documented_arguments, documented_folder, listed, taken_of, told_as
 from ..resolving.resolved import ChainStep, Resolved
-from ..resolving.task import MULTI_LABEL, SINGLE_LABEL, modules_near, stated_task, with_threshold
+from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_near, stated_task, with_threshold
 from ..slicing.recipes import working_folder
 from ..survey.survey import project_index, runnable
 from .migration import Migration
@@ -244,8 +244,8 @@ def _worth(model: SeenModel) -> tuple[bool, bool, bool, int, bool, int, int]:
     or the largest score) before compared, and that before neither; trained before lent by another; then the one that is called
     most, and of equals the last: what came before led to it."""
     evaluates = model.evaluates and model.live.evaluating
-    kinds = {task.partition(":")[0] for task in model.tasks}
-    judged = 2 if kinds & {SINGLE_LABEL, MULTI_LABEL} else int(bool(kinds - {"", "raw"}))
+    kinds = set(map(kind_of, model.tasks))
+    judged = 2 if kinds & {SINGLE_LABEL, MULTI_LABEL} else int(bool(kinds - {"", RAW}))
     return model.fits is True, evaluates, model.evaluates, judged, model.trained, model.calls, model.live.ordinal
 
 
@@ -315,11 +315,10 @@ def _task(migration: Migration, best: SeenModel, script: Script) -> str:
     """What its outputs are; what a run did not show of one output is taken from the sources, where they tell."""
     near = modules_near(migration.surveyed, script)
     if len(best.tasks) != 1:
-        return ",".join(with_threshold(task or "raw", near) for task in best.tasks)
+        return ",".join(with_threshold(task or RAW, near) for task in best.tasks)
     (task,) = best.tasks
     if not task and best.classes is not None:
-        task = stated_task(near)
-        task = "" if task == SINGLE_LABEL and best.classes == 1 else task
+        task = stated_task(near, best.classes)
     return with_threshold(task, near)
 
 
@@ -330,7 +329,7 @@ def _names(migration: Migration, best: SeenModel, static: Resolved | None) -> tu
     stated = {*all_class_names(project_index(migration.surveyed).repository.modules.values())}
     found = []
     for names, task, width in zip(best.labels, best.tasks, best.widths, strict=True):
-        if names is None and best.widths.count(width) == 1 and task.partition(":")[0] in ("", SINGLE_LABEL, MULTI_LABEL):
+        if names is None and best.widths.count(width) == 1 and kind_of(task) in ("", SINGLE_LABEL, MULTI_LABEL):
             fitting = [item for item in ([near] if near is not None else []) if len(item) == width]
             fitting = fitting or [item for item in stated if len(item) == width]
             found.append(fitting[0] if len(fitting) == 1 else None)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from ...errors import ArtifactError
+
+T = TypeVar("T")
 
 # Where training scripts keep the weights, most specific first (a scan of twelve well-known repositories).
 KEYS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "model_ema", "state_dict_ema")
@@ -42,34 +45,42 @@ def load_weights(model: torch.nn.Module, path: str | Path) -> None:
 
 def outputs_of(path: str | Path) -> int | None:
     """How many rows the last matrix or kernel of a checkpoint has, which mostly are the classes; None where nothing tells."""
-    try:
-        state = state_of(torch.load(path, map_location="cpu", weights_only=True), path)
-    except (ArtifactError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError):
-        return None  # whoever loads it says what is wrong
-    heads = [len(value) for value in state.values() if value.ndim >= 2]
+    heads = [shape[0] for shape in (_shapes(path) or {}).values() if len(shape) >= 2]
     return heads[-1] if heads and heads[-1] > 1 else None
 
 
 def fits(model: torch.nn.Module, path: str | Path) -> bool | None:
     """Whether a checkpoint holds just the weights of a model, by their names and shapes; None where it cannot be read."""
     own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    stored = _shapes(path)
+    return None if stored is None else own == stripped(stored, set(own))
+
+
+@functools.cache
+def _shapes(path: str | Path) -> dict[str, tuple[int, ...]] | None:
+    """Of the weights in a checkpoint, which may be large and is asked about for each model; None where it cannot be read."""
     try:
-        state = stripped(state_of(torch.load(path, map_location="cpu", weights_only=True), path), set(own))
+        state = state_of(torch.load(path, map_location="cpu", weights_only=True), path)
     except (ArtifactError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError):
-        return None
-    return own == {name: tuple(value.shape) for name, value in state.items()}
+        return None  # whoever loads it says what is wrong
+    return {name: tuple(value.shape) for name, value in state.items()}
+
+
+def are_weights(value: Any) -> bool:
+    """Whether it is a table of tensors, and not empty."""
+    return isinstance(value, Mapping) and bool(value) and all(isinstance(part, torch.Tensor) for part in value.values())
 
 
 def state_of(content: Any, path: str | Path) -> Mapping[str, torch.Tensor]:
     for key in ("", *KEYS):
         found = content if not key else content.get(key) if isinstance(content, Mapping) else None
-        if isinstance(found, Mapping) and found and all(isinstance(value, torch.Tensor) for value in found.values()):
+        if are_weights(found):
             return found
     keys = sorted(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
     raise ArtifactError(f"{path}: no weights under any of {', '.join(KEYS)}; the file holds {keys}")
 
 
-def stripped(state: Mapping[str, torch.Tensor], expected: set[str]) -> dict[str, torch.Tensor]:
+def stripped(state: Mapping[str, T], expected: set[str]) -> dict[str, T]:
     """Drop prefixes for as long as that makes the names fit better; a model may itself have a child called `model`."""
     stripped = dict(state)
     while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in stripped)), None):

@@ -129,7 +129,7 @@ def _package(request: Package, report: Report, stage: list[str]) -> ModelPackage
     made = package_model(model, order, lambda part, text: report(0.1 + 0.9 * part, text))
     parity = {**plain(made.parity.to_json()), "batches": tuple(made.parity.batches)}
     result = ParityResult(**{item.name: parity[item.name] for item in fields(ParityResult)})
-    outputs = tuple(f"{head.output}: {head if str(head) else 'raw numbers'}" for head in made.task.heads)
+    outputs = tuple(f"{head.output}: {head.described}" for head in made.task.heads)
     plan = plain(made.plan.to_json())
     return ModelPackaged(artifact=str(made.path), parity=result, plan=plan, duels=made.duels, outputs=outputs)
 

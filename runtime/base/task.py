@@ -53,6 +53,11 @@ class Head:
         return text + (f", labels above {several}" if several else "")
 
     @property
+    def described(self) -> str:
+        """As its text, which is empty for what is given out as it is."""
+        return str(self) or "raw numbers"
+
+    @property
     def classifies(self) -> bool:
         """Whether its entries are scores of labels."""
         return self.kind in CLASSIFYING

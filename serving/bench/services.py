@@ -51,7 +51,7 @@ def image_path(config: BenchConfig, artifact: Artifact) -> str:
     """The route at which a model answers images. Raises BenchError where it gives neither labels nor embeddings."""
     routes = image_routes(artifact.task)
     if not routes:
-        given = ", ".join(f"{head.output} ({head if str(head) else 'raw numbers'})" for head in artifact.task.heads)
+        given = ", ".join(f"{head.output} ({head.described})" for head in artifact.task.heads)
         raise BenchError(f"{artifact.name} gives neither labels nor embeddings, so no image is answered: {given}")
     return f"/v1/classify/{artifact.name}?k={config.k}" if "classify" in routes else f"/v1/embed/{artifact.name}"
 

@@ -85,7 +85,7 @@ def not_answered(task: Task, route: str, name: str) -> str | None:
     if route in answering:
         return None
     other = next((f"send the image to /v1/{one}/{name}" for one in answering), None)
-    given = ", ".join(f"{head.output}: {head if str(head) else 'raw numbers'}" for head in task.heads)
+    given = ", ".join(f"{head.output}: {head.described}" for head in task.heads)
     wanted = {"classify": "no class scores", "embed": "no embeddings"}[route]
     tensors = f"send tensors to /v2/models/{name}/infer, which gives all outputs as they are"
     return f"model '{name}' gives {wanted} ({given}); {other or tensors}"

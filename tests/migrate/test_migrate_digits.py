@@ -114,7 +114,7 @@ def test_the_served_accuracy_is_the_scripts(migrated: tuple[Report, Path], digit
     ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--ready-file", str(ready)]
     with subprocess.Popen([sys.executable, "-m", "headrace", "serve", str(out / "models"), *ports]) as server:
         try:
-            end = time.monotonic() + 60
+            end = time.monotonic() + 180
             while not ready.exists():
                 assert server.poll() is None
                 assert time.monotonic() < end
@@ -127,7 +127,7 @@ def test_the_served_accuracy_is_the_scripts(migrated: tuple[Report, Path], digit
                     right += answer["predictions"][0]["label"] == path.parent.name
         finally:
             server.terminate()
-            assert server.wait(30) == 0
+            assert server.wait(60) == 0
     assert f"({right}/{len(images)})" in python(digits, "evaluate.py")
 
 

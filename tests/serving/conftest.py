@@ -230,7 +230,7 @@ class Server:
                     found.append(process)
         return found
 
-    def stop(self, timeout: float = 30) -> int:
+    def stop(self, timeout: float = 120) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:

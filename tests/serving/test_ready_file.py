@@ -39,7 +39,7 @@ def test_lines_that_nobody_takes_are_lost_and_counted(monkeypatch):
         for _ in range(5000):
             writer.write("x" * 1000)
         writer.close()
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 60
         received = b""
         while b"are lost" not in received:
             received += taken.read(1 << 16)

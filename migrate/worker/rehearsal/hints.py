@@ -56,6 +56,7 @@ def class_names(root: str, script: str) -> tuple[str, ...] | None:
     return None
 
 
+@functools.cache
 def mapped_names(root: str, count: int) -> tuple[str, ...] | None:
     """The names that a JSON file of the repository maps to something, where it maps as many as there are classes."""
     for path in sorted(Path(root).rglob("*.json"), key=lambda path: (len(path.parts), path))[:_FILES]:

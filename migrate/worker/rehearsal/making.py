@@ -203,7 +203,6 @@ class Maker:
     def _weights(self, path: str) -> bytes:
         from .weights import stand_in_file
 
-        given = self.stage.request.checkpoint
-        if given is None or given in self.stage.learned.get("unfit", ()):
+        if self.stage.checkpoint is None:
             self.stage.weights_stand_in(os.path.basename(path))
         return stand_in_file()

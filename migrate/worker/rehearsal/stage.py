@@ -71,6 +71,12 @@ class Stage:
         learned = self.learned.get("module", [None, None])[1] if "module" in self.learned else None
         return os.path.realpath(self.learned.get("directory") or learned or self.request.directory or self.root)
 
+    @property
+    def checkpoint(self) -> str | None:
+        """The file that the user gave; None where there is none, or it did not do for what the script loads."""
+        given = self.request.checkpoint
+        return None if given in self.learned.get("unfit", ()) else given
+
     def uses(self, edge: str) -> bool:
         return self.request.standins is None or edge in self.request.standins
 
@@ -130,6 +136,11 @@ class Stage:
         part.write_text(json.dumps(self.learned), encoding="utf-8")
         part.replace(self._memory)
         return True
+
+    def add(self, key: str, value: Any) -> bool:
+        """Keep one more of several for the next attempt; false where it was known."""
+        known = self.learned.get(key, [])
+        return value not in known and self.learn(key, [*known, value])
 
     def when_imported(self, name: str, action: Callable[[types.ModuleType], None]) -> None:
         """Do `action` with a module right after it was imported; at once where it is there."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from ....errors import ArtifactError
 from ...proving.rehearsal_protocol import WANTING
-from ..checkpoint import state_of, stripped
+from ..checkpoint import are_weights, state_of, stripped
 from .stage import Stage
 
 MARK = "headrace_stand_in"
@@ -84,20 +84,15 @@ class GivenState(dict[str, Any]):
     """What the user's checkpoint holds: weights alone answer for the key under which a script looks for them."""
 
     def __missing__(self, key: Any) -> Any:
-        if key in _MODELS and self.are_weights():
+        if key in _MODELS and are_weights(self):
             return self
         raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or (key in _MODELS[:4] and self.are_weights())
+        return super().__contains__(key) or (key in _MODELS[:4] and are_weights(self))
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self if key in _MODELS and self.are_weights() else super().get(key, default)
-
-    def are_weights(self) -> bool:
-        import torch
-
-        return bool(self) and all(isinstance(value, torch.Tensor) for value in self.values())
+        return self if key in _MODELS and are_weights(self) else super().get(key, default)
 
 
 def missed_key(frame: types.FrameType) -> str | None:
@@ -137,16 +132,14 @@ def _is_program(path: str) -> bool:
 def _held(stage: Stage, load: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """What a checkpoint that is not here holds: the one that the user gave, else the first that a script of the repository
     saved when it was rehearsed; None where there is none, or one that did not do."""
-    known = stage.learned.get("saved")
-    saved = [str(path) for path in stage.saved if known is None or path.name in known]
-    for path in (stage.request.checkpoint, *saved):
-        if path is None or path in stage.learned.get("unfit", ()):
-            continue
+    known, unfit = stage.learned.get("saved"), stage.learned.get("unfit", ())
+    saved = [str(path) for path in stage.saved if (known is None or path.name in known) and str(path) not in unfit]
+    for path in filter(None, (stage.checkpoint, *saved)):
         try:
             with _trusted() if path in saved else contextlib.nullcontext():
                 held = load(path, *args, **({**named, "weights_only": False} if path in saved else named))
         except Exception:  # noqa: BLE001 - a class that only the other script has, say
-            stage.learn("unfit", [*stage.learned.get("unfit", ()), path])
+            stage.add("unfit", path)
             continue
         held = GivenState(held) if path == stage.request.checkpoint and isinstance(held, dict) else held
         stage.at_risk.append((path, held))
@@ -173,7 +166,8 @@ def unfit(stage: Stage, error: BaseException, frames: list[types.FrameType]) -> 
     for path, held in stage.at_risk if over else ():
         parts = [held, *(held.values() if isinstance(held, dict) else ())]
         if any(value is part for frame in frames for value in frame.f_locals.values() for part in parts):
-            return stage.learn("unfit", [*stage.learned.get("unfit", ()), path])
+            stage.add("unfit", path)
+            return True
     return False
 
 
@@ -182,11 +176,7 @@ def holds_weights(value: Any) -> bool:
     import torch
 
     tables = [value, *(value.values() if isinstance(value, dict) else ())]
-    return any(
-        isinstance(item, torch.nn.Module)
-        or (isinstance(item, dict) and bool(item) and all(isinstance(part, torch.Tensor) for part in item.values()))
-        for item in tables
-    )
+    return any(isinstance(item, torch.nn.Module) or are_weights(item) for item in tables)
 
 
 def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:

@@ -104,8 +104,9 @@ def test_a_program_that_runs_on_is_looked_at_rarely(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(confined_run._Watch, "look", counted)
     started = time.process_time()
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(4)'])"
-    assert python(tmp_path, code).ok
-    assert 5 <= len(looks) <= 15, looks
+    done = python(tmp_path, code)
+    assert done.ok
+    assert 5 <= len(looks) <= 11 + done.seconds, "some at the beginning, then one a second, also where all takes longer"
     assert max(looks) == 3, "init, the program, and what it started"
     assert time.process_time() - started < 0.5
 
@@ -114,10 +115,10 @@ def test_a_program_that_runs_on_is_looked_at_rarely(tmp_path: Path, monkeypatch:
 def test_the_end_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pidfd: bool) -> None:
     if not pidfd:
         monkeypatch.delattr(confined_run.os, "pidfd_open", raising=False)
-    monkeypatch.setattr(confined_run, "_SHORTEST", 40)
-    done = python(tmp_path, "import time; time.sleep(0.5)")
+    monkeypatch.setattr(confined_run, "_SHORTEST", 250)
+    done = python(tmp_path, "import time; time.sleep(0.5)", timeout=1000)
     assert done.ok
-    assert done.seconds < 30
+    assert done.seconds < 200
 
 
 def test_processes_that_leave_the_group_end_too(tmp_path: Path) -> None:
@@ -134,13 +135,15 @@ print('the parent ends')
 """
     done = python(tmp_path, code)
     assert done.ok
-    time.sleep(0.2)
-    left = [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if any("98765" in part for part in process.info["cmdline"] or [])
-    ]
-    assert left == []
+
+    def left() -> list[psutil.Process]:
+        found = psutil.process_iter(["cmdline"])
+        return [process for process in found if any("98765" in part for part in process.info["cmdline"] or [])]
+
+    end = time.monotonic() + 60  # a killed process needs the processor once more
+    while left() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert left() == []
 
 
 @pytest.mark.parametrize("shown", [False, True])

@@ -24,7 +24,12 @@ def module(text):
     ],
 )
 def test_losses_tell_the_task(text, task):
-    assert stated_task([module(text)]) == task
+    assert stated_task([module(text)], 10) == task
+
+
+def test_one_number_is_no_class_among_several():
+    assert stated_task([module("criterion = nn.CrossEntropyLoss()")], 1) == ""
+    assert stated_task([module("criterion = nn.BCEWithLogitsLoss()")], 1) == "multi-label"
 
 
 @pytest.mark.parametrize(

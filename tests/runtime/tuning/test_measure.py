@@ -1,4 +1,5 @@
-import time
+import importlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,7 +8,9 @@ from headrace.runtime.tuning.measure import Samples, measure
 
 
 class Sleeper:
-    """A session that takes a known time."""
+    """A session that takes a known time, by the clock of `measure`, which nothing else moves."""
+
+    now = 0.0
 
     def __init__(self, seconds, log=None):
         self.seconds, self.log = seconds, log
@@ -15,7 +18,7 @@ class Sleeper:
     def run(self, inputs):
         if self.log is not None:
             self.log.append(self)
-        time.sleep(self.seconds)
+        Sleeper.now += self.seconds
         return list(inputs)
 
     def close(self):
@@ -25,10 +28,18 @@ class Sleeper:
 ROWS = [np.zeros((1, 3), np.float32)]
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """On a machine with other work a real sleep takes as long as it likes, also three times what another takes."""
+    monkeypatch.setattr(Sleeper, "now", 0.0)
+    clock = SimpleNamespace(perf_counter=lambda: Sleeper.now, monotonic=lambda: Sleeper.now)
+    monkeypatch.setattr(importlib.import_module("headrace.runtime.tuning.measure"), "time", clock)
+
+
 def test_the_faster_one_has_the_smaller_median_and_the_hopeless_one_stops_early():
-    fast, near, slow = measure([Sleeper(0.004), Sleeper(0.008), Sleeper(0.03)], ROWS, seconds=30)
+    fast, near, slow = measure([Sleeper(0.004), Sleeper(0.007), Sleeper(0.03)], ROWS, seconds=30)
     assert fast.median_ms < near.median_ms < slow.median_ms
-    assert fast.median_ms >= 4
+    assert [one.median_ms for one in (fast, near, slow)] == pytest.approx([4, 7, 30])
     assert len(slow.seconds) == 3
     assert len(fast.seconds) >= 7
 

@@ -13,7 +13,7 @@ def test_half_bodies_of_one_client_leave_room_for_others(start, models, make_pho
     head = f"POST /v1/classify/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: {8 * MIB}\r\n\r\n".encode()
     with contextlib.ExitStack() as stack:
         for _ in range(16):
-            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
             with contextlib.suppress(ConnectionError):  # rejected ones are closed
                 connection.sendall(head + bytes(4 * MIB))
         answered = []

@@ -10,7 +10,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 # The target gives heads 1 s and bodies 2 s. That something ends is what is tested; how long it took is not.
-PATIENCE = 30
+PATIENCE = 120
 REQUEST = b"POST /v1/classify/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
 
 
@@ -67,7 +67,7 @@ def test_a_body_that_comes_drop_by_drop(start, models):
             with contextlib.suppress(ConnectionError):
                 connection.sendall(b"x")
     assert b" 408 " in received
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 28
 
 
 def test_an_answer_that_is_never_read(target):

@@ -44,7 +44,7 @@ class _Server:
         self.port = json.loads(ready.read_text())["http"]
 
     def ask(self, count: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         for _ in range(count):
             connection.request("GET", "/v2/health/ready")
             answer = connection.getresponse()
@@ -53,7 +53,7 @@ class _Server:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
 
 @pytest.mark.parametrize("options", [(), ("--frontends", "1")], ids=["one process", "front ends"])

@@ -29,7 +29,7 @@ class Doubler:
         self.sizes.append(len(inputs[0]))
         self.entered.set()
         if self.gate is not None:
-            assert self.gate.wait(10)
+            assert self.gate.wait(60)
         if (inputs[0] < 0).any():
             raise RuntimeError("secret detail /etc/passwd")
         return [inputs[0] * 2]
@@ -57,14 +57,14 @@ def batcher_of():
         batcher.close(drain=False)
 
 
-def send(batcher, *values: float, timeout: float = 10.0, priority: int = 0):
+def send(batcher, *values: float, timeout: float = 60.0, priority: int = 0):
     ticket = batcher.admit(len(values), timeout=timeout, priority=priority)
     batcher.submit(ticket, [np.array(values, np.float32).reshape(-1, 1)])
     return ticket
 
 
 def values(ticket) -> list[float]:
-    return ticket.future.result(10)[0].ravel().tolist()
+    return ticket.future.result(60)[0].ravel().tolist()
 
 
 def test_answers_are_each_requests_own(batcher_of):
@@ -83,7 +83,7 @@ def test_answers_are_each_requests_own(batcher_of):
 def test_a_model_that_hands_its_input_through_does_not_share_buffers(batcher_of):
     batcher = batcher_of(PassThrough())
     first = send(batcher, 1.0, 2.0, 3.0)
-    kept = first.future.result(10)[0]
+    kept = first.future.result(60)[0]
     for value in range(20):
         values(send(batcher, float(value), 0.0, 0.0))
     assert kept.ravel().tolist() == [1.0, 2.0, 3.0]
@@ -94,7 +94,7 @@ def test_what_waits_runs_together_padded_to_a_bucket(batcher_of):
     session = Doubler(gate)
     batcher = batcher_of(session)
     first = send(batcher, 0.0)
-    assert session.entered.wait(10)
+    assert session.entered.wait(60)
     others = [send(batcher, float(number)) for number in range(1, 6)]
     gate.set()
     assert [values(ticket) for ticket in [first, *others]] == [[2.0 * number] for number in range(6)]
@@ -137,9 +137,9 @@ def test_cancelled_and_expired_requests_leave_at_once(batcher_of):
     session = Doubler(gate)
     batcher = batcher_of(session)
     running = send(batcher, 0.0)
-    assert session.entered.wait(10)
+    assert session.entered.wait(60)
     tickets = [send(batcher, float(number)) for number in range(3)]
-    coming = batcher.admit(1, timeout=10.0)
+    coming = batcher.admit(1, timeout=60.0)
     assert batcher.depth == 4
     tickets[0].future.cancel()
     assert batcher.depth == 3
@@ -166,15 +166,15 @@ def test_order_is_priority_then_deadline(batcher_of):
     batcher = batcher_of(session)
     done: list[str] = []
     send(batcher, 0.0)
-    assert session.entered.wait(10)
+    assert session.entered.wait(60)
     full = [0.0] * 8  # fills a batch, so that each request runs alone
     tickets = []
-    for name, timeout, priority in (("late", 9.0, 0), ("early", 5.0, 0), ("first", 9.0, 1), ("last", 1.0, 200)):
+    for name, timeout, priority in (("late", 90.0, 0), ("early", 60.0, 0), ("first", 90.0, 1), ("last", 30.0, 200)):
         ticket = send(batcher, *full, timeout=timeout, priority=priority)
         ticket.future.add_done_callback(lambda _, name=name: done.append(name))
         tickets.append(ticket.future)
     gate.set()
-    wait(tickets, 10)
+    wait(tickets, 60)
     assert done == ["first", "early", "late", "last"]
 
 
@@ -191,7 +191,7 @@ def test_closing_answers_what_was_admitted_and_refuses_the_rest(batcher_of):
         send(batcher, 1.0)
     gate.set()
     assert [values(ticket) for ticket in tickets] == [[2.0 * number] for number in range(5)]
-    closing.join(10)
+    closing.join(60)
     assert session.closed
 
 

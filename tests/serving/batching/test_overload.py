@@ -33,8 +33,10 @@ def test_overload(start, slow_models, tmp_path, make_photo, protocol):
     # What is answered is answered in time, and what is declined is declined before its time is over.
     assert Histogram.from_json(result.histogram).within(DEADLINE_MS / 1e3) == result.samples
     assert result.rejected_ms["max"] <= DEADLINE_MS
-    # The capacity was measured just before, beside whatever else this machine does, so only a collapse fails here.
-    assert result.requests_per_second > 0.3 * most.requests_per_second
+    # The capacity was measured just before, beside whatever else this machine does, and is measured again: other programs may
+    # have come meanwhile. So only a collapse fails here.
+    again = run(LoadRequest(**request, connections=12, warm_up_seconds=0.5, seconds=1.5))
+    assert result.requests_per_second > 0.3 * min(most.requests_per_second, again.requests_per_second)
     assert memory.memory_info().rss < before + (64 << 20)
     calm = run(LoadRequest(**request, kind="once"))
     assert calm.answers == most.answers

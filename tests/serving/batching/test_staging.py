@@ -119,7 +119,7 @@ class Doubler:
 
     def run(self, inputs):
         self.entered.set()
-        assert self.gate is None or self.gate.wait(10)
+        assert self.gate is None or self.gate.wait(60)
         self.staged += self.ring.owns(inputs[0])
         self.copied += not self.ring.owns(inputs[0])
         return [inputs[0] * 2]
@@ -153,36 +153,36 @@ def test_a_batch_is_run_where_it_was_written(batcher_of):
     gate, ring = threading.Event(), Staging(IMAGES, 8)
     session = Doubler(ring, gate)
     batcher = batcher_of(session, ring)
-    tickets = [batcher.admit(1, timeout=10) for _ in range(9)]
+    tickets = [batcher.admit(1, timeout=60) for _ in range(9)]
     write(batcher, tickets[0], 0)
-    assert session.entered.wait(10)
+    assert session.entered.wait(60)
     for number, ticket in enumerate(tickets[1:], 1):
         write(batcher, ticket, number)
     gate.set()
-    assert [ticket.future.result(10)[0][0, 0] for ticket in tickets] == [2.0 * number for number in range(9)]
+    assert [ticket.future.result(60)[0][0, 0] for ticket in tickets] == [2.0 * number for number in range(9)]
     assert (session.staged, session.copied) == (2, 0)
 
 
 def test_a_place_that_is_still_written_is_nobody_elses(batcher_of):
     ring = Staging(IMAGES, 8)
     batcher = batcher_of(Doubler(ring), ring)
-    slow = batcher.admit(8, timeout=10)
+    slow = batcher.admit(8, timeout=60)
     with batcher.slot(slow) as slot:
         batcher.reject(slow, OverloadedError("given up"))
         for _ in range(40):
-            other = batcher.admit(8, timeout=10)
+            other = batcher.admit(8, timeout=60)
             write(batcher, other, 1)
-            assert not np.may_share_memory(other.future.result(10)[0], slot[0])
+            assert not np.may_share_memory(other.future.result(60)[0], slot[0])
         slot[0][...] = 99
-        other = batcher.admit(8, timeout=10)
+        other = batcher.admit(8, timeout=60)
         write(batcher, other, 3)
-        assert (other.future.result(10)[0] == 6).all()
+        assert (other.future.result(60)[0] == 6).all()
     assert slow.place is None
     with batcher.slot(slow) as slot:
         assert slot is None
     for _ in range(8):  # all of the ring is free again
-        write(batcher, other := batcher.admit(8, timeout=10), 1)
-        assert other.future.result(10)[0][0, 0] == 2
+        write(batcher, other := batcher.admit(8, timeout=60), 1)
+        assert other.future.result(60)[0][0, 0] == 2
 
 
 def test_a_model_that_hands_its_input_through_gives_a_copy(batcher_of):
@@ -192,8 +192,8 @@ def test_a_model_that_hands_its_input_through_gives_a_copy(batcher_of):
 
     ring = Staging(IMAGES, 8)
     batcher = batcher_of(PassThrough(ring), ring)
-    write(batcher, ticket := batcher.admit(8, timeout=10), 7)
-    assert not ring.owns(ticket.future.result(10)[0])
+    write(batcher, ticket := batcher.admit(8, timeout=60), 7)
+    assert not ring.owns(ticket.future.result(60)[0])
 
 
 def test_every_answer_is_its_own_whoever_gives_up(batcher_of):

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -21,12 +20,13 @@ from headrace.runtime.artifact.artifact import write_artifact
 from headrace.runtime.artifact.package import write_package
 from headrace.runtime.artifact.plan import Choice, Plan
 from headrace.runtime.base.fingerprint import fingerprint
+from headrace.runtime.base.session import default_threads
 from headrace.runtime.base.task import Head, Task
 from headrace.serving.bench import run
 from headrace.serving.bench.config import BenchConfig
 from headrace.serving.bench.reporting.caveats import TRIES
 from headrace.serving.bench.reporting.report import bench_report
-from headrace.serving.bench.servers import Service
+from headrace.serving.bench.servers import Service, machine_seconds
 from headrace.specs import FP32, Preprocessing, Resize, Signature, TensorSpec
 
 WEIGHT = 4 * np.eye(3, dtype=np.float32)
@@ -124,14 +124,9 @@ def measure(tmp_path, *, others=(), alone=False, head=HEAD, **options):
 
 def test_a_measurement_that_other_programs_disturb_is_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "TRIES", TRIES)
-    half = "import time\nwhile True:\n  end = time.monotonic() + 0.05\n  while time.monotonic() < end: pass\n  time.sleep(0.05)"
-    spinning = [subprocess.Popen([sys.executable, "-c", half]) for _ in range(1 + (os.cpu_count() or 1) // 4)]
-    try:
-        result, text = measure(tmp_path, concurrency=(1,), rounds=1, seconds=0.2)
-    finally:
-        for process in spinning:
-            process.kill()
-            process.wait()
+    # Half a machine more than the machine says: what programs really get of it is up to what else there is.
+    monkeypatch.setattr(run, "machine_seconds", lambda: machine_seconds() + default_threads() / 2 * time.monotonic())
+    result, text = measure(tmp_path, concurrency=(1,), rounds=1, seconds=0.2)
     (found,) = result.measurements
     assert found.repeated == TRIES - 1
     assert found.other_cores > 0
@@ -286,18 +281,20 @@ def test_an_interrupted_benchmark_leaves_no_process(tmp_path, stop):
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         request = tmp_path / "out" / "logs" / "loadgen.request.json"
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while not (request.exists() and '"closed"' in request.read_text()) and time.monotonic() < end:
             time.sleep(0.05)
-        time.sleep(0.5)
-        children = psutil.Process(process.pid).children(recursive=True)
-        assert len(children) >= 2  # the server and the load generator
+        children = []
+        while len(children) < 2:  # the server and the load generator
+            assert time.monotonic() < end
+            time.sleep(0.5)
+            children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.Signals[stop])
         try:
-            assert process.wait(60) != 0
+            assert process.wait(120) != 0
         finally:
             process.kill()
-    _, alive = psutil.wait_procs(children, timeout=5)
+    _, alive = psutil.wait_procs(children, timeout=60)
     assert not alive
 
 

@@ -79,7 +79,9 @@ def test_check(server):
 @pytest.mark.parametrize("frontends", [0, 2])
 def test_watch_sees_models_go_and_come_and_the_drain(repository, start, watch, frontends):
     repository.package("tiny")
-    server = start(repository.path, frontends=frontends, model_control_mode="explicit", load_models=("tiny",))
+    # Ten minutes for the drain: far longer than a machine with other work needs, and than a test may take.
+    config = {"model_control_mode": "explicit", "load_models": ("tiny",), "drain_seconds": 600.0}
+    server = start(repository.path, frontends=frontends, **config)
     watches = {service: watch(server, service) for service in ("", SERVICE, "tiny", "tiny_classify", "later")}
     assert {service: one.next() for service, one in watches.items()} == {
         "": SERVING, SERVICE: SERVING, "tiny": SERVING, "tiny_classify": SERVING, "later": SERVICE_UNKNOWN,
@@ -98,12 +100,10 @@ def test_watch_sees_models_go_and_come_and_the_drain(repository, start, watch, f
             told.append(watches["later"].next())
         assert told in ([SERVING], [NOT_SERVING, SERVING])
     assert all(one.said.empty() for one in watches.values())
-    begin = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
     for service, one in watches.items():
         assert (one.next(), one.next()) == (NOT_SERVING, "end"), service
-    assert server.process.wait(60) == 0, server.output
-    assert time.monotonic() - begin < 25, "open watches do not hold up the drain, which may take 30 s"
+    assert server.process.wait(120) == 0, "open watches do not hold up the drain"
 
 
 def test_watch_of_a_poll_server(repository, start, watch):
@@ -195,7 +195,7 @@ def test_watchers_are_bounded_and_leave(server):
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for call in calls[:10]:
             call.cancel()
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while time.monotonic() < end:
             try:
                 assert next(stubs[-1].Watch(request, timeout=30)).status == SERVING

@@ -27,18 +27,19 @@ def test_cancelled_calls_leave_the_queue_and_draining_answers_the_others(start, 
                 done.set()
 
         calls = [own.async_infer("slow", [_input()], callback=collect) for _ in range(24)]
-        end = time.monotonic() + 10
-        while _accepted(server) < 12 and time.monotonic() < end:
+        end = time.monotonic() + 60
+        while _accepted(server) < 12:
+            assert time.monotonic() < end
             time.sleep(0.005)
         for call in calls[12:]:
             call.cancel()
         server.process.send_signal(signal.SIGTERM)
-        assert done.wait(30)
+        assert done.wait(60)
     kept = [result for result, error in answers if error is None]
     assert len(kept) >= 12
     for result in kept:
         assert result.as_numpy("scores").shape == (1, 7)
-    assert server.process.wait(30) == 0, server.output
+    assert server.process.wait(60) == 0, server.output
 
 
 def _accepted(server) -> float:

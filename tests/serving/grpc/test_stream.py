@@ -55,7 +55,8 @@ def test_no_more_are_read_than_may_run():
 
         answers = in_completion_order(requests(), answer, window=3)
         first = asyncio.ensure_future(anext(answers))
-        await asyncio.sleep(0.05)
+        for _ in range(100):  # turns of the loop, in which all goes on that can
+            await asyncio.sleep(0)
         assert read == 4  # three run, and the fourth waits for a place
         gate.set()
         return {await first, *[number async for number in answers]}

@@ -102,12 +102,12 @@ def test_a_cancelled_stream_leaves_the_queue(start, slow_models):
         client.start_stream(lambda result, error: None)
         for _ in range(400):  # so that many still wait when a busy machine first looks
             client.async_stream_infer("slow", [_input(_images(1))])
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while _pending(server) < 10 and time.monotonic() < end:
             time.sleep(0.005)
         assert _pending(server) >= 10
         client.stop_stream(cancel_requests=True)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while _pending(server) and time.monotonic() < end:
             time.sleep(0.02)
         assert _pending(server) == 0

@@ -133,7 +133,7 @@ def test_client_certificates(mutual, files, who):
     with grpc.secure_channel(mutual.grpc, files.credentials(*pair)) as channel:
         ready = grpc.channel_ready_future(channel)
         if who == "client":
-            ready.result(timeout=20)
+            ready.result(timeout=60)
         else:
             with pytest.raises(grpc.FutureTimeoutError):
                 ready.result(timeout=1)
@@ -200,7 +200,7 @@ def test_a_renewed_certificate_is_read_while_the_server_runs(models, launch, tmp
         with urllib.request.urlopen(f"https://{server.http}/v2/health/live", timeout=10, context=context) as response:
             assert response.status == 200
         with grpc.secure_channel(server.grpc, later.credentials(later.client_cert, later.client_key)) as channel:
-            grpc.channel_ready_future(channel).result(timeout=20)
+            grpc.channel_ready_future(channel).result(timeout=60)
         old = ssl.create_default_context(cafile=later.ca)
         old.load_cert_chain(files.client_cert, files.client_key)
         with pytest.raises(OSError, match=r"SSL|alert|reset|EOF|closed"):  # of an authority that counts no more

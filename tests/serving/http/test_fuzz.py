@@ -91,7 +91,7 @@ def test_damaged_http(server):
     head = b"POST /v2/models/tiny/infer?x=%41 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     good = head + b'5\r\n{"a":\r\n2\r\n1}\r\n0\r\n\r\n'
     for _ in range(CASES):
-        with socket.create_connection(server.http.split(":"), timeout=10) as connection:
+        with socket.create_connection(server.http.split(":"), timeout=60) as connection:
             connection.sendall(_damage(source, good))
             connection.shutdown(socket.SHUT_WR)
             answer = connection.recv(2000)

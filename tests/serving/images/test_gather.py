@@ -11,10 +11,12 @@ from headrace.serving.images.gather import Gatherer
 
 
 class Doubles:
-    """The work: each number twice; negative ones fail their whole batch."""
+    """The work: each number twice; negative ones fail their whole batch. A batch is done when the gate is open."""
 
-    def __init__(self, seconds=0.0):
-        self.seconds = seconds
+    def __init__(self, *, gate=True):
+        self.gate = threading.Event()
+        if gate:
+            self.gate.set()
         self.batches = []
         self.running = 0
 
@@ -23,7 +25,7 @@ class Doubles:
         assert self.running == 1, "one batch at a time"
         try:
             self.batches.append(len(numbers))
-            time.sleep(self.seconds)
+            assert self.gate.wait(60)
             if any(number < 0 for number in numbers):
                 raise ValueError("negative")
             return [2 * number for number in numbers]
@@ -40,27 +42,40 @@ def test_one_thread_gets_its_results_in_order():
     assert work.batches == [1, 4, 4, 2]
 
 
+def come(gather, work, count):
+    """Wait until so many are under way or wait."""
+    end = time.monotonic() + 60
+    while sum(work.batches) + len(gather._waiting) < count:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def test_what_comes_while_a_batch_is_done_makes_the_next():
-    work = Doubles(seconds=0.05)
+    work = Doubles(gate=False)
     gather = Gatherer(work, 16)
     with ThreadPoolExecutor(40) as pool:
-        found = list(pool.map(lambda number: gather([number]), range(40)))
-    assert found == [[2 * number] for number in range(40)]
+        found = [pool.submit(gather, [number]) for number in range(40)]
+        come(gather, work, 40)
+        work.gate.set()
+        assert [one.result() for one in found] == [[2 * number] for number in range(40)]
     assert sum(work.batches) == 40
     assert max(work.batches) <= 16
-    assert len(work.batches) < 10
+    assert len(work.batches) <= 4, "the first, and three of what came meanwhile"
 
 
 def test_an_error_is_that_of_its_batch_alone():
-    work = Doubles(seconds=0.1)
+    work = Doubles(gate=False)
     gather = Gatherer(work, 2)
     with ThreadPoolExecutor(8) as pool:
         first = pool.submit(gather, [1])
-        time.sleep(0.03)  # it is under way; these wait in their order
+        come(gather, work, 1)
+        while not work.batches:  # it is under way; these wait in their order
+            time.sleep(0.001)
         pair = []
-        for numbers in ([-1], [2], [3], [4]):
+        for number, numbers in enumerate(([-1], [2], [3], [4])):
             pair.append(pool.submit(gather, numbers))
-            time.sleep(0.005)
+            come(gather, work, 2 + number)
+        work.gate.set()
         assert first.result() == [2]
         for wrong in pair[:2]:
             with pytest.raises(ValueError, match="negative"):

@@ -160,16 +160,24 @@ def test_limits_are_checked_before_anything_is_decoded(pillow_decoder):
 
 
 def test_threads_share_batches_and_a_broken_image_is_its_senders_alone(pillow_decoder):
-    class Slow(pillow_decoder):
+    come, under_way = threading.Event(), []
+
+    class Gated(pillow_decoder):
         def decode(self, images):
-            time.sleep(0.02)
+            under_way.append(len(images))
+            assert come.wait(60)
             return super().decode(images)
 
-    setup = Setup(Slow())
+    setup = Setup(Gated())
     images = [jpeg(number, 60 + number, 90) for number in range(100)]
     images[33] = BROKEN["cut off, ended"]
     pool = DecodePool(32, limit=200)
     waiting = [pool.submit(lambda data=data: decode_rows(setup.gpu, [data], SHAPE)) for data in images]
+    end = time.monotonic() + 60
+    while sum(under_way) + len(setup.gpu._gatherer._waiting) < 32:  # as many as there are threads
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    come.set()
     for number, (future, data) in enumerate(zip(waiting, images, strict=True)):
         if number == 33:
             assert isinstance(future.exception(30), InputError)

@@ -62,7 +62,7 @@ def test_figures_move_with_requests(models, launch, make_photo, frontends):
             _get(server, "/v1/classify/tiny_classify", make_photo(seed))
         with pytest.raises(urllib.error.HTTPError):
             _get(server, "/v1/classify/tiny", b"no image")
-        after, end = _figures(server), time.monotonic() + 30
+        after, end = _figures(server), time.monotonic() + 60
         while after["tiny"]["failed"] == before["tiny"]["failed"] and time.monotonic() < end:
             after = _figures(server)  # what front ends count reaches the engine a moment later
         for name in ("tiny", "tiny_classify", "tiny_decode"):

@@ -32,7 +32,7 @@ def opened(repository):
 
 
 def _until(condition) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)

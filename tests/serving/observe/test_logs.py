@@ -27,7 +27,7 @@ def _infer(client, module, model="tiny", rows=1, headers=None, value=0.0):
 
 def _lines(server, *, until=lambda lines: True) -> list[dict]:
     """The log, once it holds what is waited for: a line is written after its answer was sent."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         lines = [json.loads(line) for line in server.output.splitlines(keepends=True) if line[0] == "{" and line[-1] == "\n"]
         if until(lines) or time.monotonic() > end:

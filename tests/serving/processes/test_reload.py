@@ -47,6 +47,13 @@ class Load:
         for thread in self._threads:
             thread.join()
 
+    def wait_for(self, version: str) -> None:
+        """Until that version has answered."""
+        end = time.monotonic() + 120
+        while not any(seen == version for _, seen, _ in list(self.answers)):
+            assert time.monotonic() < end, self.errors
+            time.sleep(0.05)
+
     def _run(self, module, address):
         while not self._stop.is_set():
             with module.InferenceServerClient(address) as client:
@@ -77,7 +84,7 @@ def test_hot_reload_under_load_fails_no_request(start, repository):
     ((_, one),) = _everywhere(server)
     with httpclient.InferenceServerClient(server.http, network_timeout=60) as client, Load(server) as load:
         for version, scale in ((2, 2.0), (3, 3.0), (4, 4.0)):
-            time.sleep(0.3)
+            load.wait_for(str(version - 1))
             repository.add("tiny", version, scale=scale)
             client.load_model("tiny")
             # Once the call has returned, no front end answers by the old version any more.
@@ -87,12 +94,13 @@ def test_hot_reload_under_load_fails_no_request(start, repository):
         with pytest.raises(InferenceServerException, match="failed to load 'tiny'"):
             client.load_model("tiny")
         assert {seen for seen, _ in _everywhere(server)} == {"4"}
+        load.wait_for("4")
     assert not load.errors, load.errors
     assert {version for _, version, _ in load.answers} == {"1", "2", "3", "4"}
     for _, version, score in load.answers:
         assert score == pytest.approx(int(version) * one, rel=1e-3)
     _closed = "the former version {} has answered its last request and is closed"
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while any(_closed.format(version) not in server.output for version in (1, 2, 3)):
         assert time.monotonic() < end, server.output
         time.sleep(0.05)

@@ -186,8 +186,8 @@ def test_json_depth_is_bounded_and_brackets_in_strings_do_not_count():
 def test_hostile_json_takes_linear_time():
     import time
 
-    begin = time.perf_counter()
+    begin = time.thread_time()  # the processor's time, which other work on the machine does not lengthen
     for body in (b"[" * 2_000_000, b'"\\"' * 500_000 + b"[" * 100, b'{"a":' * 300_000, b'"' * 1_000_001 + b"{" * 99):
         with pytest.raises(InputError):
             parse_json(body)
-    assert time.perf_counter() - begin < 10
+    assert time.thread_time() - begin < 10

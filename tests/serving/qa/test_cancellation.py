@@ -42,7 +42,7 @@ def _pending(server) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("nv_inference_pending_request_count{"))
 
 
-def _until(condition, seconds: float = 30) -> bool:
+def _until(condition, seconds: float = 90) -> bool:
     end = time.monotonic() + seconds
     while not (holds := condition()) and time.monotonic() < end:
         time.sleep(0.01)

@@ -40,7 +40,7 @@ def drip(beginning):
     def behave(connection):
         connection.recv(1000)
         connection.sendall(beginning)
-        for _ in range(400):
+        while True:  # until the other side hangs up
             time.sleep(0.02)
             connection.sendall(b"x")
 
@@ -48,7 +48,7 @@ def drip(beginning):
 
 
 SLOW = {
-    "says nothing": lambda connection: time.sleep(8),
+    "says nothing": lambda connection: [connection.recv(1000) for _ in range(2)],  # the second is its end
     "drips a head": drip(b"HTTP/1.1 200 OK\r\nX-Slow: "),
     "drips a body": drip(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"),
     "drips to the end": drip(b"HTTP/1.1 200 OK\r\n\r\n"),
@@ -58,10 +58,8 @@ SLOW = {
 @pytest.mark.parametrize("name", SLOW)
 def test_the_deadline_is_over_the_whole_exchange(name):
     url, listener = raw_server(SLOW[name])
-    begin = time.monotonic()
     with listener, pytest.raises(Unreachable, match="no whole answer within 0.3 s; --timeout-secs"):
-        Client(url, timeout_seconds=0.3).call("GET", "/")
-    assert time.monotonic() - begin < 5
+        Client(url, timeout_seconds=0.3).call("GET", "/")  # or it would go on for ever
 
 
 @pytest.mark.parametrize(
@@ -82,7 +80,7 @@ def test_what_is_no_whole_answer_says_why(answer, says):
 
     url, listener = raw_server(behave)
     with listener, pytest.raises(VerifyError, match=says):
-        Client(url, timeout_seconds=5, most_bytes=2000).call("GET", "/")
+        Client(url, timeout_seconds=60, most_bytes=2000).call("GET", "/")
 
 
 def test_nothing_listens_and_no_such_host():
@@ -133,7 +131,7 @@ def test_a_certificate_is_checked(tmp_path):
         with pytest.raises(Unreachable, match="not trusted .*--tls-ca"):
             Client(url).call("GET", "/")
         assert Client(url, authority=tmp_path / "ca.pem").call("GET", "/")[2] == b"{}"
-        thread.join(5)
+        thread.join(60)
     (tmp_path / "none.pem").write_text("no certificate")
     with pytest.raises(VerifyError, match="--tls-ca"):
         Client(url, authority=tmp_path / "none.pem")

@@ -103,11 +103,11 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if re.search(r"Sum of input lengths|out of range|out of bounds|index .* is out|num_samples=0|larger sample", text, re.I):
         return stage.learn("full", True)
     if isinstance(error, KeyError) and any("pandas" in name or "datasets" in name or name.endswith("csv.py") for name in names):
-        return _add(stage, "columns", str(error.args[0]))
+        return stage.add("columns", str(error.args[0]))
     if isinstance(error, KeyError) and ("npz" in text or any("numpy" in name for name in names) or stage.learned.get("keys")):
-        return _add(stage, "keys", str(error.args[0]).split(" is not")[0].strip("'\""))
+        return stage.add("keys", str(error.args[0]).split(" is not")[0].strip("'\""))
     if isinstance(error, IsADirectoryError | PermissionError) and error.filename:
-        return _add(stage, "flat", os.path.dirname(str(error.filename)))
+        return stage.add("flat", os.path.dirname(str(error.filename)))
     if isinstance(error, NotADirectoryError) and error.filename:
         return False
     return _want(stage, error, frames)
@@ -121,11 +121,6 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     ):
         return "give the folder of the data with --data DIR"
     return None
-
-
-def _add(stage: Stage, key: str, value: str) -> bool:
-    known = stage.learned.get(key, [])
-    return value not in known and stage.learn(key, [*known, value])
 
 
 def _fewer_classes(stage: Stage, frames: list[Any], text: str) -> bool:

@@ -132,9 +132,7 @@ def _gone(stage: Stage, error: BaseException) -> bool:
     library = sys.modules.get(full.partition(".")[0])
     if library is None or is_users(str(getattr(library, "__file__", None) or stage.root + "/"), stage.root):
         return False
-    key = "gone" if part else "gone_names"
-    known = stage.learned.get(key, [])
-    return full not in known and stage.learn(key, [*known, full])
+    return stage.add("gone" if part else "gone_names", full)
 
 
 def _said_gone(stage: Stage, part: str) -> None:

@@ -44,10 +44,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     gave_up = bool(frames) and is_users(frames[-1].f_code.co_filename, stage.root)
     key = weights.missed_key(frames[-1]) if gave_up else None
-    known = stage.learned.get("checkpoint_keys", [])
     if weights.unfit(stage, error, frames):
         return True
-    return key is not None and key not in known and stage.learn("checkpoint_keys", [*known, key])
+    return key is not None and stage.add("checkpoint_keys", key)
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:

@@ -48,6 +48,17 @@ def test_the_next_attempt_knows_what_was_learned(tmp_path):
     assert stage_in(tmp_path).learned == {"cuda": True}
 
 
+def test_one_more_of_several_is_learned_once(tmp_path):
+    stage = stage_in(tmp_path, checkpoint="/given.pth")
+    assert stage.add("keys", "x")
+    assert stage.add("keys", "y")
+    assert not stage.add("keys", "x")
+    assert stage.learned == {"keys": ["x", "y"]}
+    assert stage.checkpoint == "/given.pth"
+    stage.add("unfit", "/given.pth")
+    assert stage_in(tmp_path, checkpoint="/given.pth").checkpoint is None
+
+
 def test_known_classes_are_the_first_guess_of_all_runs_and_what_a_run_shows_is_the_next(tmp_path):
     (tmp_path / "main.py").write_text("num_classes = 4\n")
     assert Maker(stage_in(tmp_path)).classes == 4

@@ -61,9 +61,9 @@ def test_nobody_waits_and_nothing_is_compiled(on_stage):
     world = on_stage(time)
     start = clock.perf_counter()
     names = world.play(
-        "import time, torch\ntime.sleep(60)\nnet = torch.nn.Linear(1, 1)\nsame = torch.compile(net) is net\n"
+        "import time, torch\ntime.sleep(3600)\nnet = torch.nn.Linear(1, 1)\nsame = torch.compile(net) is net\n"
         "@torch.compile\ndef f(x):\n    return x\n@torch.compile(mode='max-autotune')\ndef g(x):\n    return 3\nanswer = g(1)\n"
     )
-    assert clock.perf_counter() - start < 30
+    assert clock.perf_counter() - start < 200
     assert (names["same"], names["answer"]) == (True, 3)
     assert "torch.compile was left out" in world.said("time")
