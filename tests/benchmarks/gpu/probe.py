@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
+import subprocess
+import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu.about import said
@@ -51,17 +51,33 @@ def _machine(bench: Bench) -> dict[str, Any]:
     }
 
 
-def _links(bench: Bench) -> dict[str, Any]:
-    """A small convolution compiled ahead of time and run, as the machine is."""
-    import torch
-    from torch._inductor import aoti_compile_and_package, aoti_load_package
+_LINKED = """
+import sys, tempfile, torch
+from headrace.runtime import backends
+from headrace.runtime.base.session import Target
+from headrace.runtime.capture.capture import capture
+from headrace.runtime.tuning.source import CapturedSource
+from headrace.specs import BF16
+from pathlib import Path
+device = sys.argv[1]
+module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten()).to(device).eval()
+x = torch.randn(2, 3, 16, 16, device=device)
+captured = capture(module, x)
+backend, target = backends.get("inductor"), Target(device=device, precision=BF16)
+with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+    files = backend.prepare(CapturedSource(captured, captured).graph_for(backend, None), target, Path(folder))
+    print("prepared", files, flush=True)
+    session = backend.open(Path(folder), target, files)
+    print("opened", flush=True)
+    print("difference", (session.run_tensors([x])[0] - module(x)).abs().max().item(), session.note, flush=True)
+"""
 
-    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).to(bench.device).eval()
-    x = torch.randn(2, 3, 16, 16, device=bench.device)
-    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        path = str(Path(folder) / "a.pt2")
-        aoti_compile_and_package(torch.export.export(module, (x,)), package_path=path)
-        return {"difference": (aoti_load_package(path)(x) - module(x)).abs().max().item()}
+
+def _links(bench: Bench) -> dict[str, Any]:
+    """A small convolution compiled ahead of time and run as the product does it, in a process that may die of it."""
+    command = [sys.executable, "-X", "faulthandler", "-c", _LINKED, bench.device]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return {"status": done.returncode, "said": done.stdout[-500:], "error": done.stderr[-3000:] if done.returncode else ""}
 
 
 def _fused_convolutions(bench: Bench) -> dict[str, Any]:

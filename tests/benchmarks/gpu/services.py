@@ -48,7 +48,7 @@ def over_http(
     logs.mkdir()
     services = _services(bench, subject, preprocessing, logs)
     found["services"] = {}
-    concurrencies = (1, 4) if bench.quick else (1, 16, 64, 256)
+    concurrencies = (1, 4) if bench.quick else (1, 64, 256, 512)
     rounds = 1 if bench.quick else 2
     with ExitStack() as stack:
         servers: dict[str, Server] = {}
@@ -83,7 +83,7 @@ def over_http(
                 for name, server in list(servers.items())[:: 1 if number % 2 == 0 else -1]:
                     request = LoadRequest(
                         url=server.url, images=tuple(map(str, photos)), connections=concurrency,
-                        processes=min(concurrency, 1 if bench.quick else 4), seconds=each,
+                        processes=min(concurrency, 1 if bench.quick else 5), seconds=each,
                         warm_up_seconds=0.2 if bench.quick else 0.6,
                     )  # fmt: skip
                     samples[name].append(under_load(server, request, folder=logs))
