@@ -169,9 +169,9 @@ def _tile(
             total = tl.dot(a, b, total)
     result = total.to(tl.float32)
     if levels:
-        result *= tl.load(scale + column)[None, :]
+        result *= tl.load(scale + output, mask=output < outputs, other=0.0)[None, :]
     if shifts:
-        result += tl.load(bias + column).to(tl.float32)[None, :]
+        result += tl.load(bias + output, mask=output < outputs, other=0.0).to(tl.float32)[None, :]
     if adds:
         result += more.to(tl.float32) * residual_scale if levels else more.to(tl.float32)
     if relu:

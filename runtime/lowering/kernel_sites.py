@@ -1,9 +1,10 @@
 """Where an operator of the kernels can stand in a program, and what computes there then.
 
 A site is a few nodes of torch's that one operator replaces: a convolution with the sum and the ReLU after it, a sum and its
-ReLU, a linear layer and its GELU, a layer norm with the sum and the conversions around it, a softmax and the top-k of it.
-Between them nothing else may use a result, unless the operator gives that too. The program must write to no value (see
-`functional`), so that a site may compute at any one place between what it reads and who reads it. Sites may overlap.
+ReLU, the largest of each window, a linear layer and its GELU, a layer norm with the sum and the conversions around it, a
+softmax and the top-k of it. Between them nothing else may use a result, unless the operator gives that too. The program must
+write to no value (see `functional`), so that a site may compute at any one place between what it reads and who reads it. Sites
+may overlap.
 
 Where a convolution ends in a ReLU, cuDNN's own fused operator (cudnn.py) has a site of the same nodes, also with several
 groups, for which there is no kernel.
@@ -174,6 +175,16 @@ def _sums_with_relu(editor: ProgramEditor, relu: Node) -> Iterator[Site]:
         yield Site(operator="add_relu", nodes=(total, relu), inputs=operands, outputs=(relu,), at=relu)
 
 
+def _max_pools(editor: ProgramEditor, pool: Node) -> Iterator[Site]:
+    x, *given = (_argument(pool, place, default) for place, default in enumerate((None, None, [], 0, 1, False)))
+    ceil, names = given.pop(), ("window", "stride", "padding", "dilation")
+    given[1] = given[1] or given[0]  # a stride that is not given is the window
+    pairs = [_pair(item) for item in given]
+    if _is_float(x) and len(_shape(x)) == 4 and not ceil and not pool.kwargs and None not in pairs:
+        numbers = dict(zip(names, pairs, strict=True))
+        yield Site(operator="max_pool2d", nodes=(pool,), inputs=(x,), outputs=(pool,), at=pool, numbers=numbers)
+
+
 def _linears_with_gelu(editor: ProgramEditor, gelu: Node) -> Iterator[Site]:
     linear = gelu.args[0]
     if not isinstance(linear, Node) or linear.target is not _aten.linear.default or not _alone_reads(gelu, linear):
@@ -225,6 +236,7 @@ def _softmax_with_topk(editor: ProgramEditor, topk: Node) -> Iterator[Site]:
 _FOUND: dict[Any, tuple[Callable[[ProgramEditor, Node], Iterator[Site]], ...]] = {
     **dict.fromkeys(CONVOLUTIONS, (_convolutions,)),
     _aten.relu.default: (_sums_with_relu,),
+    _aten.max_pool2d.default: (_max_pools,),
     _aten.gelu.default: (_linears_with_gelu,),
     _aten.layer_norm.default: (_layer_norms,),
     _aten.topk.default: (_softmax_with_topk,),
@@ -317,6 +329,9 @@ _COMPUTED: dict[str, Callable[..., tuple[Any, ...]]] = {
     "conv2d_int8": _conv2d_int8,
     **dict.fromkeys(cudnn.NAMES, cudnn.convolved),
     "add_relu": lambda a, b: (torch.ops.headrace.add_relu.default(a, b),),
+    "max_pool2d": lambda x, *, window, stride, padding, dilation: (
+        torch.ops.headrace.max_pool2d.default(x, window, stride, padding, dilation),
+    ),
     "bias_gelu": _linear_gelu,
     "layer_norm": lambda *values, eps: (torch.ops.headrace.layer_norm.default(*values, eps),),
     "add_layer_norm": lambda *values, eps: _pair_of(torch.ops.headrace.add_layer_norm.default(*values, eps)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.kernels import add_relu, bias_gelu, conv, layer_norm, preprocess, quantize, softmax_topk
+from headrace.kernels import add_relu, bias_gelu, conv, layer_norm, max_pool, preprocess, quantize, softmax_topk
 from headrace.kernels._tiles import usual_tile
 
 
@@ -99,6 +99,20 @@ def _wide_pixels(dtype: str) -> Variant:
     )
 
 
+def _max_pool(dtype: str) -> Variant:
+    twos = ("stride_down", "stride_across")
+    ones = ("padding_down", "padding_across", "dilation_down", "dilation_across")
+    sizes = {"height": 112, "width": 112, "out_height": 56, "out_width": 56, "window_down": 3, "window_across": 3}
+    more = {"channels": 64, "large": False, "floats": dtype != "i8", "block": max_pool._BLOCK}
+    return Variant(
+        name=f"{dtype}, 3x3 at every second pixel",
+        program=max_pool._windows,
+        types={"x": f"*{dtype}", "out": f"*{dtype}", "count": "i32"},
+        constants={**dict.fromkeys(twos, 2), **dict.fromkeys(ones, 1), **sizes, **more},
+        aligned=frozenset({"x", "out", "count"}),
+    )
+
+
 def _layer_norm(dtype: str, features: int, *, adds: bool) -> Variant:
     pointers = ("x", "residual", "weight", "bias", "normed", "total")
     return Variant(
@@ -184,6 +198,7 @@ VARIANTS: dict[str, tuple[Variant, ...]] = {
         _layer_norm("bf16", 768, adds=True),
         _layer_norm("fp32", 768, adds=True),
     ),
+    "max_pool": (_max_pool("bf16"), _max_pool("i8")),
     "preprocess": (_preprocess("bilinear"), _preprocess("bicubic")),
     "quantize": (
         _quantize("bf16", "i8", per_channel=False),

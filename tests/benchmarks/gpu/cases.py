@@ -77,6 +77,7 @@ def cases(*, quick: bool) -> Iterator[Case]:
     yield from (_add_relu_quantize(shape) for shape in shapes[::2])
     yield from (_quantize(shape, per_channel=per_channel) for shape in shapes[::2] for per_channel in (True, False))
     yield from (_dequantize(shape) for shape in shapes[::2])
+    yield _max_pool((2, 6, 9, 9) if quick else (64, 64, 112, 112))
     tokens, width = (5, 24) if quick else (197, 384)
     for features in (width, 2 * width):
         yield _layer_norm(batch, tokens, features)
@@ -134,6 +135,18 @@ def _add_relu_quantize(shape: tuple[int, ...]) -> Case:
         expected=lambda reference, given, got: reference(given[0].double(), given[1].double(), *given[2:]),
         bounds=(LEVELS,),
     )  # fmt: skip
+
+
+def _max_pool(shape: tuple[int, ...]) -> Case:
+    window = ([3, 3], [2, 2], [1, 1], [1, 1])
+    return Case(
+        operator="max_pool2d",
+        shape=f"{list(shape)} bf16, channels last, 3x3",
+        make=lambda device: (normal(shape, device), *window),
+        peer=functional.max_pool2d,
+        peer_is="F.max_pool2d",
+        bounds=(EXACT,),
+    )
 
 
 def _scales(channels: int, device: str) -> tuple[Tensor, Tensor]:

@@ -72,6 +72,7 @@ BLOCK, SUM = ("conv2d", ("conv2d", "add", "relu")), ("add_relu", ("add", "relu")
 CUDNN_RELU, CUDNN_BLOCK = ("cudnn_convolution_relu", CONV_RELU[1]), ("cudnn_convolution_add_relu", BLOCK[1])
 GELU, NORM = ("bias_gelu", ("linear", "gelu")), ("layer_norm", ("layer_norm",))
 RESIDUAL = ("add_layer_norm", ("add", "layer_norm"))
+POOL = ("max_pool2d", ("max_pool2d",))
 BEST = ("softmax_topk", ("softmax", "topk", "getitem", "getitem"))
 
 FOUND = {
@@ -91,6 +92,8 @@ FOUND = {
     "residual": (sum_used_on_both_sides, ROWS, {NORM, RESIDUAL}),
     "narrow residual": (lambda m, x: m.up(m.norm(doubled(m.down(m.up(x))))), ROWS, {NORM, RESIDUAL}),
     "two norms of a sum": (lambda m, x: (m.norm(x + x.flip(1)), m.naked(x + x.flip(1))), ROWS, {NORM, RESIDUAL}),
+    "largest of windows": (lambda m, x: F.max_pool2d(m.conv(x), 3, 2, 1), IMAGES, {CONV, POOL}),
+    "largest of windows that touch": (lambda m, x: F.max_pool2d(x, (2, 3)), IMAGES, {POOL}),
     "top-k": (lambda m, x: tuple(x.softmax(1).topk(3)), (2, 11), {BEST}),
     "top-1 classes": (lambda m, x: x.softmax(-1).topk(1).indices, (2, 11), {("softmax_topk", ("softmax", "topk", "getitem"))}),
 }
@@ -115,6 +118,7 @@ ABSENT = {
     "two dimensions normed": (lambda m, x: m.wide(x), ROWS, set()),
     "computed weight": (lambda m, x: F.layer_norm(x, (12,), x.mean((0, 1))), ROWS, set()),
     "norm of a broadcast sum": (lambda m, x: m.norm(x + m.norm.bias), ROWS, {NORM}),
+    "windows rounded up": (lambda m, x: F.max_pool2d(x, 2, ceil_mode=True), IMAGES, set()),
     "softmax over rows": (lambda m, x: x.softmax(2).topk(3)[0], ROWS, set()),
     "softmax used elsewhere": (lambda m, x: each(x.softmax(1), lambda y: y.topk(3)[0], torch.neg), (2, 11), set()),
     "least of a softmax": (lambda m, x: x.softmax(1).topk(3, largest=False)[0], (2, 11), set()),
