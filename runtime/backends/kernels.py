@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,14 +100,21 @@ class KernelsBackend(Backend):
                 inputs = [fresh_rows(value, rows, seed=index).to(target.device) for index, value in enumerate(graph.example)]
                 measured: list[Measured] = []
                 last = faster_kernels(inputs, self.timer or _device_timer(), seconds=self.seconds, measured=measured)
+                begin = time.monotonic()
                 with searching():  # from the first run of each convolution on: what cuDNN once chose, it keeps
                     program = lowered(replace(graph, program=program), [last], self, target, records)
         except BackendError:
             raise
         except Exception as error:
             raise BackendError(f"the kernels cannot be put into this graph: {first_line(error)}") from error
-        sites = [item.to_json() for item in measured]
-        return program, {"format": _FORMAT, "batch": rows, "device": _device_name(target), "integer": integer, "sites": sites}
+        return program, {
+            "format": _FORMAT,
+            "batch": rows,
+            "device": _device_name(target),
+            "seconds": round(time.monotonic() - begin, 1),
+            "integer": integer,
+            "sites": [item.to_json() for item in measured],
+        }
 
     def _open(self, paths: list[Path], target: Target) -> Session:
         import torch

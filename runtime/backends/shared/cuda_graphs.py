@@ -5,7 +5,6 @@ Batches are padded to the next bucket, four to each power of two, so at most a q
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import threading
@@ -16,7 +15,6 @@ from typing import Any
 import torch
 
 from ...base.numerics import padded_rows
-from .cudnn_search import searching
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,15 +35,6 @@ def bucket(rows: int) -> int:
         raise ValueError(f"a batch has at least one row, got {rows}")
     step = max(1, 1 << max(0, (rows - 1).bit_length() - 3))
     return -(-rows // step) * step
-
-
-def to_be_searched(inputs: Sequence[torch.Tensor]) -> contextlib.AbstractContextManager[None]:
-    """Lets cuDNN search, which takes seconds for a network, before a batch is recorded for which there is the time.
-
-    That is a power of two, which plans measure and servers warm up with; what is between them is met while a server answers.
-    """
-    rows = inputs[0].shape[0] if inputs else 1  # a function of nothing is one that is being measured
-    return searching() if rows & (rows - 1) == 0 else contextlib.nullcontext()
 
 
 class Replayed:
@@ -135,7 +124,7 @@ class CudaRecorder:
     def _recorded(self, function: Function, inputs: Sequence[torch.Tensor]) -> tuple[Recording, Sequence[torch.Tensor]]:
         # Allocations, library handles and folded constants of a first call must not be part of the recording.
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream), to_be_searched(inputs):
+        with torch.cuda.stream(self._stream):
             for _ in range(_WARM_UPS):
                 function(*inputs)
         torch.cuda.current_stream().wait_stream(self._stream)

@@ -14,6 +14,7 @@ from ...base.session import Target
 from ...capture.capture import MAX_BATCH
 from .cuda_graphs import CudaRecorder, Replayed
 from .cuda_staging import CudaLine, Line, Staging
+from .cudnn_search import Searched
 
 _LOW = (torch.bfloat16, torch.float16)
 
@@ -86,10 +87,11 @@ class TorchSession:
 
 
 def open_session(function: Callable[..., Sequence[torch.Tensor]], target: Target, *, recorded: bool) -> TorchSession:
-    """A session on the target's device: on a GPU with a stream of its own, `recorded` there and replayed as CUDA graphs."""
+    """A session on the target's device: on a GPU with a stream of its own and cuDNN's search, `recorded` there and replayed as
+    CUDA graphs."""
     if target.device != "cuda":
         return TorchSession(function, target)
-    line = CudaLine(target.ordinal)
+    line, function = CudaLine(target.ordinal), Searched(function)
     return TorchSession(Replayed(function, CudaRecorder(line.device)) if recorded else function, target, line)
 
 

@@ -153,6 +153,7 @@ def test_the_record_tells_which_kernels_stand_in_the_program(prepared, name):
     _, _, folder, files, _ = prepared(name, "fp32")
     record = json.loads((folder / files[1]).read_text())
     assert (record["format"], record["batch"], record["device"], record["integer"]) == (2, 2, "cpu", 0)
+    assert record["seconds"] >= 0
     counts = {}
     for site in record["sites"]:
         counts[site["operator"]] = counts.get(site["operator"], 0) + site["chosen"]

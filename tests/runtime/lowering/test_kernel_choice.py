@@ -11,11 +11,15 @@ from torch.export import Dim
 
 from headrace.runtime.backends.shared.kernel_timer import time_on_cuda
 from headrace.runtime.base.session import Target
+from headrace.runtime.capture.capture import capture
 from headrace.runtime.capture.programs import anonymous, read_program, runnable, write_program
+from headrace.runtime.capture.rewrite import ProgramEditor
 from headrace.runtime.lowering.kernel_choice import Contender, Measured, _disagreement, with_faster_kernels
 from headrace.runtime.lowering.kernel_sites import functional
 from headrace.runtime.lowering.layout import channels_last
 from headrace.runtime.lowering.precision import in_precision
+from headrace.runtime.passes import run_passes
+from tests.benchmarks.models import build
 
 
 class Block(nn.Module):
@@ -153,6 +157,26 @@ def test_cudnns_fused_operator_stands_where_it_is_fastest(program, cudnn_on_cpu,
         torch.testing.assert_close(runnable(changed)(rows), runnable(program)(rows))
     kernels, _, _ = chosen(program, timer(conv2d_3=0.3, cudnn_convolution_add_relu_3=0.4))
     assert kernels == ["conv2d"]
+
+
+def test_a_resnet_is_cudnns_from_end_to_end_and_lies_channels_last(cudnn_on_cpu):
+    """No call converts a layout: neither an image nor a weight, nor what one layer gives the next."""
+    graph, _ = run_passes(capture(build("resnet50", 32, tiny=True), torch.randn(2, 3, 32, 32)))
+    half = channels_last(in_precision(functional(graph.program), "bf16"))
+    fast = timer(cudnn_convolution_relu_2=0.1, cudnn_convolution_add_relu_3=0.1)
+    changed, _ = with_faster_kernels(half, [torch.randn(2, 3, 32, 32)], fast, seconds=60)
+    values = {}
+    editor = ProgramEditor(changed)
+    editor.watch([torch.randn(4, 3, 32, 32)], values.__setitem__)
+    nodes = [node for node in editor.graph.nodes if "conv" in str(node.target)]
+    names = [str(node.target).split(".")[1] for node in nodes]
+    blocks = 5
+    assert names.count("cudnn_convolution_relu") == 1 + 2 * blocks
+    assert names.count("cudnn_convolution_add_relu") == blocks
+    assert len(names) == 1 + 3 * blocks + 4  # and what brings the residual to other channels
+    for node in nodes:
+        images = [values[item] for item in (node, *node.all_input_nodes) if values[item].dim() == 4]
+        assert all(value.is_contiguous(memory_format=torch.channels_last) for value in images), node
 
 
 def test_cudnn_is_measured_before_what_must_be_compiled(program, cudnn_on_cpu):
