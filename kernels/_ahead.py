@@ -11,7 +11,7 @@ import contextvars
 import os
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 _AHEAD = contextvars.ContextVar("headrace_compiling_ahead", default=False)
@@ -22,30 +22,43 @@ def is_ahead() -> bool:
     return _AHEAD.get()
 
 
+class _Until(ThreadPoolExecutor):
+    """Threads that begin nothing more when the time is over. What waits is given up one by one: a future that the pool itself
+    cancels when it is shut down is never told so, and who waits for it, as Triton does, waits for ever."""
+
+    def __init__(self, deadline: float) -> None:
+        super().__init__(len(os.sched_getaffinity(0)), thread_name_prefix="headrace-compile")
+        self._deadline = deadline
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return super().submit(self._in_time, function, *args, **kwargs)
+
+    def _in_time(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if time.monotonic() >= self._deadline:
+            raise TimeoutError
+        return function(*args, **kwargs)
+
+
 def compile_ahead(calls: Iterable[Callable[[], Any]], *, seconds: float) -> None:
     """Compile the kernels that these calls start, and start none. What they compute is not written.
 
-    What fails, or is not done after about so many seconds, is left to who starts it; so is all of it where Triton is too
-    old for it.
+    What fails, or is not begun after so many seconds, is left to who starts it; so is all of it where Triton is too old for it.
     """
-    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="headrace-compile")
-    try:
-        from triton import AsyncCompileMode
-
-        mode = AsyncCompileMode(pool, ignore_errors=True)
-    except (ImportError, TypeError):
-        return
     deadline = time.monotonic() + seconds
-    before = _AHEAD.set(True)
-    try:
-        with mode:
-            for call in calls:
-                if time.monotonic() >= deadline:
-                    break
-                with contextlib.suppress(Exception):  # whoever starts it meets the reason again
-                    call()
-            wait(mode.raw_futures, timeout=max(0.0, deadline - time.monotonic()))
-            pool.shutdown(wait=False, cancel_futures=True)
-    finally:
-        _AHEAD.reset(before)
-        pool.shutdown()
+    with _Until(deadline) as pool:
+        try:
+            from triton import AsyncCompileMode
+
+            mode = AsyncCompileMode(pool, ignore_errors=True)
+        except (ImportError, TypeError):
+            return
+        before = _AHEAD.set(True)
+        try:
+            with mode:  # at its end it waits for what was begun
+                for call in calls:
+                    if time.monotonic() >= deadline:
+                        break
+                    with contextlib.suppress(Exception):  # whoever starts it meets the reason again
+                        call()
+        finally:
+            _AHEAD.reset(before)

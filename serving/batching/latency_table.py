@@ -89,6 +89,10 @@ class LatencyTable:
         beyond = (rows - self.largest) * self._profile[self._best] / self._best
         return (self._total[self.largest] + beyond) * self.factor
 
+    def at_most(self, rows: int) -> float:
+        """Longer than one instance needs for so many rows, and for a largest batch before and behind them, in any batches."""
+        return (rows + 2 * self.largest) * self._longest * self.factor
+
     def observe(self, bucket: int, seconds: float) -> None:
         """Learn from one batch that ran."""
         self.recent += _SMOOTHING * (bucket - self.recent)

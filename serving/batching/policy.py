@@ -179,6 +179,8 @@ class BatchPolicy:
         it, with so many rows; they are only looked at one by one where it would be late behind all of them. `waiting` counts
         all that do not run yet, of which there may be `limit`; `busy_until` has one entry per instance."""
         allowed = deadline - now
+        if waiting < limit and (max(now, *busy_until) - now + table.at_most(ahead_rows + rows)) * table.caution <= allowed:
+            return None  # as most requests are that allow seconds, without an estimate
         finish = self.finish_estimate(now, ahead_rows, rows, busy_until, table, allowed=allowed)
         if waiting >= limit:
             return Rejection(True, finish - now)

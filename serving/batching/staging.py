@@ -10,8 +10,8 @@ import numpy as np
 
 Arrays = list[np.ndarray]
 
-# In units of the largest batch: one runs, one waits, one is being decoded, and one is where the ring's end is stepped over. Where
-# that is too much memory there is what fits, down to one that runs and one that comes.
+# In units of the largest batch: one runs, one waits, one is being decoded, and one is where the ring's end is stepped over.
+# Where that is too much memory there is what fits, down to one that runs and one that comes.
 _BATCHES, _FEWEST_BATCHES = 4, 2
 _MOST_BYTES = 256 << 20
 

@@ -213,3 +213,15 @@ def test_those_ahead_are_counted_and_not_looked_at_while_all_are_in_time():
     arguments = {"rows": 1, "ahead_rows": 200, "waiting": 200, "limit": 256, "busy_until": (0.0,), "table": STEEP}
     assert BatchPolicy().admit(0.0, deadline=100.0, ahead=one_by_one(), **arguments) is None
     assert BatchPolicy().admit(0.0, deadline=100.0, ahead=one_by_one(), **arguments | {"limit": 200}).full
+
+
+def test_what_is_taken_without_an_estimate_would_be_taken_with_one():
+    draw = np.random.default_rng(6)
+    for _ in range(2000):
+        table = LatencyTable({bucket: float(draw.uniform(0.001, 0.02)) for bucket in (1, 2, 4, 8)})
+        table.factor, table.caution = float(draw.uniform(0.5, 2.0)), float(draw.uniform(1.0, 2.0))
+        table.recent = float(draw.uniform(0.0, 8.0))
+        busy = [float(draw.uniform(-0.1, 0.1)) for _ in range(int(draw.integers(1, 4)))]
+        ahead, rows, allowed = int(draw.integers(0, 100)), int(draw.integers(1, 9)), float(draw.uniform(0.001, 3.0))
+        bound = max(0.0, *busy) + table.at_most(ahead + rows)
+        assert BatchPolicy().finish_estimate(0.0, ahead, rows, busy, table, allowed=allowed) <= bound
