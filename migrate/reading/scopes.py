@@ -291,6 +291,10 @@ class Module:
                 return found
         return None
 
+    def source_of(self, name: str) -> Module | None:
+        """The file of the repository that a dotted name is, else the one in which what it names stands."""
+        return self.repository.module(name, self.path) or self.repository.module(name.rpartition(".")[0], self.path)
+
     def find_callee(self, node: ast.AST) -> tuple[Module, Definition] | None:
         """What a callee expression (a name, or attributes of a module) stands for inside the repository."""
         text = dotted(node)

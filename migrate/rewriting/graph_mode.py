@@ -73,7 +73,7 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
     if _calls_eval(module.calls):
         return True
     root = group.model.partition(".")[0]
-    home = index.repository.module(module.imports.get(root, "").rpartition(".")[0], module.path)
+    home = module.source_of(module.imports.get(root, ""))
     if home is not None and _calls_eval(home.calls):  # the file that makes the model and this one imports
         return True
     for node in module.nodes:

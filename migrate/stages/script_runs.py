@@ -26,7 +26,6 @@ from .script_arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
 TRAINING_RULES = frozenset(["PS301", "PS302"])
 OTHERS_SECONDS = 240.0
 """After so long no further script is run than those that were."""
-_SPENT = "other scripts were run for"
 _NOT_HERE = frozenset(["arguments", "data", "device", "libraries", "network", "processes", "servers"])
 """Edges at which a script that needs a stand-in does not run without."""
 _ARGUMENT_REJECTED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|expected)\b")
@@ -86,6 +85,7 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         return Originals()
     runs: dict[str, OriginalRun] = {}
     why_not: dict[str, str] = {}
+    stopped: dict[str, str] = {}
     own = resolved.script.path if resolved is not None and resolved.script is not None else None
     started = time.monotonic()
     for script in sorted(migration.surveyed.scripts, key=lambda script: script.path != own):
@@ -93,7 +93,7 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
             why_not[script.path] = "nothing in it was rewritten"
             continue
         if time.monotonic() - started > OTHERS_SECONDS:
-            why_not[script.path] = f"{_SPENT} {OTHERS_SECONDS:.0f} s; --entry {script.path} runs it first"
+            why_not[script.path] = f"other scripts were run for {OTHERS_SECONDS:.0f} s; --entry {script.path} runs it first"
             continue
         original: OriginalRun | str | None = None
         if not _NOT_HERE & migration.stood_in.get(script.path, frozenset()):
@@ -103,24 +103,22 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         if isinstance(original, OriginalRun):
             runs[script.path] = original
         else:
-            why_not[script.path] = original
+            stopped[script.path] = original
     for script in migration.surveyed.scripts:
-        why = why_not.get(script.path, "")
-        if WANTING in why and saved_by_training(kept_in(migration.scratch / "cache", "", ())):
+        if WANTING in stopped.get(script.path, "") and saved_by_training(kept_in(migration.scratch / "cache", "", ())):
             again = _rehearsed(migration, resolved, script, None)  # another script has saved meanwhile what this one looked for
             if isinstance(again, OriginalRun):
                 runs[script.path] = again
-                del why_not[script.path]
-    for path, why in why_not.items():
-        if path in migration.rewritten and not why.startswith(_SPENT):
-            migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", path)
+                del stopped[script.path]
+    for path, why in stopped.items():
+        migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", path)
     if runs and migration.repairs:
         places = ", ".join(change.path for change in migration.repairs)
         message = (
             f"the scripts were run repaired ({places}) before the migrated ones were: the runs prove what was rewritten after"
         )
         migration.remark("PS404", message, "note")
-    return Originals(runs=runs, why_not=why_not)
+    return Originals(runs=runs, why_not=why_not | stopped)
 
 
 def _as_its_user(migration: Migration, resolved: Resolved | None, script: Script) -> OriginalRun | str:

@@ -255,15 +255,9 @@ def _handlers(module: Module) -> list[Function]:
 
 def _mounted(module: Module, value: ast.expr) -> Iterator[tuple[Module, ast.AST]]:
     """The handlers of the file in which stands what an application takes in: a router, a blueprint."""
-    name = module.expand(value) or ""
-    other = _module_of(module, name)
+    other = module.source_of(module.expand(value) or "")
     if other is not None:
         yield from ((other, node) for node in _handlers(other))
-
-
-def _module_of(module: Module, name: str) -> Module | None:
-    """The file of the repository that a dotted name is, or in which it stands."""
-    return module.repository.module(name.rpartition(".")[0], module.path) or module.repository.module(name, module.path)
 
 
 def _options(module: Module, found: ProjectIndex) -> tuple[Option, ...]:
@@ -279,7 +273,7 @@ def _options(module: Module, found: ProjectIndex) -> tuple[Option, ...]:
                 return tuple(others)
     parsed = {(dotted(call.func) or "").partition(".")[0] for call in module.calls if is_parse_call(call)}
     for name, imported in module.imports.items():  # a parser, or what it parsed
-        source = _module_of(module, imported)
+        source = module.source_of(imported)
         known = source is not None and source is not module and (name in parsed or _parses_when_imported(source))
         if source is not None and known and (others := read_options(source.nodes)):
             return tuple(others)

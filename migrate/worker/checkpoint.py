@@ -6,7 +6,7 @@ import functools
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 
@@ -66,7 +66,7 @@ def _shapes(path: str | Path) -> dict[str, tuple[int, ...]] | None:
     return {name: tuple(value.shape) for name, value in state.items()}
 
 
-def are_weights(value: Any) -> bool:
+def are_weights(value: Any) -> TypeGuard[Mapping[str, torch.Tensor]]:
     """Whether it is a table of tensors, and not empty."""
     return isinstance(value, Mapping) and bool(value) and all(isinstance(part, torch.Tensor) for part in value.values())
 

@@ -61,13 +61,22 @@ def lowest_cosine(reference: Array, candidate: Array) -> float:
 
 def probabilities(head: Head, scores: Array) -> Array:
     """Of each label or class, from scores [..., K], in float64. Log-probabilities need no case: softmax gives them back."""
-    values: Array = scores.astype(np.float64)
     if head.probabilities:
-        return values
-    if head.kind == MULTI_LABEL:
-        return 0.5 * (1 + np.tanh(values / 2))  # the sigmoid, without overflow
-    shifted = np.exp(values - values.max(axis=-1, keepdims=True))
+        return scores.astype(np.float64)
+    return sigmoid(scores) if head.kind == MULTI_LABEL else softmax(scores)
+
+
+def softmax(scores: Array) -> Array:
+    """Over the last axis, in float64."""
+    values: Array = scores.astype(np.float64)
+    shifted: Array = np.exp(values - values.max(axis=-1, keepdims=True))
     return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+def sigmoid(scores: Array) -> Array:
+    """Of each number, in float64, without overflow."""
+    values: Array = scores.astype(np.float64)
+    return 0.5 * (1 + np.tanh(values / 2))
 
 
 def decisions(head: Head, scores: Array) -> Array:

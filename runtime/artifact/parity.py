@@ -17,7 +17,8 @@ from ..base.task import DENSE, EMBEDDING, MULTI_LABEL, RAW, SINGLE_LABEL, Head, 
 from .agreement import METRICS, Array, agreements, decisions, flat_scores, right_share
 
 _STATUSES = ("passed", "failed", "not-run")
-_AGREEMENTS = ("top1_agreement", "decision_agreement", "cosine")
+AGREEMENTS = ("top1_agreement", "decision_agreement", "cosine")
+"""The fields of a record that tell how far an output agrees in what it is for."""
 _SCORES = Head(output="output", kind=SINGLE_LABEL)
 
 
@@ -77,7 +78,7 @@ class ParityRecord:
     def _least(self, shares: Mapping[str, Any]) -> ParityRecord:
         least: dict[str, Any] = {
             name: min((share for share in (getattr(self, name), shares.get(name)) if share is not None), default=None)
-            for name in _AGREEMENTS
+            for name in AGREEMENTS
         }
         return replace(self, **least)
 
@@ -222,7 +223,8 @@ def compare_lossy(
         return ParityRecord(status="failed", why=why, **facts)
     facts |= {"max_abs": _largest(reference, candidate), "rms": relative_rms(reference, candidate)}
     facts |= agreements(head, reference, candidate)
-    facts["scale"] = fitted[0] if (fitted := scale(reference, candidate)) else None
+    fitted = scale(reference, candidate)
+    facts["scale"] = fitted[0] if fitted else None
     why = _not_finite(reference, candidate)
     if why is None and rows < gate.least_images:
         why = f"a lossy precision needs at least {gate.least_images} real images to be judged, got {rows}"
@@ -231,9 +233,7 @@ def compare_lossy(
         why = f"values are off by {facts['rms']:.0%} of what tells images apart (root mean square), more than {gate.rms:.0%}"
     if why is None and (ranks := facts.get("top5_agreement")) is not None and ranks < gate.top5:
         why = f"of the five best classes {ranks:.0%} are the same, less than {gate.top5:.0%}"
-    if why is not None:
-        return ParityRecord(status="failed", why=why, **facts)
-    if why := wrong_scale(reference, candidate, gate):
+    if why := why or _off_scale(fitted, rows, gate):
         return ParityRecord(status="failed", why=why, **facts)
     passed = f"{_GATES[head.kind].format(least=_least_agreement(gate, labels is not None), gate=gate)} on {rows}"
     if labels is None:
@@ -358,7 +358,11 @@ def scale(reference: Array, candidate: Array) -> tuple[float, float] | None:
 
 def wrong_scale(reference: Array, candidate: Array, gate: Gate) -> str | None:
     """Whether all values are too large or too small by the same share, which rounding does not do; None for too few rows."""
-    if len(reference) < _ROWS_FOR_SCALE or (fitted := scale(reference, candidate)) is None:
+    return _off_scale(scale(reference, candidate), len(reference), gate)
+
+
+def _off_scale(fitted: tuple[float, float] | None, rows: int, gate: Gate) -> str | None:
+    if fitted is None or rows < _ROWS_FOR_SCALE:
         return None
     slope, error = fitted
     if abs(slope - 1) - _STANDARD_ERRORS * error <= gate.scale:

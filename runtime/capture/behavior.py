@@ -71,16 +71,20 @@ def in_behavior(
 
 
 def activated(
-    module: torch.nn.Module, program: ExportedProgram, example: tuple[torch.Tensor, ...], signature: Signature
+    module: torch.nn.Module,
+    program: ExportedProgram,
+    example: tuple[torch.Tensor, ...],
+    leaves: Sequence[torch.Tensor],
+    signature: Signature,
 ) -> dict[str, str]:
-    """The outputs that hold probabilities, with what made them: "sigmoid" where that ends them and what follows moves values
-    only, "softmax" where values are not below zero and sum to one in each row, for the example and fresh rows of several
-    scales."""
+    """Of a module that answers the example with `leaves`, the outputs that hold probabilities, with what made them: "sigmoid"
+    where that ends them and what follows moves values only, "softmax" where values are not below zero and sum to one in each
+    row, for the example and fresh rows of several scales."""
     drawn = (
         tuple(fresh_rows(value * scale if value.is_floating_point() else value, 3, seed=seed) for value in example)
         for seed, scale in enumerate((0.5, 1.0, 3.0))
     )
-    found = [index for index, value in enumerate(_tensors(module, example)) if _are_probabilities(value)]
+    found = [index for index, value in enumerate(leaves) if _are_probabilities(value)]
     if found:
         for rows in drawn:
             values = _tensors(module, rows)

@@ -134,7 +134,7 @@ def capture(
         signature = _signature(module, example, leaves, structure, names)
         problems = in_behavior(module, program, example, PROVED_BATCHES)
         refuse(f"the graph of {title} does not do what the module does", problems)
-        found_task = Task.of(signature, task, activated=activated(module, program, example, signature))
+        found_task = Task.of(signature, task, activated=activated(module, program, example, leaves, signature))
     return CapturedGraph(program, signature, found_task, structure, example, PROVED_BATCHES)
 
 

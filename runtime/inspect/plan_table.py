@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..artifact.parity import AGREEMENTS
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -72,7 +74,7 @@ def _parity(items: Sequence[_Item]) -> str:
     record = next((item["parity"] for item in items if item["parity"] is not None), None)
     if record is None:
         return "not judged"
-    shares = (record.get(name) for name in ("top1_agreement", "decision_agreement", "cosine"))
+    shares = (record.get(name) for name in AGREEMENTS)
     agreement = next((f" {share:.1%}" for share in shares if share is not None), "")
     difference = "" if record["max_abs"] is None else f" ({record['max_abs']:.0e})"
     return f"{record['status']}{agreement}{difference}"

@@ -32,7 +32,7 @@ from ..base.task import Task
 from .judging_data import JudgingData
 from .measure import Samples
 from .proof import wrong_at, wrong_on_rare
-from .reference import Reference
+from .reference import Reference, run_judged
 from .source import Source
 
 PARITY_ROWS = 16
@@ -200,12 +200,7 @@ class Candidate:
     def _scores(self, images: JudgingData, task: Task) -> tuple[Array, ...]:
         """The outputs that the task has judged, for the images."""
         assert self.session is not None
-        rows = self.target.batch or PARITY_ROWS
-        parts = []
-        for at in range(0, len(images.images[0]), rows):
-            outputs = self.session.run([value[at : at + rows] for value in images.images])
-            parts.append([outputs[index] for index in task.judged])
-        return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
+        return run_judged(self.session, images.batches(self.target.batch or PARITY_ROWS), task)
 
     def _lost(self, reference: Reference) -> float:
         """Points of accuracy that int8 loses on the images that set its ranges; they count only where they speak against it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,6 +75,11 @@ class JudgingData:
         judging, taking = np.sort(order[taken:]), order[:taken]
         calibrating = self.rows(taking)
         return Calibration(list(calibrating.images)), calibrating, self.rows(judging)
+
+    def batches(self, rows: int) -> Iterator[list[Array]]:
+        """All images, so many at a time."""
+        for at in range(0, len(self.images[0]), rows):
+            yield [value[at : at + rows] for value in self.images]
 
     def rows(self, chosen: Array) -> JudgingData:
         """Those of the images, with their labels and scores."""

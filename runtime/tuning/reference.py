@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,14 +60,10 @@ def make_reference(
     At least 64 images are run in any case, in an order that mixes classes stored one after the other. None are run when their
     scores are known. `with_rare` adds rare inputs, for a share of the seconds.
     """
-    captured = replace(captured, program=on_device(captured.program, target.device))
-    eager = TorchSession(runnable(captured.program), target)
     inputs = some_rows(judging, rows)
     if inputs is None:
         inputs = [fresh_rows(value, rows, seed=seed + index).numpy(force=True) for index, value in enumerate(captured.example)]
-    outputs = eager.run(inputs)
-    few = [value[:NOISE_ROWS] for value in (*inputs, *outputs)]
-    noise = _noise(captured, target, eager, few[: len(inputs)], few[len(inputs) :])
+    captured, eager, outputs, noise = _run_eagerly(captured, target, inputs)
     if judging.images and judging.scores is None:
         judging = _with_scores(judging, eager, captured.task, seconds)
     rare = None
@@ -83,17 +79,30 @@ def known_answers(captured: CapturedGraph, target: Target) -> dict[str, Any] | N
     inputs = known_rows(captured.signature)
     if inputs is None:
         return None
-    captured = replace(captured, program=on_device(captured.program, target.device))
-    eager = TorchSession(runnable(captured.program), target)
     try:
-        outputs = eager.run(inputs)
-        few = [value[:NOISE_ROWS] for value in (*inputs, *outputs)]
-        noise = _noise(captured, target, eager, few[: len(inputs)], few[len(inputs) :])
+        _, _, outputs, noise = _run_eagerly(captured, target, inputs)
     except BackendError:  # such as a model that checks its inputs
         return None
     primary = captured.task.primary
     recorded = record(outputs[primary], noise[primary])
     return None if recorded is None else {"output": primary, **recorded}
+
+
+def _run_eagerly(
+    captured: CapturedGraph, target: Target, inputs: list[Array]
+) -> tuple[CapturedGraph, TorchSession, list[Array], tuple[float, ...]]:
+    """The graph on the target's device, eager there, what that answers, and how far that alone varies."""
+    captured = replace(captured, program=on_device(captured.program, target.device))
+    eager = TorchSession(runnable(captured.program), target)
+    outputs = eager.run(inputs)
+    few = [value[:NOISE_ROWS] for value in (*inputs, *outputs)]
+    return captured, eager, outputs, _noise(captured, target, eager, few[: len(inputs)], few[len(inputs) :])
+
+
+def run_judged(session: Session, batches: Iterable[Sequence[Array]], task: Task) -> tuple[Array, ...]:
+    """The outputs that the task has judged, of all batches."""
+    parts = [[outputs[index] for index in task.judged] for outputs in map(session.run, batches)]
+    return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
 
 
 def some_rows(judging: JudgingData, count: int) -> list[Array] | None:
@@ -112,14 +121,17 @@ def _with_scores(judging: JudgingData, eager: TorchSession, task: Task, seconds:
     deadline = time.monotonic() + seconds
     maps = any(task.heads[index].kind == DENSE for index in task.judged)
     order = order[:_LEAST_IMAGES] if maps else order  # whose outputs are too large to keep many
-    scores: list[list[Array]] = []
     done = 0
-    while done < len(order) and (done < _LEAST_IMAGES or time.monotonic() < deadline):
-        chosen = order[done : done + CHUNK]
-        outputs = eager.run([value[chosen] for value in judging.images])
-        scores.append([outputs[index] for index in task.judged])
-        done += len(chosen)
-    return replace(judging.rows(order[:done]), scores=tuple(np.concatenate(parts) for parts in zip(*scores, strict=True)))
+
+    def batches() -> Iterator[list[Array]]:
+        nonlocal done
+        while done < len(order) and (done < _LEAST_IMAGES or time.monotonic() < deadline):
+            chosen = order[done : done + CHUNK]
+            done += len(chosen)
+            yield [value[chosen] for value in judging.images]
+
+    scores = run_judged(eager, batches(), task)
+    return replace(judging.rows(order[:done]), scores=scores)
 
 
 def _noise(

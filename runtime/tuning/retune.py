@@ -34,7 +34,7 @@ from .autotuner import Progress, tune
 from .judging_data import JudgingData
 from .random_rows import random_rows
 from .rare_rows import run_rare
-from .reference import CHUNK, NOISE_ROWS, RARE_SHARE, Reference, largest_changes, one_by_one, some_rows
+from .reference import CHUNK, NOISE_ROWS, RARE_SHARE, Reference, largest_changes, one_by_one, run_judged, some_rows
 from .source import Lowered, Source
 
 
@@ -59,10 +59,7 @@ class PortableSource(Source):
             rare = run_rare(session, inputs, lambda some, base: _noise(session, some, base), seconds=RARE_SHARE * seconds)
             if not judging.images:
                 return Reference(inputs, outputs, noise, self.task, rare=rare)
-            starts = range(0, len(judging.images[0]), CHUNK)
-            runs = (session.run([value[at : at + CHUNK] for value in judging.images]) for at in starts)
-            parts = [[outputs[index] for index in self.task.judged] for outputs in runs]
-            scores = tuple(np.concatenate(values) for values in zip(*parts, strict=True))
+            scores = run_judged(session, judging.batches(CHUNK), self.task)
             return Reference(inputs, outputs, noise, self.task, replace(judging, scores=scores), rare=rare)
         finally:
             session.close()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...runtime.artifact.agreement import sigmoid, softmax
 from ...runtime.base.task import MULTI_LABEL, Head
 from .answers import PROBABILITY, Row
 
@@ -34,17 +35,6 @@ class Way:
     text: str
     function: Callable[[np.ndarray], np.ndarray]
     centered: bool = False
-
-
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Row by row, as float64."""
-    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
-
-
-def sigmoid(outputs: np.ndarray) -> np.ndarray:
-    """Probabilities [rows, labels] of labels of which several may hold."""
-    return np.asarray(1 / (1 + np.exp(-outputs)))
 
 
 def ways(head: Head, *, upload: bool, kind: str) -> tuple[tuple[Way, ...], tuple[Way, ...]]:

@@ -89,6 +89,17 @@ def torch_sandbox(warm_torch: WarmPython) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A script is rehearsed once, without a fork, in a folder of its own; what it adds to the search path is taken back."""
+    monkeypatch.setattr("headrace.migrate.worker.live_model.ATTEMPTS", 1)
+    (tmp_path / "made").mkdir()
+    monkeypatch.chdir(tmp_path / "made")
+    path = list(sys.path)
+    yield
+    sys.path[:] = path
+
+
 @pytest.fixture(scope="session")
 def digits(once: Callable[..., Any]) -> Path:
     """examples/digits, with its data and a checkpoint of a few epochs."""

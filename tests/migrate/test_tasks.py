@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +14,11 @@ from headrace.migrate.proving.worker_protocol import Failed, ModelPackaged, Pack
 from headrace.migrate.reading.recipe import Recipe
 from headrace.migrate.resolving.task import may_have_labels
 from headrace.migrate.stages.rehearse_model import _best
-from headrace.migrate.worker import live_model
 from headrace.migrate.worker.live_model import see_models
 from headrace.migrate.worker.worker import answer
 from headrace.runtime.artifact.artifact import Artifact, load_artifact
+
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 NET = """
 import torch
@@ -49,16 +48,6 @@ class Segment(nn.Module):
 
 images = torch.rand(6, 3, 12, 12)
 """
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(live_model, "ATTEMPTS", 1)
-    (tmp_path / "made").mkdir()
-    monkeypatch.chdir(tmp_path / "made")
-    path = list(sys.path)
-    yield
-    sys.path[:] = path
 
 
 def packaged(tmp_path: Path, text: str, *, task: str | None = None) -> Artifact | str:

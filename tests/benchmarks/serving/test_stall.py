@@ -10,5 +10,5 @@ def test_every_body_has_its_row(server):
     rows = measure({"http": server.http, "grpc": server.grpc}, "tiny", {**chosen, **message})
     told = [(row.name, row.bytes, row.answered) for row in rows]
     assert told == [*((name, len(make()), "413") for name, (_, make, _) in chosen.items()), ("no model", 8, "NOT_FOUND")]
-    assert all(0 < wait < 10_000 for row in rows for wait in row[4:])
+    assert all(0 < wait < 60_000 for row in rows for wait in row[4:])
     assert TOGETHER > 1

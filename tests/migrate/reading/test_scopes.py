@@ -68,6 +68,16 @@ def test_a_callee_of_the_repository_is_that_of_the_scope():
     assert found == {6: "two.py", 9: "one.py"}
 
 
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("package.net", "package/net.py"), ("package.net.Net", "package/net.py"), ("package.one", "package/__init__.py"),
+     ("package", "package/__init__.py"), ("torch.nn", None), ("", None)],
+)  # fmt: skip
+def test_the_file_that_a_name_is_goes_before_the_one_in_which_it_stands(name, path):
+    found = read("", **{"package/__init__": "one = 1\n", "package/net": "class Net: pass\n"}).source_of(name)
+    assert (found.path if found is not None else None) == path
+
+
 def test_places_are_in_characters():
     module = read("é = '中𝒳'; call()\n")
     assert [module.place(call) for call in module.calls] == [(1, 10)]

@@ -380,6 +380,17 @@ def test_options_of_a_parser_that_another_file_makes(tmp_path, config, use):
     assert [[option.dest for option in script.options] for script in surveyed.scripts] == [["num_classes"]]
 
 
+def test_options_of_a_parser_in_a_file_of_a_package_that_is_imported_whole(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "config.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--num_classes', type=int, default=6)\n"
+    )
+    main = "from torchvision.models import resnet18\nimport package.config as config\nargs = config.parser.parse_args()\n"
+    surveyed = write(tmp_path, main=f"{main}net = resnet18(num_classes=args.num_classes).eval()\nprint(net(x))\n")
+    assert [[option.dest for option in script.options] for script in surveyed.scripts] == [["num_classes"]]
+
+
 def test_options_of_another_script_are_not_ones_own(tmp_path):
     train = "import argparse\ndef helper(): ...\nif __name__ == '__main__':\n    p = argparse.ArgumentParser()\n"
     train += "    p.add_argument('--x')\n"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +13,9 @@ import torch
 from headrace.errors import SandboxError
 from headrace.migrate.proving.worker_protocol import SeenModel
 from headrace.migrate.reading.recipe import Recipe
-from headrace.migrate.worker import live_model
 from headrace.migrate.worker.live_model import see_models, take_model
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
 RANDOM = "of its weights are random numbers"
 
 NET = """
@@ -66,16 +64,6 @@ for images, targets in loader:
     nn.functional.cross_entropy(model(images), targets).backward()
     optimizer.step()
 """
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(live_model, "ATTEMPTS", 1)
-    (tmp_path / "made").mkdir()
-    monkeypatch.chdir(tmp_path / "made")
-    path = list(sys.path)
-    yield
-    sys.path[:] = path
 
 
 def script(tmp_path: Path, *parts: str, seeds: bool = True) -> Recipe:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.migrate.proving.worker_protocol import SeenModel
 from headrace.migrate.reading.recipe import Recipe
-from headrace.migrate.worker import live_model
 from headrace.migrate.worker.live_model import see_models
+
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 NET = """
 import numpy as np
@@ -53,16 +52,6 @@ torch.manual_seed(0)
 images = torch.rand(4, 3, 8, 8)
 targets = torch.rand(4, 4).round()
 """
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(live_model, "ATTEMPTS", 1)
-    (tmp_path / "made").mkdir()
-    monkeypatch.chdir(tmp_path / "made")
-    path = list(sys.path)
-    yield
-    sys.path[:] = path
 
 
 def seen(tmp_path: Path, text: str) -> SeenModel:

@@ -6,20 +6,9 @@ import pytest
 from headrace.errors import InputError, TooLargeError
 from headrace.runtime.artifact.triton_messages import service as pb
 from headrace.serving.grpc.wire_limits import message_weight
+from tests.serving.attacks.bodies import field, varint
 
 KIND = pb.ModelInferRequest.DESCRIPTOR
-
-
-def field(number: int, content: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def varint(value: int) -> bytes:
-    out = b""
-    while value > 0x7F:
-        out += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return out + bytes([value])
 
 
 def request() -> pb.ModelInferRequest:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headrace.runtime.artifact.agreement import softmax
 from headrace.runtime.base.task import Head
 from headrace.serving.verify.answers import Row, from_scores
-from headrace.serving.verify.scores import Answers, Refusal, Scale, distances, find_order, reordered, residual, softmax, ways
+from headrace.serving.verify.scores import Answers, Refusal, Scale, distances, find_order, reordered, residual, ways
 
 SCORES = np.random.default_rng(2).normal(0, 3, (30, 6))
 ORDER = (2, 0, 1, 5, 4, 3)
