@@ -96,7 +96,7 @@ def _tile(
     flat: tl.constexpr, large: tl.constexpr, shifts: tl.constexpr, adds: tl.constexpr, relu: tl.constexpr,
     levels: tl.constexpr, in_float32: tl.constexpr, tile_rows: tl.constexpr, tile_outputs: tl.constexpr, depth: tl.constexpr,
 ) -> None:  # fmt: skip
-    # With `narrow` so many channels of a pixel are read, all taps of a row are one, and `channels` are those that lie there.
+    # With `narrow` all taps of a row are one, and `channels` are those of all its pixels.
     taps: tl.constexpr = taps_down if narrow else taps_down * taps_across
     across: tl.constexpr = 1 if narrow else taps_across
     steps: tl.constexpr = (channels + depth - 1) // depth
@@ -131,11 +131,8 @@ def _tile(
                 bit = (down >= 0) & (down < height) & (right >= 0) & (right < width)
                 inside |= bit.to(tl.int32) << one
     pixels = x + first[:, None] + lanes[None, :]
-    if narrow:
-        known_tap, known_channel = lanes // pitch, lanes % pitch
-        filters = weight + column[None, :] * (taps * taps_across * narrow) + (known_tap * narrow + known_channel)[:, None]
-    else:
-        filters = weight + column[None, :] * (taps * channels) + lanes[:, None]
+    run: tl.constexpr = steps * depth if narrow else channels  # of weights, from one tap to the next
+    filters = weight + column[None, :] * (taps * run) + lanes[:, None]
     total = tl.zeros([tile_rows, tile_outputs], tl.int32 if levels else tl.float32)
     for step in range(taps * steps):
         tap = step // steps
@@ -154,10 +151,7 @@ def _tile(
             a = tl.load(pixels + far)
         else:
             a = tl.load(pixels + far, mask=known[None, :], other=0)
-        if narrow:
-            of_row = (channel // pitch + known_tap < taps_across) & (known_channel < narrow)
-            b = tl.load(filters + (tap * taps_across + channel // pitch) * narrow, mask=of_row[:, None], other=0)
-        elif whole:
+        if whole or narrow:
             b = tl.load(filters + step * depth)
         else:
             b = tl.load(filters + (tap * channels + channel), mask=known[:, None], other=0)
@@ -172,15 +166,16 @@ def _tile(
         result *= tl.load(scale + output, mask=output < outputs, other=0.0)[None, :]
     if shifts:
         result += tl.load(bias + output, mask=output < outputs, other=0.0).to(tl.float32)[None, :]
-    if adds:
-        result += more.to(tl.float32) * residual_scale if levels else more.to(tl.float32)
-    if relu:
-        result = tl.where(result < 0, 0.0, result)
-    if levels:
-        result = tl.where(result != result, 0.0, result)  # noqa: PLR0124 - NaN
-        result = tl.minimum(tl.maximum(result, -128.0), 127.0)
+    if adds and levels:
+        result = tl.fma(more.to(tl.float32), residual_scale, result)
+    elif adds:
+        result += more.to(tl.float32)
+    if relu and not levels:
+        result = tl.maximum(result, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    if levels:  # of what is no number 0, as the largest of it and 0 is
+        result = tl.maximum(result, 0.0) if relu else tl.maximum(tl.where(result == result, result, 0.0), -128.0)  # noqa: PLR0124
         # Adding 1.5 * 2^23 leaves no bits for a fraction: it is rounded half to even, and the last byte is the level.
-        result = (result + 12582912.0).to(tl.int32, bitcast=True)
+        result = (tl.minimum(result, 127.0) + 12582912.0).to(tl.int32, bitcast=True)
     tl.store(out + beyond, result.to(out.dtype.element_ty), mask=mask)
 
 
@@ -247,7 +242,8 @@ def _launch(
     (taps_down, taps_across), c = weight.shape[2:], x.shape[1]
     rows = n * out_height * out_width
     stride, padding, dilation = geometry
-    narrow = c if c <= _PITCH and taps_across > 1 and dilation[1] == 1 and scale is None else 0
+    narrow = c <= _PITCH and taps_across > 1 and dilation[1] == 1 and scale is None
+    depth = 0
     if narrow:
         reach = (dilation[0] * (taps_down - 1) + 1, taps_across)
         height, width = (
@@ -255,13 +251,15 @@ def _launch(
         )
         pixels, pitch = _wide_pixels(x, height, -(-width // _LINE) * _LINE, padding), _PITCH
         channels = taps_across * pitch
+        depth = max(_LEAST_RUN, min(_DEEPEST_RUN, next_power_of_two(channels)))
+        filters = _wide_pixels(weight, taps_down, -(-channels // depth) * depth // pitch, [0, 0])
         height, width, padding = *pixels.shape[1:3], [0, 0]
     else:
-        (height, width), pixels, pitch, channels = x.shape[2:], _flat(x), c, c
+        (height, width), pixels, filters, pitch, channels = x.shape[2:], _flat(x), _flat(weight), c, c
     others = (pixels if item is None else item.contiguous() for item in (scale, bias))
-    given = (pixels, _flat(weight), *others, pixels if residual is None else _flat(residual), out)
+    given = (pixels, filters, *others, pixels if residual is None else _flat(residual), out)
     numbers = (rows, k, residual_scale, height, width, out_height, out_width, *stride, *padding, *dilation)
-    tile_rows, tile_outputs, depth, warps, stages = tile or usual_tile(rows, k, channels, x.element_size())
+    tile_rows, tile_outputs, deep, warps, stages = tile or usual_tile(rows, k, channels, x.element_size())
     flags = {
         "narrow": narrow,
         "padded": any(padding),
@@ -274,8 +272,7 @@ def _launch(
         "shifts": bias is not None,
         "adds": residual is not None,
     }
-    depth = max(_LEAST_RUN, min(_DEEPEST_RUN, next_power_of_two(channels))) if narrow else depth
-    sizes = {"tile_rows": tile_rows, "tile_outputs": tile_outputs, "depth": depth}
+    sizes = {"tile_rows": tile_rows, "tile_outputs": tile_outputs, "depth": depth if narrow else deep}
     sizes |= {"channels": channels, "taps_down": taps_down, "taps_across": taps_across, "pitch": pitch}
     programs = -(-rows // tile_rows) * -(-k // tile_outputs)
     launch(_tile, programs, out.device, *given, *numbers, warps=warps, stages=stages, **flags, **sizes)

@@ -50,7 +50,7 @@ def _conv(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) -> 
     pointers = ("x", "weight", "scale", "bias", "residual", "out")
     padding = taps // 2
     flags = {"shifts": True, "adds": adds, "relu": True, "levels": levels, "large": False, "in_float32": False}
-    flags |= {"padded": padding > 0, "flat": taps == 1, "narrow": 0, "pitch": channels}
+    flags |= {"padded": padding > 0, "flat": taps == 1, "narrow": False, "pitch": channels}
     tile = {"tile_rows": height, "tile_outputs": width, "depth": depth}
     ones = dict.fromkeys(("stride_down", "stride_across", "dilation_down", "dilation_across"), 1)
     sizes = dict.fromkeys(("height", "width", "out_height", "out_width"), 56)
@@ -83,7 +83,7 @@ def _stem(dtype: str) -> Variant:
     """7x7 over three channels, at every second pixel."""
     usual = _conv(dtype, 32, 64, 7, adds=False)
     steps = {"stride_down": 2, "stride_across": 2, "padding_down": 0, "padding_across": 0, "height": 229, "width": 240}
-    more = {"out_height": 112, "out_width": 112, "padded": False, "flat": False, "narrow": 3, "pitch": 4, "channels": 28}
+    more = {"out_height": 112, "out_width": 112, "padded": False, "flat": False, "narrow": True, "pitch": 4, "channels": 28}
     return replace(usual, name=f"{dtype}, 3 to 64 channels, 7x7", constants={**usual.constants, **steps, **more})
 
 
