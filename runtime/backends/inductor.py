@@ -43,7 +43,7 @@ class InductorBackend(Backend):
         return None
 
     def prepare(self, captured: AnyGraph, target: Target, directory: Path, records: Records = None) -> list[str]:
-        if why := self.supports(target):
+        if why := self.supports(target) or _DIED.get(target.device):
             raise BackendError(why)
         import torch
         from torch._inductor import aoti_compile_and_package
@@ -55,6 +55,7 @@ class InductorBackend(Backend):
         from ..lowering.layout import CHANNELS_LAST
         from ..lowering.precision import half_precision
         from .shared.cuda_toolkit import toolkit_found, why_not_linked
+        from .shared.elsewhere import died_of
 
         graph = captured_graph(captured)
         name = f"{self.name}-{target.device}-{target.precision.name}.pt2"
@@ -73,6 +74,12 @@ class InductorBackend(Backend):
                     settings["max_autotune"] = True
                 with toolkit_found() if target.device == "cuda" else contextlib.nullcontext():
                     aoti_compile_and_package(program, package_path=str(path), inductor_configs=settings)
+                if target.device == "cuda" and (how := died_of(_LOAD, [str(path)])):
+                    _DIED[target.device] = (
+                        f"what inductor compiled ends the process that loads it, with {how}: torch {torch.__version__} and "
+                        "CUDA on this machine do not fit together, and no setting helps; the other backends do without it"
+                    )
+                    raise BackendError(_DIED[target.device])
         except BackendError:
             raise
         except Exception as error:
@@ -98,6 +105,11 @@ class InductorBackend(Backend):
             alone = target.device == "cuda"
             function: Any = aoti_load_package(str(paths[0]), run_single_threaded=alone, device_index=ordinal)
         return open_session(function, target, recorded=True)
+
+
+# A library that does not fit ends a process: seen with torch 2.11 for CUDA 13.0 on an H100, for every model.
+_DIED: dict[str, str] = {}  # what came of it, by device: nothing is compiled again in vain
+_LOAD = "import sys; from torch._inductor import aoti_load_package; aoti_load_package(sys.argv[1], run_single_threaded=True)"
 
 
 def _settings(target: Target) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import importlib
 import json
 import logging
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,7 +93,7 @@ class Bench:
         """0 when everything that ran was right. SIGTERM ends the services too, and leaves what is known in the JSON."""
         from headrace.serving.bench.servers import terminate_as_exit
 
-        with terminate_as_exit():
+        with terminate_as_exit(), stacks(self.arguments.out.with_suffix(".stacks")):
             for number, name in enumerate(self.sections):
                 try:
                     self.section(name, self.sections[number:])
@@ -160,6 +162,20 @@ class Bench:
         aside = out.with_name(f".{out.name}.{os.getpid()}")
         aside.write_text(json.dumps(self.found, indent=1) + "\n", encoding="utf-8")
         aside.replace(out)
+
+
+@contextlib.contextmanager
+def stacks(path: Path) -> Iterator[None]:
+    """Where every thread stands, written once a minute: what hangs on a machine that is gone afterwards tells where."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        faulthandler.dump_traceback_later(60, repeat=True, file=file)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    if not path.read_text():
+        path.unlink()
 
 
 def lost(device: str) -> bool:
