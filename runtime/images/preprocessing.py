@@ -116,6 +116,10 @@ class Preprocessor:
             height, width = pixels.shape[:2]
             takes = "x".join(str(side) for side in reversed(out.shape[:2] if self.pixels else out.shape[1:]))
             raise ImageError(f"the image is {width}x{height} pixels after preprocessing; this model takes {takes}")
+        if self.pixels and out.flags.c_contiguous and pixels.flags.c_contiguous:
+            # Without letting go of the interpreter, as numpy does: others would have it for longer than the copy takes.
+            out.data.cast("B")[:] = pixels.data.cast("B")
+            return out
         if self.pixels:
             out[...] = pixels
             return out
@@ -173,6 +177,16 @@ class Preprocessor:
             size = resized(step, size)
             self._check_pixels(size, "would have")
         return image
+
+    def fits(self, size: tuple[int, int], max_pixels: int) -> bool:
+        """Whether an upright image of this (height, width) has at most so many pixels, and after every step."""
+        if size[0] * size[1] > max_pixels:
+            return False
+        for step in self.geometry:
+            size = resized(step, size)
+            if size[0] * size[1] > max_pixels:
+                return False
+        return True
 
     def load(self, image: Image.Image) -> Image.Image:
         """An opened image decoded, in the wanted mode. Raises ImageError."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from ...errors import InputError, OverloadedError
+from ...runtime.base.memory import keep_freed_memory
 from ...runtime.images.preprocessing import ImageError, Preprocessor
 from .gpu_preprocessing import GpuPreprocessor
 
@@ -20,6 +21,7 @@ class DecodePool:
     """Threads that decode images, or parse large bodies, with at most `limit` pieces of work waiting or running."""
 
     def __init__(self, threads: int, *, limit: int) -> None:
+        keep_freed_memory()
         self._limit = limit
         self._outstanding = 0
         self._lock = threading.Lock()

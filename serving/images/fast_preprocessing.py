@@ -1,7 +1,8 @@
 """What `runtime.images.preprocessing` does, faster for JPEG: libjpeg-turbo decodes, SIMD resizes what a crop keeps.
 
-Pillow still reads every header, so limits and errors are those of the exact path, and everything that is unusual goes there
-whole: other formats, progressive and CMYK files, rare subsamplings, anything libjpeg-turbo as much as warns about.
+Pillow reads every header but those that it is sure to take (`jpeg_header`), so limits and errors are those of the exact path,
+and everything that is unusual goes there whole: other formats, progressive and CMYK files, rare subsamplings, anything
+libjpeg-turbo as much as warns about.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from PIL import Image, JpegImagePlugin
 
 from ...runtime.images.preprocessing import MAX_PIXELS, Preprocessor, crop_box, resized
+from .jpeg_header import usual_header
 
 log = logging.getLogger("headrace.serving")
 
@@ -65,24 +67,25 @@ class FastPreprocessor(Preprocessor):
 
     def decode(self, data: bytes) -> np.ndarray:
         """As `Preprocessor.decode`: uint8 [H, W, C], or [H, W] of a gray mode. Raises ImageError."""
-        image = self.open(data)
-        scale = self._scale(image) if self._scaled else 1
-        pixels = self._turbo(data, image, scale)
+        size, image = self._usual(data), None
+        if size is None:
+            image = self.open(data)
+            size = self._size_of(data, image)
+        pixels = None if size is None else self._turbo(data, size)
         if pixels is None:
-            return np.asarray(self.shape(self.load(image), self.geometry))
-        steps = self.geometry
-        if self._resampler is not None:
-            size = resized(steps[0], (image.height, image.width))
-            window, taken = self._window(size)
-            extent = (image.height / scale, image.width / scale)
-            pixels = self._resampler(pixels, size, window=window, extent=extent)
-            steps = steps[taken:]
-        if self.mode == "L":
-            pixels = pixels[:, :, 0]
-        return np.asarray(self.shape(Image.fromarray(pixels), steps)) if steps else pixels
+            return np.asarray(self.shape(self.load(image or self.open(data)), self.geometry))
+        return pixels
 
-    def _turbo(self, data: bytes, image: Image.Image, scale: int) -> np.ndarray | None:
-        """The pixels [H, W, C] at 1/scale by libjpeg-turbo; None for what must go the exact way."""
+    def _usual(self, data: bytes) -> tuple[int, int] | None:
+        """The (height, width) of an image that need not be opened to be checked; None for one that must."""
+        header = usual_header(data)
+        if header is None or (self.upright and header.has_exif) or (header.components == 3 and self.mode == "L"):
+            return None
+        size = header.height, header.width
+        return size if self.fits(size, min(self.max_pixels, MAX_PIXELS)) else None  # Pillow has a limit of its own
+
+    def _size_of(self, data: bytes, image: Image.Image) -> tuple[int, int] | None:
+        """The same of one that was opened; None for what must go the exact way."""
         import simplejpeg
 
         if not isinstance(image, JpegImagePlugin.JpegImageFile) or "progressive" in image.info:
@@ -91,22 +94,42 @@ class FastPreprocessor(Preprocessor):
             return None
         if image.mode != self.mode and (image.mode, self.mode) != ("L", "RGB"):
             return None
-        height, width = -(-image.height // scale), -(-image.width // scale)
         try:
             *size, _, subsampling = simplejpeg.decode_jpeg_header(data)
-            if tuple(size) != (image.height, image.width) or subsampling not in _SUBSAMPLINGS:
-                return None
+        except ValueError:
+            return None
+        usual = tuple(size) == (image.height, image.width) and subsampling in _SUBSAMPLINGS
+        return (image.height, image.width) if usual else None
+
+    def _turbo(self, data: bytes, size: tuple[int, int]) -> np.ndarray | None:
+        """What `decode` gives, of an image of this size; None where libjpeg-turbo has as much as a warning."""
+        import simplejpeg
+
+        scale = self._scale(size) if self._scaled else 1
+        height, width = -(-size[0] // scale), -(-size[1] // scale)
+        try:
             pixels: np.ndarray = simplejpeg.decode_jpeg(
                 data, "GRAY" if self.mode == "L" else "RGB", min_height=height, min_width=width, min_factor=2
             )
         except ValueError:  # warnings too: Pillow says what is wrong, or takes it
             return None
-        return pixels if pixels.shape[:2] == (height, width) else None
+        if pixels.shape[:2] != (height, width):
+            return None
+        steps = self.geometry
+        if self._resampler is not None:
+            wanted = resized(steps[0], size)
+            window, taken = self._window(wanted)
+            extent = (size[0] / scale, size[1] / scale)
+            pixels = self._resampler(pixels, wanted, window=window, extent=extent)
+            steps = steps[taken:]
+        if self.mode == "L":
+            pixels = pixels[:, :, 0]
+        return np.asarray(self.shape(Image.fromarray(pixels), steps)) if steps else pixels
 
-    def _scale(self, image: Image.Image) -> int:
+    def _scale(self, size: tuple[int, int]) -> int:
         """8, 4, 2 or 1: how much smaller an image may be decoded that is resized first."""
-        height, width = resized(self.geometry[0], (image.height, image.width))
-        most = min(image.height // height, image.width // width) // _REDUCING_GAP
+        height, width = resized(self.geometry[0], size)
+        most = min(size[0] // height, size[1] // width) // _REDUCING_GAP
         return next((scale for scale in (8, 4, 2) if scale <= most), 1)
 
     def _window(self, size: tuple[int, int]) -> tuple[tuple[int, int, int, int] | None, int]:

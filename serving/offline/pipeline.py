@@ -14,6 +14,7 @@ from typing import Any
 
 from spdl.pipeline import PipelineBuilder, PipelineFailure
 
+from ...runtime.base.memory import keep_freed_memory
 from .batches import Batch, Batches, Decoded, collate
 from .classifier import Classifier
 from .config import ClassifyConfig
@@ -61,6 +62,7 @@ def scored(
         batch.rows = None
         return batch
 
+    keep_freed_memory()
     source = _pieces(plan, shards, config, images=min(_MOST_IMAGES, classifier.batch), stopped=stopped)
     # A batch more than there are sessions is at hand, so that no session waits for the event loop.
     ahead = classifier.instances + 1

@@ -69,8 +69,10 @@ def section(bench: Bench, name: str) -> None:
 def on_the_cpu(steps: Sequence[Any], files: Sequence[bytes], seconds: float) -> dict[str, Any]:
     """A thread per core, as `--decoding fast` has them."""
     from headrace.runtime.base.fingerprint import available_cores
+    from headrace.runtime.base.memory import keep_freed_memory
     from headrace.serving.images.fast_preprocessing import make_preprocessor
 
+    keep_freed_memory()
     fast, threads = make_preprocessor(steps), available_cores()
     with ThreadPoolExecutor(threads) as pool:
         speed = rate(lambda: len(list(pool.map(fast, files))), seconds, "cpu")
