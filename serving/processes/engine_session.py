@@ -135,16 +135,16 @@ class EngineSession:
         else:
             ticket = job.ticket
             if job.layout.put_outputs(self._memory, job.offset, future.result(), ticket.rows):
-                self.channel.post(messages.Done(number, ticket.began, ticket.ended, ticket.batch))
+                self.channel.send(messages.Done(number, ticket.began, ticket.ended, ticket.batch))
             else:
                 self._fail(number, ExecutionError("the model's outputs are not what its signature says"))
 
     def _fail(self, number: int, error: BaseException) -> None:
         if isinstance(error, RequestError):
             retry_after = error.retry_after if isinstance(error, OverloadedError) else 0
-            self.channel.post(messages.Failed(number, error.status, retry_after, str(error)))
+            self.channel.send(messages.Failed(number, error.status, retry_after, str(error)))
         else:
-            self.channel.post(
+            self.channel.send(
                 messages.Failed(number, ExecutionError.status, 0, "the request failed; the server's log says why")
             )
 

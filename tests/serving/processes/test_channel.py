@@ -14,8 +14,12 @@ class Counting(socket.socket):
 
     sent = 0
 
+    def sender(self):
+        """Called in the thread that sends."""
+
     def send(self, *arguments):
         self.sent += 1
+        self.sender()
         return super().send(*arguments)
 
 
@@ -49,12 +53,12 @@ async def _received(there: socket.socket, count: int) -> list:
 
 
 @with_channel
-async def test_the_answers_of_a_batch_are_sent_together(channel, counting, there):
-    def post():
+async def test_what_a_thread_sends_goes_together(channel, counting, there):
+    def send():
         for number in range(100):
-            channel.post(Submit(number))
+            channel.send(Submit(number))
 
-    thread = threading.Thread(target=post)
+    thread = threading.Thread(target=send)
     thread.start()
     thread.join()  # the event loop has not run meanwhile
     assert await _received(there, 100) == [Submit(number) for number in range(100)]
@@ -62,24 +66,34 @@ async def test_the_answers_of_a_batch_are_sent_together(channel, counting, there
 
 
 @with_channel
-async def test_what_is_sent_does_not_overtake_what_was_posted(channel, counting, there):
-    channel.post(Submit(1))
-    channel.send(Cancel(1))
-    channel.post(Submit(2))
-    channel.send(Alive())
+async def test_the_event_loop_sends_when_it_has_done_what_it_does(channel, counting, there):
+    """What one read brings makes one message, not one for each request in it."""
+    for message in (Submit(1), Cancel(1), Submit(2), Alive()):
+        channel.send(message)
+    assert counting.sent == 0
     assert await _received(there, 4) == [Submit(1), Cancel(1), Submit(2), Alive()]
-    assert counting.sent == 2
+    assert counting.sent == 1
+
+
+@with_channel
+async def test_no_thread_lets_go_of_the_interpreter_with_the_lock(channel, counting, there):
+    """The event loop would wait for it, and then for the interpreter."""
+    senders = []
+    counting.sender = lambda: senders.append(threading.get_ident())
+    await asyncio.get_running_loop().run_in_executor(None, channel.send, Submit(1))
+    assert await _received(there, 1) == [Submit(1)]
+    assert senders == [threading.get_ident()]
 
 
 @with_channel
 async def test_nothing_is_lost_where_nobody_reads(channel, counting, there):
     """More than the socket takes at once, from several threads."""
 
-    def post(first: int):
+    def send(first: int):
         for number in range(first, first + 20_000):
-            (channel.post if number % 3 else channel.send)(Submit(number))
+            channel.send(Submit(number))
 
-    threads = [threading.Thread(target=post, args=(first,)) for first in (0, 100_000, 200_000)]
+    threads = [threading.Thread(target=send, args=(first,)) for first in (0, 100_000, 200_000)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -93,9 +107,9 @@ async def test_nothing_is_lost_where_nobody_reads(channel, counting, there):
 
 @with_channel
 async def test_after_the_end_nothing_is_sent(channel, counting, there):
-    channel.post(Submit(1))
+    channel.send(Submit(1))
     channel.close()
-    channel.post(Submit(2))
-    channel.send(Submit(3))
+    channel.send(Submit(2))
     await asyncio.sleep(0.01)
+    assert await _received(there, 1) == [Submit(1)]
     assert there.recv(100) == b""
