@@ -17,6 +17,9 @@ Array = np.ndarray[Any, Any]
 METRICS = {SINGLE_LABEL: "accuracy", MULTI_LABEL: "F1"}
 """What is called right of outputs whose labels are known."""
 
+_FEW = 16
+"""So many best classes are found sooner one by one than by sorting a thousand."""
+
 
 def agreements(head: Head, reference: Array, candidate: Array) -> dict[str, float | None]:
     """The shares of agreement by what the head is, under their names in a parity record; None for what cannot be told."""
@@ -71,6 +74,37 @@ def softmax(scores: Array) -> Array:
     values: Array = scores.astype(np.float64)
     shifted: Array = np.exp(values - values.max(axis=-1, keepdims=True))
     return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+def best_classes(head: Head, scores: Array, count: int) -> tuple[Array, Array]:
+    """Of scores [rows, classes] the `count` most probable classes of each row in falling order, of equal ones the first first,
+    and their probabilities, as `probabilities` has them: int64 and float64 [rows, count]. A row whose scores are not numbers
+    has no probability that is one."""
+    values: Array = scores.astype(np.float64)
+    count = min(count, values.shape[1])
+    order = _greatest(values, count)
+    found: Array = np.take_along_axis(values, order, axis=-1)
+    if head.probabilities:
+        return order, np.where(np.isfinite(values).all(axis=-1, keepdims=True), found, np.nan)
+    with np.errstate(invalid="ignore"):
+        greatest = values.max(axis=-1, keepdims=True)
+        total = np.exp(values - greatest).sum(axis=-1, keepdims=True)
+        return order, np.exp(found - greatest) / total
+
+
+def _greatest(values: Array, count: int) -> Array:
+    """Sorting takes ten times as long as to look for a few, one after the other."""
+    if count <= _FEW:
+        left, rows = values.copy(), np.arange(len(values))
+        order: Array = np.empty((len(values), count), np.int64)
+        for place in range(count):
+            order[:, place] = left.argmax(axis=-1)
+            if not (left[rows, order[:, place]] > -np.inf).all():  # what was found before would be found again
+                break
+            left[rows, order[:, place]] = -np.inf
+        else:
+            return order
+    return np.argsort(-values, axis=-1, kind="stable")[:, :count]
 
 
 def sigmoid(scores: Array) -> Array:

@@ -145,6 +145,12 @@ class Task:
         return tuple(head for head in self.heads if head.classifies)
 
     @property
+    def one_choice(self) -> int | None:
+        """The number of the only output that classifies, where it gives one class of several; None for other models."""
+        found = [number for number, head in enumerate(self.heads) if head.classifies]
+        return found[0] if len(found) == 1 and self.heads[found[0]].kind == SINGLE_LABEL else None
+
+    @property
     def embedding(self) -> tuple[Head, ...]:
         """The heads that give vectors."""
         return tuple(head for head in self.heads if head.kind == EMBEDDING)

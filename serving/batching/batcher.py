@@ -35,6 +35,9 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
+Best = Callable[[Rows, int], Rows]
+"""Of a model's outputs, so many best classes of each row, int64, and their probabilities, float64."""
+
 Instance = Mapping[int, Runner]
 """The session of every bucket; buckets may share one."""
 
@@ -51,16 +54,18 @@ class Ticket:
     `deadline`, `arrived` and `queued` are seconds on the monotonic clock. Cancelling `future` gives the place up at once. Once
     it has run, `began` and `ended` say when, on the same clock, and `batch` how many rows ran together. `place` is where its
     rows lie in the batcher's staging, if they do, and `writing` says that somebody puts them there. `placed` is where they lie
-    in a memory that others share.
+    in a memory that others share. With `best` it is answered with so many best classes and their probabilities, not with the
+    outputs.
     """
 
     __slots__ = (
-        "arrived", "batch", "began", "deadline", "ended", "future", "inputs", "order", "place", "placed", "priority", "queued",
-        "rows", "state", "writing",
+        "arrived", "batch", "began", "best", "deadline", "ended", "future", "inputs", "order", "place", "placed", "priority",
+        "queued", "rows", "state", "writing",
     )  # fmt: skip
 
-    def __init__(self, rows: int, deadline: float, priority: int, arrived: float, serial: int) -> None:
+    def __init__(self, rows: int, deadline: float, priority: int, arrived: float, serial: int, best: int = 0) -> None:
         self.rows = rows
+        self.best = best
         self.deadline = deadline
         self.order = service_order(priority, deadline, serial)
         self.priority = self.order[0]
@@ -81,8 +86,9 @@ class Batcher:
 
     `instances` holds, for each instance, the session of every bucket of `table`. `devices` says where each is, by default all
     on one: a batch goes to a device that computes nothing, if there is one. Outputs of a request are views of the batch's
-    outputs. With `staging`, rows that are written into their `slot` need no copy. Nothing polls: workers sleep on one condition
-    until the queue or the time that the policy named says otherwise.
+    outputs. With `staging`, rows that are written into their `slot` need no copy. `best` takes so many best classes of each row
+    from a batch's outputs, for requests that ask for no more. Nothing polls: workers sleep on one condition until the queue or
+    the time that the policy named says otherwise.
     """
 
     def __init__(
@@ -95,6 +101,7 @@ class Batcher:
         statistics: ModelStatistics | None = None,
         max_queue: int = 256,
         staging: Staging | None = None,
+        best: Best | None = None,
         devices: Sequence[int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -104,6 +111,7 @@ class Batcher:
         self._policy = policy or BatchPolicy()
         self._max_queue = max_queue
         self._staging = staging or Staging([], 0)
+        self._best = best
         self._clock = clock
         self._serial = itertools.count()
         self._lock = threading.Lock()
@@ -135,8 +143,9 @@ class Batcher:
         with self._lock:
             return self._coming_count, len(self._queue), sum(self._running)
 
-    def admit(self, rows: int, *, timeout: float, priority: int = 0, arrived: float | None = None) -> Ticket:
-        """Take a place for so many rows, to be answered within `timeout` seconds; priority 0 means none given.
+    def admit(self, rows: int, *, timeout: float, priority: int = 0, best: int = 0, arrived: float | None = None) -> Ticket:
+        """Take a place for so many rows, to be answered within `timeout` seconds; priority 0 means none given. With `best` the
+        answer is the classes of so many of the best, and their probabilities, where the model gives one class of several.
 
         The time counts from `arrived`, on the batcher's clock, where that was before now. Raises OverloadedError when the queue
         is full, the server is stopping, or it would be too late by the profile, and InputError when the rows do not fit in one
@@ -146,7 +155,9 @@ class Batcher:
             raise InputError(f"a request may hold 1 to {self.table.largest} rows for model '{self._name}', got {rows}")
         now = self._clock()
         arrived = now if arrived is None else arrived
-        ticket = Ticket(rows, arrived + timeout, priority or DEFAULT_PRIORITY, arrived, next(self._serial))
+        if best and self._best is None:
+            raise InputError(f"model '{self._name}' does not give one class of several")
+        ticket = Ticket(rows, arrived + timeout, priority or DEFAULT_PRIORITY, arrived, next(self._serial), best)
         with self._lock:
             rejection = self._rejection(ticket, now)
             if rejection is None:
@@ -369,8 +380,7 @@ class Batcher:
         ran = time.perf_counter_ns()
         if any(output.shape[:1] != (bucket,) for output in outputs):
             raise ExecutionError(f"outputs of a batch of {bucket} have shapes {[output.shape for output in outputs]}")
-        owned = [output.copy() if self._reused(output, collator) else output for output in outputs]
-        answers = split(owned, batch)
+        answers = self._answers(outputs, collator, batch, rows)
         done = time.perf_counter_ns()
         now = self._clock()
         times = BatchTimes(rows, collated - begin, ran - collated, done - ran)
@@ -386,6 +396,19 @@ class Batcher:
             ticket.future.set_result(answer)
         # Handing answers over counts as well: until it is done no other batch begins.
         self.table.observe(bucket, (time.perf_counter_ns() - begin) / 1e9)
+
+    def _answers(self, outputs: Rows, collator: Collator, batch: list[Ticket], rows: int) -> list[Rows]:
+        """Each request's own rows, of the outputs or of what is best in them, found for all of them at once."""
+        most = max(ticket.best for ticket in batch)
+        best = split(self._best([output[:rows] for output in outputs], most), batch) if self._best and most else []
+        if best and all(ticket.best for ticket in batch):
+            wholes = best
+        else:
+            wholes = split([output.copy() if self._reused(output, collator) else output for output in outputs], batch)
+        return [
+            [found[:, : ticket.best] for found in best[number]] if ticket.best else wholes[number]
+            for number, ticket in enumerate(batch)
+        ]
 
     def _reused(self, output: np.ndarray, collator: Collator) -> bool:
         """Whether the memory of an output is that of inputs, which others come into."""

@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ArtifactError
+from ...runtime.artifact.agreement import best_classes
 from ...runtime.artifact.artifact import Artifact, load_artifact
 from ...runtime.artifact.model_config import ModelConfig, check_config, read_config
 from ...runtime.artifact.plan import Choice, Plan
+from ...runtime.base.task import Task
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
-from ..batching.batcher import Batcher, Instance, Runner, close
+from ..batching.batcher import Batcher, Best, Instance, Runner, close
 from ..batching.latency_table import LatencyTable
 from ..batching.policy import BatchPolicy
 from ..batching.staging import Staging
@@ -78,6 +80,7 @@ def load_tensor_model(
                 statistics=statistics,
                 max_queue=config.batching.max_queue,
                 staging=_staging(artifact, table.largest),
+                best=best_of(artifact.task),
                 devices=[number % devices for number in range(len(instances))],
             ),
             signature=artifact.signature,
@@ -106,6 +109,14 @@ def load_tensor_model(
     model = model_of(instances, table, devices=len(openers))
     model.cache = cache.of_model() if cache is not None and _cacheable(declared) else None
     return model
+
+
+def best_of(task: Task) -> Best | None:
+    """What takes the best classes from a model's outputs, where it gives one of several."""
+    if (number := task.one_choice) is None:
+        return None
+    head = task.heads[number]
+    return lambda outputs, count: list(best_classes(head, outputs[number].reshape(len(outputs[number]), -1), count))
 
 
 def preprocessor_of(preprocessing: Preprocessing, signature: Signature, config: ServeConfig) -> Preprocessor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -107,6 +108,13 @@ class TensorModel(Model):
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
         return {head.output: head.labels for head in self.task.heads}
+
+    @property
+    def choices(self) -> int:
+        """The classes of which it gives one, so that a request may ask for the best of them alone; 0 where it gives something
+        else, or where its outputs are kept for others that ask for more."""
+        number = self.task.one_choice
+        return 0 if number is None or self.cache is not None else math.prod(self.signature.outputs[number].row_shape)
 
     @property
     def image_input(self) -> ConfigTensor:

@@ -34,7 +34,7 @@ from ..observe.stages import Stage, note_batch, stages
 from ..protocol.codec import binary_to_tensor
 from ..protocol.config_json import config_json
 from ..protocol.messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array
-from ..protocol.results import classified, embedded, not_answered, requested_outputs
+from ..protocol.results import chosen, classified, embedded, not_answered, requested_outputs
 from .settings import Settings
 from .shared_memory import SharedMemory
 
@@ -227,7 +227,7 @@ class DataPlane:
         """The labels of one encoded image: the most probable ones, or those above their thresholds where several may hold."""
         if not 1 <= count <= 1000:
             raise InputError(f"k must be from 1 to 1000, got {count}")
-        return await self._answered("classify", name, version, image, timeout, partial(classified, count=count))
+        return await self._answered("classify", name, version, image, timeout, partial(classified, count=count), count)
 
     async def embed(self, name: str, image: bytes, *, version: str = "", timeout: float | None = None) -> dict[str, Any]:
         """The vector of one encoded image."""
@@ -241,6 +241,7 @@ class DataPlane:
         image: bytes,
         timeout: float | None,
         read: Callable[[Task, Mapping[str, np.ndarray]], dict[str, Any]],
+        count: int = 0,
     ) -> dict[str, Any]:
         with self.repository.use(name, version) as model:
             target = model.target if isinstance(model, (ClassifyModel, DecodeModel)) else model
@@ -251,11 +252,15 @@ class DataPlane:
             if why := not_answered(target.task, route, name):
                 raise UnsupportedError(why)
             begin = time.monotonic()
-            outputs = await self._images(target, [image], timeout, 0)
+            best = min(count, target.choices)
+            outputs = await self._images(target, [image], timeout, 0, best)
             if model is not target:
                 model.statistics.composed(1, _nanoseconds(begin))
             try:
-                answer = read(target.task, dict(zip(target.output_names, outputs, strict=True)))
+                if best:
+                    answer = chosen(target.task, outputs)
+                else:
+                    answer = read(target.task, dict(zip(target.output_names, outputs, strict=True)))
             except ExecutionError as error:
                 raise ExecutionError(f"model '{name}' {error}") from None
             return {"model": model.name, "version": model.version, **answer}
@@ -339,17 +344,21 @@ class DataPlane:
         model.statistics.composed(rows, _nanoseconds(begin))
         return arrays
 
-    async def _images(self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int) -> list[np.ndarray]:
+    async def _images(
+        self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int, best: int = 0
+    ) -> list[np.ndarray]:
         """What the model says of these images, which are hashed as they came, so that one that comes again is not decoded."""
         size = sum(len(image) for image in images)
-        return await self._cached(model, images, size, partial(self._decoded, model, images, timeout, priority))
+        return await self._cached(model, images, size, partial(self._decoded, model, images, timeout, priority, best))
 
-    async def _decoded(self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int) -> list[np.ndarray]:
+    async def _decoded(
+        self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int, best: int
+    ) -> list[np.ndarray]:
         """Admit first, decode then, so that what cannot be answered in time costs no decoding."""
         preprocessor, batcher = model.preprocessor, model.batcher
         if preprocessor is None:
             raise UnsupportedError(f"model '{model.name}' has no preprocessing for images; send tensors")
-        ticket = batcher.admit(len(images), timeout=self._timeout(timeout), priority=priority)
+        ticket = batcher.admit(len(images), timeout=self._timeout(timeout), priority=priority, best=best)
         shape, noted = model.image_input.shape, stages.get()
 
         def decode() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import fcntl
+import functools
 import math
 import mmap
 import os
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ArtifactError
-from ...specs import Signature, TensorSpec
+from ...specs import Dtype, Signature, TensorSpec
 
 # Blocks and the tensors in them begin at multiples of a cache line, which is also what kernels with wide vectors like best.
 ALIGNMENT = 64
@@ -89,9 +90,9 @@ class BlockLayout:
         powers = [tensor.row_bytes & -tensor.row_bytes for tensor in self._inputs if tensor.row_bytes]
         self._grain = max(ALIGNMENT, min(_MOST_GRAIN, *powers)) if powers else ALIGNMENT
 
-    def size(self, rows: int) -> int:
-        """Bytes of a block for that many rows."""
-        size = sum(_aligned(rows * tensor.row_bytes) for tensor in (*self._inputs, *self._outputs))
+    def size(self, rows: int, best: int = 0) -> int:
+        """Bytes of a block for that many rows, of whose outputs only so many best classes are wanted; 0 wants all."""
+        size = sum(_aligned(rows * tensor.row_bytes) for tensor in (*self._inputs, *self._given(best)))
         return -(-size // self._grain) * self._grain
 
     def inputs(self, memory: mmap.mmap, offset: int, rows: int) -> list[np.ndarray]:
@@ -106,16 +107,17 @@ class BlockLayout:
             offset += _aligned(rows * tensor.row_bytes)
         return tuple(begins)
 
-    def outputs(self, memory: mmap.mmap, offset: int, rows: int) -> list[np.ndarray]:
-        """The outputs likewise."""
-        return _views(self._outputs, memory, offset + self._before_outputs(rows), rows)
+    def outputs(self, memory: mmap.mmap, offset: int, rows: int, best: int = 0) -> list[np.ndarray]:
+        """The outputs likewise, or so many best classes and their probabilities."""
+        return _views(self._given(best), memory, offset + self._before_outputs(rows), rows)
 
-    def put_outputs(self, memory: mmap.mmap, offset: int, outputs: Sequence[np.ndarray], rows: int) -> bool:
+    def put_outputs(self, memory: mmap.mmap, offset: int, outputs: Sequence[np.ndarray], rows: int, best: int = 0) -> bool:
         """Copy outputs into the block at `offset`, as the dtypes of the signature; whether they have its shapes."""
-        if len(outputs) != len(self._outputs):
+        given = self._given(best)
+        if len(outputs) != len(given):
             return False
         offset += self._before_outputs(rows)
-        for tensor, output in zip(self._outputs, outputs, strict=True):
+        for tensor, output in zip(given, outputs, strict=True):
             if output.shape != (rows, *tensor.shape):
                 return False
             size = rows * tensor.row_bytes
@@ -126,6 +128,10 @@ class BlockLayout:
                 np.copyto(place, output, casting="unsafe")  # the signature's dtype is what clients are told
             offset += _aligned(size)
         return True
+
+    def _given(self, best: int) -> list[_Rows]:
+        """What a request is answered with."""
+        return _best(best) if best else self._outputs
 
     def _before_outputs(self, rows: int) -> int:
         return sum(_aligned(rows * tensor.row_bytes) for tensor in self._inputs)
@@ -145,6 +151,13 @@ class _Rows:
         self.shape = spec.row_shape
         self.count = math.prod(self.shape)
         self.row_bytes = self.count * self.dtype.itemsize
+
+
+@functools.lru_cache(64)
+def _best(count: int) -> list[_Rows]:
+    """So many classes and their probabilities, as `Ticket.best` has them."""
+    kinds: tuple[Dtype, ...] = ("int64", "float64")
+    return [_Rows(TensorSpec(name="best", dtype=kind, shape=("batch", count))) for kind in kinds]
 
 
 def _views(tensors: Sequence[_Rows], memory: mmap.mmap, offset: int, rows: int) -> list[np.ndarray]:

@@ -47,9 +47,18 @@ class RemoteTicket(Ticket):
     __slots__ = ("layout", "number", "offset", "open", "writing")
 
     def __init__(
-        self, number: int, layout: BlockLayout, offset: int, *, rows: int, deadline: float, priority: int, arrived: float
+        self,
+        number: int,
+        layout: BlockLayout,
+        offset: int,
+        *,
+        rows: int,
+        deadline: float,
+        priority: int,
+        arrived: float,
+        best: int,
     ) -> None:
-        super().__init__(rows, deadline, priority, arrived, number)
+        super().__init__(rows, deadline, priority, arrived, number, best)
         self.number = number
         self.layout = layout
         self.offset = offset
@@ -99,13 +108,13 @@ class Connection:
         with self._lock:
             return self._arena.free_bytes
 
-    def admit(self, model: int, layout: BlockLayout, rows: int, timeout: float, priority: int) -> RemoteTicket:
+    def admit(self, model: int, layout: BlockLayout, rows: int, timeout: float, priority: int, best: int = 0) -> RemoteTicket:
         """Take a block, and ask the engine for a place; a rejection comes through the ticket. Raises OverloadedError."""
         now = time.monotonic()
         with self._lock:
             if self._ended or not self.alive:
                 raise engine_gone()
-            offset = self._arena.take(layout.size(rows))
+            offset = self._arena.take(layout.size(rows, best))
             if offset is None:
                 raise OverloadedError("the memory for requests on their way to the model is full; try again later")
             ticket = RemoteTicket(
@@ -116,9 +125,10 @@ class Connection:
                 deadline=now + timeout,
                 priority=priority,
                 arrived=now,
+                best=best,
             )
             self._tickets[ticket.number] = ticket
-        self.channel.send(Admit(ticket.number, model, rows, priority, offset, now, timeout))
+        self.channel.send(Admit(ticket.number, model, rows, priority, best, offset, now, timeout))
         ticket.future.add_done_callback(lambda _: self._withdraw(ticket))
         return ticket
 
@@ -204,7 +214,7 @@ class Connection:
             return
         outputs: Rows = []
         if isinstance(message, Done):
-            views = ticket.layout.outputs(self._memory, ticket.offset, ticket.rows)
+            views = ticket.layout.outputs(self._memory, ticket.offset, ticket.rows, ticket.best)
             outputs = [view.copy() for view in views]
             ticket.began, ticket.ended, ticket.batch = message.began, message.ended, message.batch
         with self._lock:

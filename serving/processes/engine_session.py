@@ -116,10 +116,12 @@ class EngineSession:
             numbered = self._models.get(asked.model)
             if numbered is None or numbered.batcher is None or numbered.layout is None:
                 raise OverloadedError("the model was exchanged meanwhile; try again")
-            end = asked.offset + numbered.layout.size(asked.rows)
+            end = asked.offset + numbered.layout.size(asked.rows, asked.best)
             if asked.offset % ALIGNMENT or end > len(self._memory) or asked.ticket in self._jobs:
                 raise ExecutionError("the request did not reach the engine in one piece")
-            ticket = numbered.batcher.admit(asked.rows, timeout=asked.timeout, priority=asked.priority, arrived=asked.arrived)
+            ticket = numbered.batcher.admit(
+                asked.rows, timeout=asked.timeout, priority=asked.priority, best=asked.best, arrived=asked.arrived
+            )
         except RequestError as error:
             self._fail(asked.ticket, error)
             return
@@ -134,7 +136,7 @@ class EngineSession:
             self._fail(number, error)
         else:
             ticket = job.ticket
-            if job.layout.put_outputs(self._memory, job.offset, future.result(), ticket.rows):
+            if job.layout.put_outputs(self._memory, job.offset, future.result(), ticket.rows, ticket.best):
                 self.channel.send(messages.Done(number, ticket.began, ticket.ended, ticket.batch))
             else:
                 self._fail(number, ExecutionError("the model's outputs are not what its signature says"))

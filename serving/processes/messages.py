@@ -21,12 +21,14 @@ from ..config import ServeConfig
 
 
 class Admit(NamedTuple):
-    """A front end asks for a place; the request's block of shared memory begins at `offset`. Times in seconds."""
+    """A front end asks for a place; the request's block of shared memory begins at `offset`. With `best` not the outputs are to
+    lie there, but so many best classes and their probabilities. Times in seconds."""
 
     ticket: int
     model: int
     rows: int
     priority: int
+    best: int
     offset: int
     arrived: float
     timeout: float

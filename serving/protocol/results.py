@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...errors import ExecutionError, InputError
-from ...runtime.artifact.agreement import decisions, probabilities
-from ...runtime.base.task import MULTI_LABEL, SINGLE_LABEL, Head, Task
+from ...runtime.artifact.agreement import best_classes, decisions, probabilities
+from ...runtime.base.task import SINGLE_LABEL, Head, Task
 from .messages import InferenceRequest, RequestedOutput, Tensor, bytes_array
+
+_NO_NUMBERS = "gives scores for this image that are not numbers"
 
 
 def requested_outputs(
@@ -52,15 +55,23 @@ def predictions(head: Head, row: np.ndarray, count: int) -> list[dict[str, Any]]
     Raises ExecutionError where the scores are not numbers.
     """
     row = row.reshape(-1)
+    if head.kind == SINGLE_LABEL:
+        return named(head, *(found[0] for found in best_classes(head, row[None], count)))
     if not np.isfinite(shares := probabilities(head, row)).all():
-        raise ExecutionError("gives scores for this image that are not numbers")
-    best = _largest(row, min(count, len(row)) if head.kind == SINGLE_LABEL else len(row))
-    holds = decisions(head, row[None])[0] if head.kind == MULTI_LABEL else np.ones(len(row), bool)
-    labels = head.labels
+        raise ExecutionError(_NO_NUMBERS)
+    holds = decisions(head, row[None])[0]
+    best = [index for index in _largest(row, len(row)) if holds[index]]
+    return named(head, np.asarray(best, np.int64), shares[best])
+
+
+def named(head: Head, classes: np.ndarray, shares: np.ndarray) -> list[dict[str, Any]]:
+    """Classes and their probabilities as an answer has them, in their order. Raises ExecutionError as `predictions` does."""
+    labels, probability = head.labels, shares.tolist()
+    if not all(map(math.isfinite, probability)):
+        raise ExecutionError(_NO_NUMBERS)
     return [
-        {"label": labels[index] if index < len(labels) else None, "index": int(index), "probability": float(shares[index])}
-        for index in best
-        if holds[index]
+        {"label": labels[index] if index < len(labels) else None, "index": index, "probability": share}
+        for index, share in zip(classes.tolist(), probability, strict=True)
     ]
 
 
@@ -72,6 +83,13 @@ def classified(task: Task, outputs: Mapping[str, np.ndarray], count: int) -> dic
         kind = {} if head.kind == SINGLE_LABEL else {"task": head.kind}
         heads[head.output] = {**kind, "predictions": predictions(head, outputs[head.output][0], count)}
     return next(iter(heads.values())) if len(heads) == 1 else {"heads": heads}
+
+
+def chosen(task: Task, best: Sequence[np.ndarray]) -> dict[str, Any]:
+    """The same of a model that gives one class of several, from the best classes and their probabilities, each [1, count]."""
+    (head,) = task.classifying
+    classes, shares = best
+    return {"predictions": named(head, classes[0], shares[0])}
 
 
 def image_routes(task: Task) -> tuple[str, ...]:

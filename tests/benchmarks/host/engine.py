@@ -20,7 +20,7 @@ from headrace.serving.processes.engine_session import EngineSession, NumberedMod
 from headrace.serving.processes.messages import Admit, Submit
 from headrace.serving.processes.wire import Reader, encode
 
-from .null_gpu import NullDevice, null_model
+from .null_gpu import BEST, NullDevice, null_model
 
 NUMBER = 1
 _WARM_UP_SECONDS, _DEADLINE_SECONDS = 1.0, 3600.0
@@ -135,7 +135,7 @@ def _replay(connected: socket.socket, memory: Any, layout: BlockLayout, in_fligh
         assert offset is not None, "the memory is made for them"
         for rows in layout.inputs(memory, offset, 1):
             rows[...] = number % 100
-        asked = Admit(number, NUMBER, 1, 0, offset, now, _DEADLINE_SECONDS)
+        asked = Admit(number, NUMBER, 1, 0, BEST, offset, now, _DEADLINE_SECONDS)
         prepared[number] = encode(asked) + encode(Submit(number))
     reader = Reader()
     connected.sendall(b"".join(prepared.values()))

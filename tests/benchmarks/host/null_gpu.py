@@ -13,10 +13,11 @@ from headrace.runtime.base.task import Task
 from headrace.serving.batching.batcher import Batcher
 from headrace.serving.batching.latency_table import LatencyTable
 from headrace.serving.batching.policy import BatchPolicy
+from headrace.serving.models.loading import best_of
 from headrace.serving.models.models import TensorModel
 from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
 
-NAME, CLASSES = "null", 1000
+NAME, CLASSES, BEST = "null", 1000, 5
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 _LAUNCH_SECONDS = 2e-4
 
@@ -72,6 +73,7 @@ def null_model(dtype: str, *, size: int, device: NullDevice, instances: int) -> 
         name=NAME,
         policy=BatchPolicy(),
         max_queue=1024,
+        best=best_of(Task.of(signature)),
     )
     geometry = (Resize(size=size * 8 // 7), CenterCrop(size=(size, size)))
     model = TensorModel(

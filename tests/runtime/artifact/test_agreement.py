@@ -1,7 +1,15 @@
 import numpy as np
 import pytest
 
-from headrace.runtime.artifact.agreement import agreements, decisions, fits_labels, lowest_cosine, probabilities, right_share
+from headrace.runtime.artifact.agreement import (
+    agreements,
+    best_classes,
+    decisions,
+    fits_labels,
+    lowest_cosine,
+    probabilities,
+    right_share,
+)
 from headrace.runtime.artifact.parity import Gate, ParityRecord, compare, compare_lossy, lossy_gate
 from headrace.runtime.base.task import Head, Task
 
@@ -28,6 +36,38 @@ def test_a_sigmoid_overflows_nowhere_and_thresholds_are_probabilities():
     assert decisions(head, scores).tolist() == [[False, True, False, False, True]]
     given = Head(output="y", kind="multi-label", probabilities=True, thresholds=(0.3,))
     assert decisions(given, np.array([[0.2, 0.4]], np.float32)).tolist() == [[False, True]]
+
+
+@pytest.mark.parametrize("count", [1, 5, 12, 16, 17, 400])
+@pytest.mark.parametrize("width", [3, 40, 300])
+def test_the_best_classes_are_those_of_a_stable_sort(count, width):
+    """One by one for a few, with all that is equal, and with what no class can have."""
+    rng = np.random.default_rng(width + count)
+    for scores in (
+        rng.normal(size=(9, width)).astype(np.float32),
+        rng.integers(0, 4, (9, width)).astype(np.float16),  # nearly all are equal
+        np.where(rng.random((9, width)) < 0.8, -np.inf, rng.normal(size=(9, width))).astype(np.float32),
+        rng.integers(-9, 9, (9, width)),
+    ):
+        if not np.isfinite(scores.astype(np.float64)).any(axis=1).all():
+            continue
+        for head in (SCORES, Head(output="y", kind="single-label", probabilities=True)):
+            if head.probabilities and not np.isfinite(scores.astype(np.float64)).all():
+                continue
+            classes, shares = best_classes(head, scores, count)
+            wanted = np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :count]
+            np.testing.assert_array_equal(classes, wanted)
+            np.testing.assert_array_equal(shares, np.take_along_axis(probabilities(head, scores), wanted, axis=1))
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("given", [False, True])
+def test_scores_that_are_no_numbers_give_no_probabilities(wrong, given):
+    scores = np.arange(40, dtype=np.float32).reshape(2, 20)
+    scores[1, 0] = wrong
+    _, shares = best_classes(Head(output="y", kind="single-label", probabilities=given), scores, 3)
+    assert np.isfinite(shares[0]).all()
+    assert not np.isfinite(shares[1]).any()
 
 
 def test_each_kind_has_its_own_gate(rows):

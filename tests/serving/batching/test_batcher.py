@@ -67,6 +67,40 @@ def values(ticket) -> list[float]:
     return ticket.future.result(60)[0].ravel().tolist()
 
 
+def greatest(outputs, count):
+    """Of what `Doubler` gives, the one value there is, so many times."""
+    (doubled,) = outputs
+    return [np.repeat(np.arange(len(doubled))[:, None], count, 1), np.repeat(doubled.astype(np.float64), count, 1)]
+
+
+def test_a_batch_answers_what_each_asks_for(batcher_of):
+    """Some the outputs, some so many of the best; they are found once for all, and not in the rows that fill a batch up."""
+    gate, calls = threading.Event(), []
+    session = Doubler(gate)
+    batcher = batcher_of(
+        session, best=lambda outputs, count: calls.append((len(outputs[0]), count)) or greatest(outputs, count)
+    )
+    first = send(batcher, 1.0)
+    assert session.entered.wait(60)
+    tickets = []
+    for number, best in enumerate((2, 0, 3)):
+        ticket = batcher.admit(1, timeout=60.0, best=best)
+        batcher.submit(ticket, [np.array([[10.0 + number]], np.float32)])
+        tickets.append(ticket)
+    gate.set()
+    assert values(first) == [2.0]
+    two, whole, three = (ticket.future.result(60) for ticket in tickets)
+    assert [found.tolist() for found in two] == [[[0, 0]], [[20.0, 20.0]]]
+    assert [found.tolist() for found in whole] == [[[22.0]]]
+    assert [found.tolist() for found in three] == [[[2, 2, 2]], [[24.0, 24.0, 24.0]]]
+    assert calls == [(3, 3)]
+
+
+def test_a_model_without_a_best_class_refuses(batcher_of):
+    with pytest.raises(InputError, match="one class of several"):
+        batcher_of(Doubler()).admit(1, timeout=1.0, best=5)
+
+
 def test_answers_are_each_requests_own(batcher_of):
     batcher = batcher_of(Doubler(), instances=2)
 

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from headrace.errors import ExecutionError, InputError, OverloadedError
+from headrace.runtime.artifact.agreement import softmax
 from headrace.runtime.artifact.model_config import ConfigTensor, ModelConfig
 from headrace.runtime.base.task import Task
 from headrace.serving.batching.batcher import Batcher
 from headrace.serving.batching.latency_table import LatencyTable
 from headrace.serving.batching.statistics import FAILURES
+from headrace.serving.models.loading import best_of
 from headrace.serving.models.models import TensorModel
 from headrace.serving.processes.arena import BlockLayout, create_memory, map_memory
 from headrace.serving.processes.connection import Connection
@@ -56,7 +58,8 @@ class Pair:
     def __init__(self, *, memory: int = SIZE, max_queue: int = 64):
         self.session = Doubling()
         table = LatencyTable(dict.fromkeys((1, 2, ROWS), 0.001))
-        self.batcher = Batcher([dict.fromkeys(table.buckets, self.session)], table, max_queue=max_queue)
+        task = Task.of(SIGNATURE)
+        self.batcher = Batcher([dict.fromkeys(table.buckets, self.session)], table, max_queue=max_queue, best=best_of(task))
         config = ModelConfig(
             name="m",
             backend="onnxruntime",
@@ -70,7 +73,7 @@ class Pair:
             config=config,
             batcher=self.batcher,
             signature=SIGNATURE,
-            task=Task.of(SIGNATURE),
+            task=task,
             statistics=self.batcher.statistics,
         )
         here, there = socket.socketpair()
@@ -91,8 +94,8 @@ class Pair:
         )
         self.size = memory
 
-    def ask(self, rows: int = 1, timeout: float = 20.0, model: int = 5):
-        return self.connection.admit(model, LAYOUT, rows, timeout, 0)
+    def ask(self, rows: int = 1, timeout: float = 20.0, model: int = 5, best: int = 0):
+        return self.connection.admit(model, LAYOUT, rows, timeout, 0, best)
 
     async def answer(self, ticket, value: float = 1.0):
         self.connection.submit(ticket, [np.full((ticket.rows, 8), value, np.float32)])
@@ -142,6 +145,23 @@ async def test_every_request_gets_its_own_rows_back(pair):
         assert (rows == 2 * number).all()
 
     await asyncio.gather(*(one(number) for number in range(12)))
+    await pair.all_free()
+
+
+@with_pair()
+async def test_the_best_classes_come_instead_of_the_outputs(pair):
+    """More of them also take more room than the outputs would."""
+    scores = np.random.default_rng(4).random((3, 8), np.float32)
+    for best in (1, 3, 8):
+        ticket = pair.ask(3, best=best)
+        assert ticket.layout.size(3, 8) > ticket.layout.size(3)
+        pair.connection.submit(ticket, [scores])
+        classes, shares = await asyncio.wrap_future(ticket.future)
+        order = np.argsort(-scores, axis=1)[:, :best]
+        np.testing.assert_array_equal(classes, order)
+        np.testing.assert_allclose(shares, np.take_along_axis(softmax(2 * scores), order, axis=1), rtol=1e-12)
+    whole = await pair.answer(pair.ask())
+    assert [found.shape for found in whole] == [(1, 8)]
     await pair.all_free()
 
 
@@ -357,7 +377,7 @@ def test_an_admission_outside_the_memory_is_refused():
         try:
             ticket = pair.ask()
             for offset in (SIZE, SIZE - LAYOUT.size(1) + 64, 1, 1 << 60):
-                bad = Admit(1000 + offset % 7, 5, 1, 0, offset, time.monotonic(), 10.0)
+                bad = Admit(1000 + offset % 7, 5, 1, 0, 0, offset, time.monotonic(), 10.0)
                 pair.engine_session._on_message(bad)
                 assert len(pair.engine_session._jobs) <= 1
             await pair.answer(ticket)

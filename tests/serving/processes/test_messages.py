@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.runtime.artifact.model_config import ConfigTensor, ModelConfig
@@ -57,7 +57,7 @@ MODELS = st.sampled_from(
 CONFIG = ServeConfig.of(models=Path("/models"), frontends=2, http_port=0, max_queue=7)
 MESSAGES = st.one_of(
     st.builds(messages.Alive),
-    st.builds(messages.Admit, U64, U32, U32, U64, U64, SECONDS, SECONDS),
+    st.builds(messages.Admit, U64, U32, U32, U64, U32, U64, SECONDS, SECONDS),
     *(
         st.builds(kind, U64)
         for kind in (messages.Submit, messages.Cancel, messages.Expire, messages.Rejected, messages.AskStatistics)
@@ -92,6 +92,7 @@ MESSAGES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(MESSAGES, max_size=20), st.lists(st.integers(1, 40), min_size=1))
 def test_messages_arrive_in_order_however_the_stream_is_cut(sent, cuts):
     stream = b"".join(wire.encode(message) for message in sent)
