@@ -78,17 +78,20 @@ def softmax(scores: Array) -> Array:
 
 def best_classes(head: Head, scores: Array, count: int) -> tuple[Array, Array]:
     """Of scores [rows, classes] the `count` most probable classes of each row in falling order, of equal ones the first first,
-    and their probabilities, as `probabilities` has them: int64 and float64 [rows, count]. A row whose scores are not numbers
-    has no probability that is one."""
-    values: Array = scores.astype(np.float64)
+    and their probabilities: int64 and float64 [rows, count]. A row whose scores are not numbers has no probability that is one.
+
+    They differ from those of `probabilities` in the seventh digit at most: of float32 all powers are taken in float32, a sixth
+    of the work.
+    """
+    values: Array = scores if scores.dtype == np.float32 else scores.astype(np.float64)
     count = min(count, values.shape[1])
     order = _greatest(values, count)
-    found: Array = np.take_along_axis(values, order, axis=-1)
+    found: Array = np.take_along_axis(values, order, axis=-1).astype(np.float64)
     if head.probabilities:
         return order, np.where(np.isfinite(values).all(axis=-1, keepdims=True), found, np.nan)
     with np.errstate(invalid="ignore"):
         greatest = values.max(axis=-1, keepdims=True)
-        total = np.exp(values - greatest).sum(axis=-1, keepdims=True)
+        total = np.exp(values - greatest).sum(axis=-1, keepdims=True, dtype=np.float64)
         return order, np.exp(found - greatest) / total
 
 
