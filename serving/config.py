@@ -20,6 +20,8 @@ _CORES_PER_FRONTEND = 8
 # Where a GPU computes the cores only read and decode requests, so two of them get a front end, which decodes on two threads.
 # Here logical processors count: a machine that shows two threads per core must not end up with one process for all.
 _CORES_PER_FRONTEND_OF_GPU, _DECODERS_PER_FRONTEND = 2, 2
+# Requests that may wait; 64 images are some 0.1 s of a decoding thread.
+_LEAST_QUEUE, _QUEUE_PER_DECODER = 256, 64
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _GPUS = re.compile(r"\d+(,\d+)*")
 
@@ -151,7 +153,10 @@ class Batching(OptionGroup):
 
     title = "Batching"
 
-    max_queue: int = option(256, "Requests that may wait, per model, before new ones are rejected.", least=1)
+    max_queue: int | None = option(
+        None, "Requests that may wait, per model, before new ones are rejected.", least=1,
+        unset="256, or 64 for each decoding thread of the front ends if that is more",
+    )  # fmt: skip
     max_queue_delay_seconds: float = option(
         0.01, "The most seconds that a request waits for others to fill its batch.", least=0
     )
@@ -159,6 +164,11 @@ class Batching(OptionGroup):
     response_cache_bytes: int = option(
         0, "Memory for outputs that are given again when the same input comes again; 0 keeps none.", least=0
     )
+
+    def queue(self, decoders: int = 0) -> int:
+        """How many requests may wait where front ends have so many decoding threads together. What waits for a decoder counts,
+        and with many of them 256 are a few milliseconds' work: rejecting the others costs more than having them wait."""
+        return self.max_queue or max(_LEAST_QUEUE, _QUEUE_PER_DECODER * decoders)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,6 +318,11 @@ class ServeConfig:
         """Threads that decode images, of each process that takes requests."""
         share = self.images.decoders // max(1, self.front_ends)
         return max(1 if self.images.decode_threads else _DECODERS_PER_FRONTEND, share)
+
+    @property
+    def max_queue(self) -> int:
+        """Requests that may wait, per model."""
+        return self.batching.queue(self.front_ends * self.decoders_each)
 
     @property
     def _of_one_process(self) -> str | None:

@@ -78,7 +78,7 @@ def load_tensor_model(
                 name=artifact.name,
                 policy=BatchPolicy(max_delay=max_delay(declared, config)),
                 statistics=statistics,
-                max_queue=config.batching.max_queue,
+                max_queue=config.max_queue,
                 staging=_staging(artifact, table.largest),
                 best=best_of(artifact.task),
                 devices=[number % devices for number in range(len(instances))],

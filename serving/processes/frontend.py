@@ -32,7 +32,7 @@ class FrontEnd:
         self._ports = start.ports
         self._config = _share_of(start.config)
         self._repository = RemoteRepository(self._config, self._on_change)
-        self._decoder = DecodePool(self._config.images.decoders, limit=start.config.batching.max_queue)
+        self._decoder = DecodePool(self._config.images.decoders, limit=start.config.max_queue)
         self._plane = DataPlane(self._repository, self._decoder, self._config, settings=Settings(log_settings))
         self._stop, self._loaded = asyncio.Event(), asyncio.Event()
         self._listening = self._serving = False

@@ -28,7 +28,7 @@ class SingleProcess:
         self._repository = repository
         self._ports = Ports(config, "http", "metrics")
         self._endpoints = Endpoints(config, telemetry=self._telemetry)
-        self._decoder = DecodePool(config.images.decoders, limit=config.batching.max_queue)
+        self._decoder = DecodePool(config.images.decoders, limit=config.max_queue)
         self._plane = DataPlane(repository, self._decoder, config, settings=Settings(log_settings))
         self._stop = asyncio.Event()
 

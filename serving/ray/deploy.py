@@ -98,7 +98,7 @@ class _Deployment:
             ray_actor_options={"num_cpus": self._ray.cpus_per_replica, "num_gpus": self._ray.gpus_per_replica},
             autoscaling_config=self._scaling(self._ray.target_requests),
             max_ongoing_requests=self._ray.max_ongoing_requests,
-            max_queued_requests=self._config.batching.max_queue,
+            max_queued_requests=self._config.batching.queue(),
             user_config={"load": "all there is room for"},
             **self._common(),
         )

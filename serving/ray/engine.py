@@ -45,7 +45,7 @@ class Engine:
                 f"node {ray.util.get_node_ip_address()} of the cluster cannot serve: {error}. Every node needs the models "
                 "folder under the same path, as on a file system that all of them mount"
             ) from error
-        plane = DataPlane(self._repository, DecodePool(config.images.decoders, limit=config.batching.max_queue), config)
+        plane = DataPlane(self._repository, DecodePool(config.images.decoders, limit=config.batching.queue()), config)
         self._app = create_app(plane)
 
         async def load(group: str) -> MultiplexedModel:

@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
     config = ServeConfig.of(models=Path(models), instances=1)  # which do not run
     repository = ModelRepository(config)
     repository.load(lambda line: print(line, flush=True))
-    plane = HollowPlane(repository, DecodePool(config.images.decoders, limit=config.batching.max_queue), config)
+    plane = HollowPlane(repository, DecodePool(config.images.decoders, limit=config.max_queue), config)
     answer(Edge(create_app(plane)), config, Path(ready))
     return 0
 

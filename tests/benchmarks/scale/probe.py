@@ -58,7 +58,7 @@ class Probe:
             "buckets": list(table.buckets),
             "decoders": config.images.decoders,
             "max_delay_ms": 1e3 * max_delay(artifact.config, config),
-            "max_queue": config.batching.max_queue,
+            "max_queue": config.max_queue,
         }
 
     def measure(self, seconds: float) -> dict[str, Any]:

@@ -63,9 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     if kind == "front":
         repository = ModelRepository(config)
         repository.load(lambda line: print(line, flush=True))
-        app = Edge(
-            create_app(EchoPlane(repository, DecodePool(config.images.decoders, limit=config.batching.max_queue), config))
-        )
+        app = Edge(create_app(EchoPlane(repository, DecodePool(config.images.decoders, limit=config.max_queue), config)))
     answer(app, config, Path(ready))
     return 0
 

@@ -40,6 +40,17 @@ def test_front_ends_and_their_decoders(machine, logical, physical, gpus, front_e
     assert (config.front_ends, config.decoders_each) == (front_ends, decoders)
 
 
+@pytest.mark.parametrize(
+    ("logical", "physical", "gpus", "waiting"),
+    [(2, 2, 0, 256), (15, 15, 0, 256), (4, 2, 1, 256), (16, 8, 1, 1024), (256, 128, 1, 8192)],
+)
+def test_more_requests_may_wait_where_more_are_decoded(machine, logical, physical, gpus, waiting):
+    """512 connections to a machine with a GPU and 16 logical processors: 256 of them were rejected again and again, which took
+    the processors from those that were not."""
+    assert machine(logical, physical, gpus).max_queue == waiting
+    assert machine(logical, physical, gpus, max_queue=100).max_queue == 100
+
+
 def test_what_is_asked_for_counts(machine):
     assert machine(16, 8, 1, frontends=3).front_ends == 3
     assert machine(16, 8, 1, frontends=0).front_ends == 0

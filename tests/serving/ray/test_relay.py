@@ -25,7 +25,7 @@ from headrace.serving.ray.routing import model_groups
 def engine(models):
     """What a replica does with a call, by way of the bytes that it comes as."""
     config = replica_config(ServeConfig.of(models=models, instances=1), RayConfig())
-    repository, decoder = ModelRepository(config), DecodePool(2, limit=config.batching.max_queue)
+    repository, decoder = ModelRepository(config), DecodePool(2, limit=config.batching.queue())
     repository.load()
     app = create_app(DataPlane(repository, decoder, config))
 
