@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from headrace.errors import InputError
+from headrace.serving.batching.batcher import Batcher
 from headrace.serving.config import ServeConfig
 from headrace.serving.http import hot_routes
 from headrace.serving.http.app import create_app
 from headrace.serving.http.hot_routes import HotApp
 from headrace.serving.images.decode_pool import DecodePool
+from headrace.serving.models.models import TensorModel
 from headrace.serving.models.repository import ModelRepository
 from headrace.serving.plane.data_plane import DataPlane
 
@@ -121,6 +123,23 @@ def test_usual_requests_do_not_go_through_the_router(name, apps, make_photo, mon
     content = {"image": make_photo(3), "form": FORM[0] % make_photo(3)}[content] if isinstance(content, str) else content
     monkeypatch.setattr(hot_routes.FastAPI, "__call__", lambda *_: pytest.fail("went through FastAPI"))
     assert call(apps[0], "POST", path, content, headers).status_code == 200
+
+
+@pytest.mark.parametrize(("k", "best"), [(1, 1), (3, 3), (7, 7), (900, 7)])
+def test_only_the_classes_that_are_asked_for_are_taken_from_the_batch(k, best, apps, make_photo, monkeypatch):
+    """The same that all outputs would say."""
+    admitted, admit = [], Batcher.admit
+    monkeypatch.setattr(
+        Batcher, "admit", lambda self, *a, **options: admitted.append(options["best"]) or admit(self, *a, **options)
+    )
+    taken = call(apps[0], "POST", f"/v1/classify/tiny?k={k}", make_photo(3)).json()["predictions"]
+    assert admitted == [best]
+    monkeypatch.setattr(TensorModel, "choices", 0)
+    whole = call(apps[0], "POST", f"/v1/classify/tiny?k={k}", make_photo(3)).json()["predictions"]
+    assert admitted == [best, 0]
+    assert len(taken) == best
+    assert [(one["index"], one["label"]) for one in taken] == [(one["index"], one["label"]) for one in whole]
+    np.testing.assert_allclose([one["probability"] for one in taken], [one["probability"] for one in whole], rtol=1e-4)
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "HEAD", "OPTIONS"])
