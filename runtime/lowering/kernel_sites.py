@@ -310,7 +310,7 @@ def _linear_gelu(x: Any, weight: Any, bias: Any, *, approximate: str) -> tuple[A
     return (torch.ops.headrace.bias_gelu.default(_aten.linear.default(x, weight), bias, approximate),)
 
 
-_INTEGER_NUMBERS = ("residual_scale", "stride", "padding", "dilation", "relu")  # of conv2d_int8, in its order
+_INTEGER_NUMBERS = ("residual_scale", "stride", "padding", "dilation", "least")  # of conv2d_int8, in its order
 
 
 def _conv2d_int8(*values: Any, tile: Any, **given: Any) -> tuple[Any]:
