@@ -151,8 +151,9 @@ def markdown(compiled: Iterable[Compiled], used: dict[str, str], command: str) -
         "",
         f"Written by `{command}` with Triton {used['triton']} and ptxas {used['ptxas']}; no GPU took part, and nothing here",
         "is a measure of speed. Registers are those of a thread; spills are bytes that a thread stores and loads because its",
-        "registers do not suffice; instructions are all of the program's, and those of a step of its main loop where that is not",
-        "unrolled. What each kernel computes, and how its memory traffic is counted, stands at the top of its file in `kernels/`.",
+        "registers do not suffice; instructions are all of the program's, and those of a step of its main loop where that is",
+        "not unrolled. What each kernel computes, and how its memory traffic is counted, stands at the top of its file in",
+        "`kernels/`.",
     ]
     kernels: dict[str, list[Compiled]] = {}
     for item in compiled:
