@@ -209,7 +209,8 @@ def _start_levels(
     out: Tensor, x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, residual: Tensor | None, *numbers: Any
 ) -> None:
     residual_scale, *geometry, least = numbers[:5]
-    _launch(out, (x, weight, scale, bias, residual), geometry, residual_scale, False, *numbers[5:], least=least)
+    tile = numbers[5] if len(numbers) > 5 else None
+    _launch(out, (x, weight, scale, bias, residual), geometry, residual_scale, False, tile, least=least)
 
 
 def _result(
@@ -237,7 +238,7 @@ def _result(
 
 def _launch(
     out: Tensor, tensors: Sequence[Tensor | None], geometry: Sequence[list[int]], residual_scale: float, relu: bool,
-    tile: list[int] | None = None, least: int = 0,
+    tile: list[int] | None = None, *, least: int = 0,
 ) -> None:  # fmt: skip
     x, weight, scale, bias, residual = tensors
     assert x is not None, "a convolution reads something"
@@ -257,7 +258,7 @@ def _launch(
         channels = taps_across * pitch
         depth = max(_LEAST_RUN, min(_DEEPEST_RUN, next_power_of_two(channels)))
         filters = _wide_pixels(weight, taps_down, -(-channels // depth) * depth // pitch, [0, 0])
-        height, width, padding = *pixels.shape[1:3], [0, 0]
+        (height, width), padding = pixels.shape[1:3], [0, 0]
     else:
         (height, width), pixels, filters, pitch, channels = x.shape[2:], _flat(x), _flat(weight), c, c
     others = (pixels if item is None else item.contiguous() for item in (scale, bias))

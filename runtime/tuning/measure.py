@@ -64,10 +64,9 @@ def measure(
     takes as long for each and up to three times what the computation takes, and a server copies while it computes.
     """
     deadline = time.monotonic() + seconds
-    held = [_held(session, inputs) for session in sessions]
-    runs = [partial(session.run, inputs) for session in sessions]
-    if all(held):
-        runs = [run for run in held if run is not None]
+    held = [run for session in sessions if (run := _held(session, inputs)) is not None]
+    runs: list[Callable[[], object]] = [partial(session.run, inputs) for session in sessions]
+    runs = held if len(held) == len(runs) else runs
     samples, process = [Samples() for _ in sessions], psutil.Process()
 
     def timed(index: int, calls: int, *, settle: bool) -> float:

@@ -63,6 +63,7 @@ def bench_of(gpu, tmp_path, sections, **given):
         contenders=[],
         out=tmp_path / "a.json",
         continued=None,
+        compiled=None,
     )
     vars(arguments).update(given)
     return gpu.bench.Bench(arguments, tmp_path, sections)
@@ -237,7 +238,7 @@ def test_a_section_may_use_what_others_left(gpu, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gpu.kernels", quick)
     monkeypatch.setitem(sys.modules, "gpu.sanitizer", quick)
     assert bench_of(gpu, tmp_path, ["kernels", "sanitizer"]).run() == 0
-    assert given[0] == pytest.approx(60 * 20 / 23, abs=2)
+    assert given[0] == pytest.approx(60 * 12 / 15, abs=2)
     assert given[1] == pytest.approx(60, abs=2)
 
 
