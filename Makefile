@@ -13,7 +13,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Headrace needs Python >= 3.11; install it, or name it: make PYTHON=/path/to/python3"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing headrace with the $(EXTRA) extra into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRA),dev]'
+	@grep -v '$(if $(filter cuda,$(EXTRA)),^triton==,^$$)' constraints.txt > $(VENV)/constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[$(EXTRA),dev]'
 	@rm -f $(VENV)/.installed-* && touch $@
 
 demo: setup
