@@ -27,7 +27,7 @@ def assert_right(x, weight, bias=None, residual=None, geometry=((1, 1), (0, 0), 
     assert got.is_contiguous(memory_format=torch.channels_last)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.data())
 def test_any_shape(data):
     def pair(least, most):
