@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving bench-host peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom test-docker test-classify bench-classify test-ray clean
+.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-training bench-gpu gpu-wheels bench-migrate bench-decoding bench-serving bench-host peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
@@ -13,7 +13,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Headrace needs Python >= 3.11; install it, or name it: make PYTHON=/path/to/python3"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing headrace with the $(EXTRA) extra into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRA),dev]'
+	@grep -v '$(if $(filter cuda,$(EXTRA)),^triton==,^$$)' constraints.txt > $(VENV)/constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[$(EXTRA),dev]'
 	@rm -f $(VENV)/.installed-* && touch $@
 
 demo: setup
@@ -128,6 +129,10 @@ fuzz: setup
 # GPU_OPTIONS='--packages DIR' brings what serving needs (docs/measuring.md).
 GPU_PYTHON  ?= $(BIN)/python
 GPU_OPTIONS ?=
+# What serving needs there, where nothing can be installed: GPU_OPTIONS='--packages build/gpu-wheels'.
+gpu-wheels: setup
+	$(BIN)/python tests/benchmarks/gpu/wheels.py build/gpu-wheels
+
 bench-gpu:
 	$(GPU_PYTHON) tests/benchmarks/gpu $(GPU_OPTIONS)
 

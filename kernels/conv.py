@@ -3,13 +3,15 @@
 `headrace::conv2d(x [n, c, h, w], weight [k, c, r, s], bias [k]?, residual?, stride, padding, dilation, relu)` takes float32,
 bfloat16 or float16 of one dtype, sums in float32 (float32 products in full precision, not TF32), and rounds once; a last
 argument, tile, says how the product is cut (kernels/_tiles.py) and changes the result by no more than the order of sums.
-`headrace::conv2d_int8(x, weight, scale [k], bias [k]?, residual?, residual_scale, stride, padding, dilation, relu, tile)` takes
-int8 levels without zero points, as ONNX's QuantizeLinear has them with a zero point of 0, sums in int32, and gives the int8
-levels clamp(round_half_even(scale * sum(x * weight) + bias + residual_scale * residual)), after ReLU those from 0 upward:
-whoever calls has divided scale, bias (both float32) and residual_scale by the scale of the result, because a division for each
-element costs more than the product. NaN becomes level 0. Results are [n, k, oh, ow] in channels last; x and weight are brought
-into channels last where they are not. One group. NaN and infinities go where the sums of `torch.nn.functional.conv2d` carry
-them, and ReLU keeps NaN. float64 is computed by the reference. Raises KernelError on what does not fit.
+`headrace::conv2d_int8(x, weight, scale [k], bias [k]?, residual?, residual_scale, stride, padding, dilation, least, tile)`
+takes int8 levels, sums in int32, and gives the int8 levels clamp(round_half_even(scale * sum(x * weight) + bias +
+residual_scale * residual), least, 127). Everything else is the caller's, ahead of time, because a division or a zero point for
+each element costs more than the product: scale, bias (both float32) and residual_scale are divided by the scale of the result;
+zero points of x and residual are taken off the bias with the sums of the weights, and that of the result is added to it;
+`least` is the zero point where a ReLU follows, else -128. Only around an image, where x is level 0, is no zero point possible.
+A scale or bias that is NaN gives any level. Results are [n, k, oh, ow] in channels last; x and weight are brought into channels
+last where they are not. One group. NaN and infinities go where the sums of `torch.nn.functional.conv2d` carry them, and ReLU
+keeps NaN. float64 is computed by the reference. Raises KernelError on what does not fit.
 
 Rows of the product are output pixels, its columns output channels, and its depth is taps times input channels, gathered from x
 as it is: nothing is unfolded in memory. Only what may lie outside is masked, and masked with 0, which Triton copies into shared
@@ -53,14 +55,14 @@ def conv2d_reference(
 
 def conv2d_int8_reference(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, residual: Tensor | None, residual_scale: float,
-    stride: list[int], padding: list[int], dilation: list[int], relu: bool, tile: list[int] | None = None,
+    stride: list[int], padding: list[int], dilation: list[int], least: int, tile: list[int] | None = None,
 ) -> Tensor:  # fmt: skip
     """The same in plain torch: the sums in float64, where they are exact, and all after them in float32."""
     total = _convolved(x.double(), weight.double(), stride, padding, dilation)
     result = total.float() * scale.reshape(-1, 1, 1)
     result = result if bias is None else result + bias.reshape(-1, 1, 1)
     result = result if residual is None else result + residual.float() * residual_scale
-    levels = torch.nan_to_num(result, nan=0.0).clamp(0 if relu else -128, 127).round().to(torch.int8)
+    levels = torch.nan_to_num(result, nan=float(least)).clamp(least, 127).round().to(torch.int8)
     return levels.contiguous(memory_format=torch.channels_last)
 
 
@@ -94,7 +96,8 @@ def _tile(
     padding_across: tl.constexpr, dilation_down: tl.constexpr, dilation_across: tl.constexpr, channels: tl.constexpr,
     taps_down: tl.constexpr, taps_across: tl.constexpr, pitch: tl.constexpr, narrow: tl.constexpr, padded: tl.constexpr,
     flat: tl.constexpr, large: tl.constexpr, shifts: tl.constexpr, adds: tl.constexpr, relu: tl.constexpr,
-    levels: tl.constexpr, in_float32: tl.constexpr, tile_rows: tl.constexpr, tile_outputs: tl.constexpr, depth: tl.constexpr,
+    least: tl.constexpr, levels: tl.constexpr, in_float32: tl.constexpr, tile_rows: tl.constexpr, tile_outputs: tl.constexpr,
+    depth: tl.constexpr,
 ) -> None:  # fmt: skip
     # With `narrow` all taps of a row are one, and `channels` are those of all its pixels.
     taps: tl.constexpr = taps_down if narrow else taps_down * taps_across
@@ -170,10 +173,10 @@ def _tile(
         result = tl.fma(more.to(tl.float32), residual_scale, result)
     elif adds:
         result += more.to(tl.float32)
-    if relu and not levels:
+    if relu:
         result = tl.maximum(result, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    if levels:  # of what is no number 0, as the largest of it and 0 is
-        result = tl.maximum(result, 0.0) if relu else tl.maximum(tl.where(result == result, result, 0.0), -128.0)  # noqa: PLR0124
+    if levels:
+        result = tl.maximum(result, least)
         # Adding 1.5 * 2^23 leaves no bits for a fraction: it is rounded half to even, and the last byte is the level.
         result = (tl.minimum(result, 127.0) + 12582912.0).to(tl.int32, bitcast=True)
     tl.store(out + beyond, result.to(out.dtype.element_ty), mask=mask)
@@ -197,6 +200,7 @@ def _empty_levels(
     for item in (scale, *(() if bias is None else (bias,))):
         check(item.dtype == torch.float32, f"conv2d_int8 takes scale and bias as float32, not {item.dtype}")
     outputs = weight.shape[:1]
+    check(-128 <= numbers[4] <= 127, f"the least level of int8 is not {numbers[4]}")
     check(scale.shape == outputs, f"conv2d_int8: there are {scale.numel()} scales and {weight.shape[0]} output channels")
     return _result(x, weight, bias, residual, numbers[1:4], *numbers[5:])
 
@@ -204,8 +208,9 @@ def _empty_levels(
 def _start_levels(
     out: Tensor, x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, residual: Tensor | None, *numbers: Any
 ) -> None:
-    residual_scale, *geometry, relu = numbers[:5]
-    _launch(out, (x, weight, scale, bias, residual), geometry, residual_scale, relu, *numbers[5:])
+    residual_scale, *geometry, least = numbers[:5]
+    tile = numbers[5] if len(numbers) > 5 else None
+    _launch(out, (x, weight, scale, bias, residual), geometry, residual_scale, False, tile, least=least)
 
 
 def _result(
@@ -233,7 +238,7 @@ def _result(
 
 def _launch(
     out: Tensor, tensors: Sequence[Tensor | None], geometry: Sequence[list[int]], residual_scale: float, relu: bool,
-    tile: list[int] | None = None,
+    tile: list[int] | None = None, *, least: int = 0,
 ) -> None:  # fmt: skip
     x, weight, scale, bias, residual = tensors
     assert x is not None, "a convolution reads something"
@@ -253,7 +258,7 @@ def _launch(
         channels = taps_across * pitch
         depth = max(_LEAST_RUN, min(_DEEPEST_RUN, next_power_of_two(channels)))
         filters = _wide_pixels(weight, taps_down, -(-channels // depth) * depth // pitch, [0, 0])
-        height, width, padding = *pixels.shape[1:3], [0, 0]
+        (height, width), padding = pixels.shape[1:3], [0, 0]
     else:
         (height, width), pixels, filters, pitch, channels = x.shape[2:], _flat(x), _flat(weight), c, c
     others = (pixels if item is None else item.contiguous() for item in (scale, bias))
@@ -269,6 +274,7 @@ def _launch(
         "levels": scale is not None,
         "in_float32": INTERPRETED or x.dtype == torch.float32,  # the interpreter multiplies the bits of bfloat16
         "relu": relu,
+        "least": float(least),
         "shifts": bias is not None,
         "adds": residual is not None,
     }
@@ -310,7 +316,7 @@ def _example_levels(device: str) -> tuple[Any, ...]:
     shapes = ((2, 3, 7, 6), (5, 3, 3, 2), (2, 5, 4, 6))
     x, weight, residual = (torch.randint(-128, 128, item, generator=generator, dtype=torch.int8).to(device) for item in shapes)
     scale, bias = torch.rand(2, 5, generator=generator).to(device)
-    return x, weight, scale * 5e-3, bias * 50, residual, 0.5, [2, 1], [1, 1], [1, 2], True
+    return x, weight, scale * 5e-3, bias * 50, residual, 0.5, [2, 1], [1, 1], [1, 2], -100
 
 
 KERNEL = Kernel(

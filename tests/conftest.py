@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.warm_python import COMMANDS, SHARED, TORCH, WarmPython
 
@@ -37,6 +38,10 @@ os.environ.setdefault(
 
 # Tests start hundreds of processes: whatever the environment says, they find compiled what this one has imported.
 sys.dont_write_bytecode = False
+
+# How long it takes to draw an example, or to try it, is up to what else the machine does.
+settings.register_profile("headrace", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("headrace")
 
 # A shell starts its background jobs with SIGINT ignored, and what they start inherits that: tests that interrupt would wait.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..proving.confined_run import Completed
 from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
 from ..proving.measurements import Agreement, Losses, agreements, losses
 from ..proving.rehearsal_protocol import WANTING, StandIn, kept_in, saved_by_training
@@ -32,6 +33,8 @@ _ARGUMENT_REJECTED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|e
 """What argparse says of an argument that the script does not take."""
 _NO_CUDA = re.compile(r"not compiled with CUDA|no NVIDIA driver|No CUDA GPUs|_cuda_setDevice|on a CUDA device", re.I)
 """What torch says where a script asks for a GPU and there is none."""
+_NEAR = 0.4
+"""Of the time limit: an original that takes so long may well be stopped when it compiles a graph first."""
 _TRAINS = "it trains, and its training loop was not rewritten; only rewritten loops are run"
 
 
@@ -212,6 +215,10 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
         apply(changes, migration.tree)
         loops = _trained(migration, script)
         run = _run(script, original.argv, migration, loops, migrated=True, made=original.made)
+        if why := _too_near(original.run.done, run.done):
+            migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
+            outcomes[script.path] = ScriptOutcome(status="not-run", why=why)
+            continue
         if original.run.losses:
             outcome = _judge_losses(migration, script, original, run, loops)
             outcomes[script.path] = replace(outcome, executed_on=original.executed_on, standins=original.standins)
@@ -240,6 +247,16 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
             agreements=agreements(script.path, original.run.sites, run.sites),
         )
     return outcomes
+
+
+def _too_near(original: Completed, migrated: Completed) -> str | None:
+    """Why a migrated script that was stopped at the time limit failed at nothing: compiling a graph takes its time as well."""
+    if migrated.stopped != "timeout" or original.seconds < _NEAR * migrated.seconds:
+        return None
+    return (
+        f"the migrated script was stopped after {migrated.seconds:.0f} s, the time limit, and the original took "
+        f"{original.seconds:.0f} s of it: too near the limit to tell"
+    )
 
 
 def _trained(migration: Migration, script: Script) -> list[TracedLoop]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ...errors import BackendError
 from ...specs import FP32, Precision
@@ -73,6 +73,18 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Free memory and threads; the session cannot be used afterwards. Safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class HoldsRows(Protocol):
+    """A session to which rows can be given ahead."""
+
+    def held(self, inputs: Sequence[np.ndarray[Any, Any]]) -> Callable[[], object] | None:
+        """Copy the rows to the session's device; the function computes them there and waits for that. None on a CPU.
+
+        Both raise BackendError when the device fails.
+        """
         ...
 
 

@@ -2,8 +2,9 @@
 
 A convolution goes with the sum and the ReLU after it, which the kernel's epilogue computes from its 32-bit sums. Between two
 such convolutions values stay levels; whatever else reads one gets floats in the program's own precision. Weights are signed and
-per output channel, activations signed and per tensor, both without a zero point: what lies around an image is then level 0,
-which costs the kernel nothing. Ranges are the largest absolute values that the calibration images reach. Stems stay in floats:
+per output channel, activations per tensor with a zero point, ranges are the least and largest values that the calibration
+images reach. What a convolution with padding reads has no zero point, because around an image the kernel reads level 0; all
+others are folded into the biases. Stems stay in floats:
 an instruction of tensor cores multiplies 32 levels of the depth at once (PTX ISA, mma.m16n8k32), so that three channels would
 cost as much as 32. So do convolutions of several groups, for which there is no kernel, and as many more as the precision asks
 for, those that lose most in 8 bits.
@@ -67,8 +68,9 @@ def in_int8(
     if not calibration.of_program:
         calibration.of_program.update(_observers(editor, sites, calibration.inputs))
     observers = calibration.of_program
-    rewriting = _Rewriting(editor, layers, observers)
-    for site in _without_layers_in_floats(sites, observers, precision):
+    sites = _without_layers_in_floats(sites, observers, precision)
+    rewriting = _Rewriting(editor, layers, observers, sites)
+    for site in sites:
         rewriting.put(site)
     return editor.finish()
 
@@ -135,54 +137,64 @@ def _add(observer: Observer, value: torch.Tensor, name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Levels:
-    """A node whose value is the levels of another's: value = level * scale."""
+    """A node whose value is the levels of another's: value = (level - zero_point) * scale."""
 
     node: Node
     scale: float
+    zero_point: int
 
 
 class _Rewriting:
     """Puts sites into int8, in the program's order, so that each finds the levels of those before it."""
 
-    def __init__(self, editor: ProgramEditor, layers: Mapping[str, Layer], observers: Mapping[str, Observer]) -> None:
+    def __init__(
+        self, editor: ProgramEditor, layers: Mapping[str, Layer], observers: Mapping[str, Observer], sites: Sequence[Site]
+    ) -> None:
         self._editor, self._layers, self._observers = editor, layers, observers
+        self._padded = {_read(site)[0] for site in sites if any(site.numbers["padding"])}
         self._levels: dict[Node, _Levels] = {}  # of values by the program's own nodes, also where nothing reads these any more
 
     def put(self, site: Site) -> None:
         read = [self._quantized(node, site.at) for node in _read(site)]
         x, residual = read[0], read[1] if len(read) == 2 else None
-        weight, bias = self._layers[site.nodes[0].name]
-        weight = weight.double()
+        name, result, numbers = site.nodes[0].name, _given(site), site.numbers
+        weight, bias = (None if item is None else item.double() for item in self._layers[name])
+        assert weight is not None, "a site has its weight stored"
         sizes = weight.abs().amax((1, 2, 3)).clamp(min=torch.finfo(torch.float32).tiny) / 127
         levels = (weight / sizes.reshape(-1, 1, 1, 1)).round().to(torch.int8)
-        name, result = site.nodes[0].name, _given(site)
-        numbers = site.numbers
-        scale = _scale(self._observers[result.name])
+        scale, zero_point = self._scale(result)
+        shift = -x.zero_point * x.scale * sizes * levels.sum((1, 2, 3), dtype=torch.float64) + (0.0 if bias is None else bias)
+        shift = (shift - (0.0 if residual is None else residual.zero_point * residual.scale)) / scale + zero_point
         arguments = (
             x.node,
             self._stored(f"{name}_levels", levels.contiguous(memory_format=torch.channels_last)),
             self._stored(f"{name}_scales", (sizes * x.scale / scale).float()),
-            None if bias is None else self._stored(f"{name}_bias", (bias.double() / scale).float()),
+            self._stored(f"{name}_bias", shift.float()),
             None if residual is None else residual.node,
             1.0 if residual is None else residual.scale / scale,
-            *(numbers[key] for key in ("stride", "padding", "dilation", "relu")),
+            *(numbers[key] for key in ("stride", "padding", "dilation")),
+            zero_point if numbers["relu"] else -128,
         )
         computed = self._editor.put(site.at, torch.ops.headrace.conv2d_int8.default, *arguments)
-        self._levels[result] = _Levels(node=computed, scale=scale)
+        self._levels[result] = _Levels(node=computed, scale=scale, zero_point=zero_point)
         floats = self._converted("dequantize", self._levels[result], computed, result.meta["val"].dtype, before=site.at)
         result.replace_all_uses_with(floats)
+
+    def _scale(self, value: Node) -> tuple[float, int]:
+        return (_symmetric if value in self._padded else _scale)(self._observers[value.name])
 
     def _quantized(self, value: Node, before: Node) -> _Levels:
         """The levels of a value, which are computed once."""
         if value not in self._levels:
-            form = _Levels(node=value, scale=_scale(self._observers[value.name]))
+            scale, zero_point = self._scale(value)
+            form = _Levels(node=value, scale=scale, zero_point=zero_point)
             node = self._converted("quantize", form, value, torch.int8, before=before)
             self._levels[value] = replace(form, node=node)
         return self._levels[value]
 
     def _converted(self, operator: str, form: _Levels, value: Node, dtype: torch.dtype, *, before: Node) -> Node:
         scale = self._stored(f"{value.name}_scale", torch.tensor([form.scale]))
-        zero_point = self._stored(f"{value.name}_zero_point", torch.zeros(1, dtype=torch.int32))
+        zero_point = self._stored(f"{value.name}_zero_point", torch.tensor([form.zero_point], dtype=torch.int32))
         target = getattr(torch.ops.headrace, operator).default
         node: Node = self._editor.put(before, target, value, scale, zero_point, 0, dtype)
         return node
@@ -192,7 +204,17 @@ class _Rewriting:
         return self._editor.add_parameter(name, value.to(device))
 
 
-def _scale(observer: Observer) -> float:
-    """The value of one level, where 127 of them reach the largest absolute value."""
-    scale = max(-observer.low, observer.high) / 127
+def _scale(observer: Observer) -> tuple[float, int]:
+    """Scale and zero point of levels from -128 to 127 that reach from the least value to the largest, and to 0 in any case."""
+    low, high = min(observer.low, 0.0), max(observer.high, 0.0)
+    scale = _or_one((high - low) / 255)
+    return scale, max(-128, min(127, round(-128 - low / scale)))
+
+
+def _symmetric(observer: Observer) -> tuple[float, int]:
+    """The value of one level, where 127 of them reach the largest absolute value, and 0 as the zero point."""
+    return _or_one(max(-observer.low, observer.high) / 127), 0
+
+
+def _or_one(scale: float) -> float:
     return scale if scale >= torch.finfo(torch.float32).tiny else 1.0  # nothing but zeros

@@ -176,12 +176,12 @@ def _sums_with_relu(editor: ProgramEditor, relu: Node) -> Iterator[Site]:
 
 
 def _max_pools(editor: ProgramEditor, pool: Node) -> Iterator[Site]:
-    x, *given = (_argument(pool, place, default) for place, default in enumerate((None, None, [], 0, 1, False)))
-    ceil, names = given.pop(), ("window", "stride", "padding", "dilation")
-    given[1] = given[1] or given[0]  # a stride that is not given is the window
-    pairs = [_pair(item) for item in given]
+    x, window = (_argument(pool, place) for place in range(2))
+    stride = _argument(pool, 2) or window
+    pairs = [_pair(item) for item in (window, stride, _argument(pool, 3, 0), _argument(pool, 4, 1))]
+    ceil = _argument(pool, 5, False)
     if _is_float(x) and len(_shape(x)) == 4 and not ceil and not pool.kwargs and None not in pairs:
-        numbers = dict(zip(names, pairs, strict=True))
+        numbers = dict(zip(("window", "stride", "padding", "dilation"), pairs, strict=True))
         yield Site(operator="max_pool2d", nodes=(pool,), inputs=(x,), outputs=(pool,), at=pool, numbers=numbers)
 
 
@@ -310,7 +310,7 @@ def _linear_gelu(x: Any, weight: Any, bias: Any, *, approximate: str) -> tuple[A
     return (torch.ops.headrace.bias_gelu.default(_aten.linear.default(x, weight), bias, approximate),)
 
 
-_INTEGER_NUMBERS = ("residual_scale", "stride", "padding", "dilation", "relu")  # of conv2d_int8, in its order
+_INTEGER_NUMBERS = ("residual_scale", "stride", "padding", "dilation", "least")  # of conv2d_int8, in its order
 
 
 def _conv2d_int8(*values: Any, tile: Any, **given: Any) -> tuple[Any]:

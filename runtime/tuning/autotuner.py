@@ -365,11 +365,10 @@ class Autotuner:
                 continue
             choices[bucket] = chosen.choice
             why = f"max_tuning_seconds={self.config.seconds(self.device):g} was used up; batch {nearest} decides"
-            measurements += [
-                candidate.unmeasured(bucket, candidate.why or why, candidate.status or "skipped")
-                for candidate in self.candidates
-                if candidate.target.batch is None
-            ]
+            for candidate in self.candidates:
+                status, known = candidate.lost.get(bucket, (candidate.status or "skipped", candidate.why or why))
+                if candidate.target.batch is None:
+                    measurements.append(candidate.unmeasured(bucket, known, status))
         return Plan(
             fingerprint=fingerprint(),
             choices=choices,

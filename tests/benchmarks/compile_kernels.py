@@ -5,7 +5,9 @@
 writes docs/kernels.json and docs/kernels.md. It needs Triton, and ends with status 1 when a program cannot be compiled.
 
 What is recorded is what ptxas says with `-v`: registers of a thread, and bytes of registers spilled to memory, which cost time
-where they are not zero. Shared memory is what Triton asks for per program. None of it is a measure of speed.
+where they are not zero. Shared memory is what Triton asks for per program. Instructions are counted in the machine code, all
+and those of the innermost loop around tensor cores' products, 0 where it is unrolled. None of it is a measure of speed, but
+what a kernel does for each element without need shows here first.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ ARCHITECTURES = (80, 90, 100)
 """Compute capabilities times ten: A100, H100 and H200, B200."""
 
 _USED = re.compile(r"Used (\d+) registers")
+_INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?);")
+_BRANCH = re.compile(r"\bBRA\b.*?0x([0-9a-f]+)")
+_PRODUCT = re.compile(r"\b(HMMA|IMMA|HGMMA|IGMMA|QGMMA|UTC\w*MMA)\b")
 _SPILLED = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -45,6 +50,8 @@ class Compiled:
     spill_stores: int
     spill_loads: int
     shared_memory: int
+    instructions: int
+    in_loop: int
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -83,7 +90,7 @@ def compile_variant(kernel: str, variant: Variant, capability: int) -> Compiled:
     target = re.search(r"^\s*\.target\s+(\w+)", ptx, re.MULTILINE)
     if target is None:
         raise KernelError(f"{kernel} ({variant.name}): Triton's PTX for sm_{capability} names no target")
-    registers, stores, loads = _assembled(ptx, target[1], capability)
+    registers, stores, loads, code = _assembled(ptx, target[1], capability)
     return Compiled(
         kernel=kernel,
         variant=variant.name,
@@ -94,19 +101,33 @@ def compile_variant(kernel: str, variant: Variant, capability: int) -> Compiled:
         spill_stores=stores,
         spill_loads=loads,
         shared_memory=compiled.metadata.shared,
+        instructions=len(code),
+        in_loop=_in_loop(code),
     )
 
 
-def _assembled(ptx: str, architecture: str, capability: int) -> tuple[int, int, int]:
+def _assembled(ptx: str, architecture: str, capability: int) -> tuple[int, int, int, list[tuple[int, str]]]:
+    """Registers, bytes spilled and read back, and the instructions with their addresses."""
     with tempfile.TemporaryDirectory(prefix="headrace-ptxas-") as place:
         file = Path(place) / "program.ptx"
         file.write_text(ptx)
         command = [_ptxas(capability), "-v", f"--gpu-name={architecture}", str(file), "-o", str(file.with_suffix(".cubin"))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
+        listing = [str(Path(_ptxas(90)).with_name("cuobjdump")), "-sass", str(file.with_suffix(".cubin"))]
+        sass = subprocess.run(listing, capture_output=True, text=True, check=False).stdout
     used, spilled = _USED.search(done.stderr), _SPILLED.search(done.stderr)
     if done.returncode or used is None or spilled is None:
         raise KernelError(f"ptxas does not assemble what Triton wrote for {architecture}: {done.stderr.strip()}")
-    return int(used[1]), int(spilled[1]), int(spilled[2])
+    code = [(int(found[1], 16), found[2]) for found in _INSTRUCTION.finditer(sass)]
+    return int(used[1]), int(spilled[1]), int(spilled[2]), code
+
+
+def _in_loop(code: Sequence[tuple[int, str]]) -> int:
+    """Instructions of the shortest loop, from the target of a branch backward to the branch, that has a product in it."""
+    products = [address for address, text in code if _PRODUCT.search(text)]
+    loops = [(int(found[1], 16), address) for address, text in code if (found := _BRANCH.search(text))]
+    around = [(first, last) for first, last in loops if any(first <= one <= last for one in products)]
+    return min((sum(first <= address <= last for address, _ in code) for first, last in around if first < last), default=0)
 
 
 def _ptxas(capability: int) -> str:
@@ -130,8 +151,9 @@ def markdown(compiled: Iterable[Compiled], used: dict[str, str], command: str) -
         "",
         f"Written by `{command}` with Triton {used['triton']} and ptxas {used['ptxas']}; no GPU took part, and nothing here",
         "is a measure of speed. Registers are those of a thread; spills are bytes that a thread stores and loads because its",
-        "registers do not suffice. What each kernel computes, and how its memory traffic is counted, stands at the top of its",
-        "file in `kernels/`.",
+        "registers do not suffice; instructions are all of the program's, and those of a step of its main loop where that is",
+        "not unrolled. What each kernel computes, and how its memory traffic is counted, stands at the top of its file in",
+        "`kernels/`.",
     ]
     kernels: dict[str, list[Compiled]] = {}
     for item in compiled:
@@ -142,7 +164,7 @@ def markdown(compiled: Iterable[Compiled], used: dict[str, str], command: str) -
 
 
 def _table(items: Sequence[Compiled]) -> list[str]:
-    head = ("program", "architecture", "warps", "registers", "spills", "shared memory", "PTX")
+    head = ("program", "architecture", "warps", "registers", "spills", "shared memory", "instructions", "in the loop")
     rows = [
         (
             item.variant,
@@ -151,7 +173,8 @@ def _table(items: Sequence[Compiled]) -> list[str]:
             str(item.registers),
             f"{item.spill_stores} + {item.spill_loads} B" if item.spill_stores or item.spill_loads else "none",
             f"{item.shared_memory:,} B",
-            f"{item.ptx_bytes:,} B",
+            f"{item.instructions:,}",
+            str(item.in_loop or ""),
         )
         for item in items
     ]

@@ -49,7 +49,15 @@ def _conv(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) -> 
     height, width, depth, warps, stages = usual_tile(1 << 20, outputs, channels, 1 if levels else 2)
     pointers = ("x", "weight", "scale", "bias", "residual", "out")
     padding = taps // 2
-    flags = {"shifts": True, "adds": adds, "relu": True, "levels": levels, "large": False, "in_float32": False}
+    flags = {
+        "shifts": True,
+        "adds": adds,
+        "relu": not levels,
+        "least": -128.0,
+        "levels": levels,
+        "large": False,
+        "in_float32": False,
+    }
     flags |= {"padded": padding > 0, "flat": taps == 1, "narrow": False, "pitch": channels}
     tile = {"tile_rows": height, "tile_outputs": width, "depth": depth}
     ones = dict.fromkeys(("stride_down", "stride_across", "dilation_down", "dilation_across"), 1)

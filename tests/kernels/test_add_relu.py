@@ -35,7 +35,7 @@ def assert_levels_right(a, b, numbers, dtype):
     assert bool(((wrong == 0) | ((wrong == 1) & half_way)).all())
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(st.integers(0, 9), max_size=4))
 def test_any_shape(shape):
     a, b = torch.randn(2, *shape, generator=torch.Generator().manual_seed(len(shape)))

@@ -23,7 +23,7 @@ def assert_right(x, bias, approximate):
     assert got.is_contiguous()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(st.integers(0, 5), max_size=2), st.integers(0, 40), st.sampled_from(["none", "tanh"]))
 def test_any_shape(batch, features, approximate):
     generator = torch.Generator().manual_seed(features)

@@ -30,7 +30,7 @@ def assert_right(x, weight, bias, residual=None, eps=1e-5):
     assert got.is_contiguous()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(st.integers(0, 3), max_size=2), st.integers(1, 70), st.booleans(), st.booleans(), st.booleans())
 def test_any_shape(batch, features, has_weight, has_bias, has_residual):
     generator = torch.Generator().manual_seed(features)

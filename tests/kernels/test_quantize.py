@@ -37,7 +37,7 @@ def onnx_operator(name, x, scale, zero_point, axis):
     return session.run(None, {"x": x, "s": scale, "z": zero_point})[0]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=4), st.data())
 def test_any_shape_and_axis(shape, data):
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))

@@ -142,7 +142,7 @@ def laws(folder: Path, name: str, before: bytes, unsafe: bool, taken_back: Taken
 
 
 @given(source=st.sampled_from(sorted(SOURCES)), edits=EDITS, form=FORMS, unsafe=st.booleans())
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_edited_sources_keep_the_laws(
     tmp_path: Path,
     taken_back: TakenBack,
@@ -155,7 +155,7 @@ def test_edited_sources_keep_the_laws(
 
 
 @given(source=st.sampled_from(sorted(SOURCES)), data=st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_damaged_bytes_raise_nothing(tmp_path: Path, taken_back: TakenBack, source: str, data: st.DataObject) -> None:
     """Bytes cut, doubled and replaced: most of it does not parse; what does is under the same laws."""
     content = bytearray(SOURCES[source].read_bytes())

@@ -50,6 +50,22 @@ class TorchSession:
             self._staging.line.follow()
         return parts[0] if len(parts) == 1 else [torch.cat(values) for values in zip(*parts, strict=True)]
 
+    def held(self, inputs: Sequence[np.ndarray[Any, Any]]) -> Callable[[], object] | None:
+        """See `HoldsRows`."""
+        if self._staging is None:
+            return None
+        try:
+            tensors = [torch.from_numpy(np.ascontiguousarray(value)).to(self._device) for value in inputs]
+        except RuntimeError as error:
+            raise BackendError(f"the device does not hold inputs of shape {_shapes(inputs)}: {error}") from error
+
+        def compute() -> None:
+            self.run_tensors(tensors)
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+
+        return compute
+
     @property
     def note(self) -> str:
         """What the session could not do as meant, such as why CUDA graphs are off; empty when all is well."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import faulthandler
 import importlib
 import json
 import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -166,16 +166,26 @@ class Bench:
 
 @contextlib.contextmanager
 def stacks(path: Path) -> Iterator[None]:
-    """Where every thread stands, written once a minute: what hangs on a machine that is gone afterwards tells where."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        faulthandler.dump_traceback_later(60, repeat=True, file=file)
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-    if not path.read_text():
-        path.unlink()
+    """Where every thread stands, written once a minute: what hangs on a machine that is gone afterwards tells where.
+
+    By a thread of Python's: `faulthandler.dump_traceback_later` crashed in a function that torch had compiled.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(60):
+            frames = sys._current_frames().items()
+            text = "\n".join(f"thread {one}\n{''.join(traceback.format_stack(frame, limit=40))}" for one, frame in frames)
+            path.write_text(text, encoding="utf-8")
+
+    watcher = threading.Thread(target=watch, name="stacks", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        path.unlink(missing_ok=True)
 
 
 def lost(device: str) -> bool:

@@ -105,7 +105,7 @@ def _int8(layer: Layer, batch: int) -> Case:
         scale = 30 / (74**2 * (layer.given * layer.taps**2) ** 0.5) * (1 + torch.arange(layer.made, device=device) % 3)
         bias = 30 * normal((layer.made,), device, torch.float32, 2)
         images = levels((batch, layer.given, layer.side, layer.side), device)
-        return images, weight, scale, bias, more, 0.5, *geometry, _ONE, layer.relu
+        return images, weight, scale, bias, more, 0.5, *geometry, _ONE, 0 if layer.relu else -128
 
     def peer_arguments(given: Arguments) -> Arguments:
         return given[0].bfloat16(), given[1].bfloat16(), given[3].bfloat16(), *geometry

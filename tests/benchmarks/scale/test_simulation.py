@@ -42,7 +42,7 @@ def clusters(draw):
     return Cluster(spec=spec, servers=count, failures=tuple(failures), balancing=balancing)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(clusters(), st.floats(20, 1500), st.sampled_from([0.03, 0.2, float("inf")]), st.integers(0, 3))
 def test_every_request_has_one_outcome_whatever_fails(cluster, rate, timeout, seed):
     arrivals = poisson(rate, 1.2, seed=seed)
@@ -56,7 +56,7 @@ def test_every_request_has_one_outcome_whatever_fails(cluster, rate, timeout, se
     assert again.records == result.records
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(clusters(), st.integers(1, 40))
 def test_clients_of_a_closed_loop_always_get_an_outcome(cluster, connections):
     result = closed(cluster, connections=connections, seconds=0.5, warm_up=0.2)

@@ -62,7 +62,7 @@ def machines(draw):
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(loads(), machines(), st.integers(0, 3))
 def test_whatever_comes_is_answered_in_time_or_told(arrivals, machine, seed):
     largest = max(machine.profile)
@@ -82,7 +82,7 @@ def test_whatever_comes_is_answered_in_time_or_told(arrivals, machine, seed):
         assert all(first.end <= second.begin for first, second in pairwise(own))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(loads(timeouts=st.just(5.0), rows=st.just(1)), machines())
 def test_first_come_first_served_within_a_priority(arrivals, machine):
     done = simulate(Watched(), arrivals, machine)
@@ -93,7 +93,7 @@ def test_first_come_first_served_within_a_priority(arrivals, machine):
         assert starts == sorted(starts)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(machines(), st.floats(0.0, 1.0), st.integers(1, 8))
 def test_a_lone_request_never_waits(machine, at, rows):
     rows = min(rows, max(machine.profile))
@@ -103,7 +103,7 @@ def test_a_lone_request_never_waits(machine, at, rows):
     assert done.outcomes == {"answered": 1}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(loads(), machines(), st.integers(0, 5))
 def test_the_same_seed_gives_the_same_result(arrivals, machine, seed):
     noisy = dataclasses.replace(machine, noise=0.2)

@@ -224,7 +224,7 @@ SOURCES = st.lists(LINES, max_size=6).flatmap(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.one_of(SOURCES, st.text(max_size=20)), max_size=5), st.booleans(), st.sampled_from([None, 1, 3]), st.integers()
 )

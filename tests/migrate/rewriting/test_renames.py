@@ -122,7 +122,7 @@ PIECES = [
 
 
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=8), ending=st.sampled_from(["\n", "\r\n"]))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_mixture_stays_valid_and_comes_to_rest(tmp_path, pieces, ending):
     source = "\n".join(["import torch", *pieces, ""]).replace("\n", ending)
     (tmp_path / "a.py").write_bytes(source.encode())

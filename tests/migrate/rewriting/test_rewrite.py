@@ -82,7 +82,7 @@ def test_no_newline_at_the_end(tmp_path):
     junk=st.lists(st.sampled_from(["", "# é", "x = 1;  y = '中'", "if True: pass", "def f(): return 'model(x)'"]), max_size=5),
     ending=st.sampled_from(["\n", "\r\n"]),
 )
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_surrounding_code_does_not_matter(tmp_path, junk, ending):
     lines = SCRIPT.splitlines()
     text = ending.join([*lines[:8], *junk, *lines[8:], *junk, ""])

@@ -1,5 +1,6 @@
 """Scripts run before and after: with what is here, and where that does not do, with stand-ins; never one word for both."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from headrace.migrate.proving.rehearsal_protocol import RehearsalReport
 from headrace.migrate.proving.verify import Recorded, ScriptRun
 from headrace.migrate.rewriting.rewrite import rewrite_all
 from headrace.migrate.rewriting.rule import all_rules
+from headrace.migrate.stages import script_runs
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.progress import Stages
 from headrace.migrate.stages.script_runs import _proves_nothing, run_migrated, run_originals
@@ -135,6 +137,24 @@ def test_a_migrated_script_that_computes_something_else_fails_on_stand_ins_too(r
     object.__setattr__(migration, "fresh_tree", broken)
     outcome = run_migrated(migration, [], originals)["evaluate.py"]
     assert outcome.status != "passed"
+
+
+@pytest.mark.parametrize(("original", "status"), [(100.0, "not-run"), (10.0, "failed")])
+def test_a_script_that_is_stopped_at_the_limit_fails_only_where_the_original_was_far_from_it(
+    repository, tmp_path, monkeypatch, original, status
+):
+    """The clock of the original is set: no test waits for a limit."""
+    migration, changes = migration_of(repository, tmp_path)
+    originals = run_originals(migration, None)
+    found = originals.runs["evaluate.py"]
+    done = replace(found.run.done, seconds=original)
+    slow = replace(originals, runs={"evaluate.py": replace(found, run=replace(found.run, done=done))})
+    stopped = replace(done, stopped="timeout", exit=137, seconds=240.0)
+    monkeypatch.setattr(script_runs, "_run", lambda *given, **named: replace(found.run, done=stopped))
+    outcome = run_migrated(migration, changes, slow)["evaluate.py"]
+    assert outcome.status == status
+    assert "stopped after 240 s, the time limit" in outcome.why
+    assert {item.code for item in migration.findings} >= {"PS402" if status == "not-run" else "PS401"}
 
 
 def test_what_stops_it_even_so_is_told_with_its_place(repository, tmp_path):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from headrace.errors import ArtifactError
-from headrace.migrate.worker.checkpoint import KEYS, PREFIXES, load_weights, outputs_of
+from headrace.migrate.worker.checkpoint import KEYS, PREFIXES, are_weights, fits, load_weights, outputs_of
 
 
 def network():
@@ -93,3 +93,17 @@ def test_the_outputs_that_a_checkpoint_tells_apart(tmp_path: Path) -> None:
     assert outputs_of(tmp_path / "a") == 7
     assert outputs_of(tmp_path / "b") is None
     assert outputs_of(tmp_path / "absent") is None
+
+
+def test_a_checkpoint_fits_by_names_and_shapes_and_is_read_once(tmp_path: Path) -> None:
+    torch.save({"model": {f"module.{name}": value for name, value in network().state_dict().items()}}, tmp_path / "a")
+    assert fits(network(), tmp_path / "a")
+    (tmp_path / "a").unlink()
+    assert fits(network(), tmp_path / "a")
+    assert fits(torch.nn.Linear(2, 3), tmp_path / "a") is False
+    assert fits(network(), tmp_path / "absent") is None
+
+
+def test_weights_are_tensors_and_nothing_else() -> None:
+    assert are_weights({"a": torch.ones(2)})
+    assert not any(map(are_weights, ({}, {"a": torch.ones(2), "epoch": 3}, [torch.ones(2)], None)))

@@ -25,7 +25,7 @@ def test_every_dtype_has_a_triton_type():
         assert model_config_pb2.DataType.Value(f"TYPE_{datatype}")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     dtype=st.sampled_from(sorted(DTYPES)),
     row=st.lists(st.integers(1, 999), max_size=4),

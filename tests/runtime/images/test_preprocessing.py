@@ -55,7 +55,7 @@ def torchvision_v1(data, size, crop, interpolation, mode="RGB", mean=MEAN, std=S
     return (pixels - np.array(mean, np.float32)[:, None, None]) / np.array(std, np.float32)[:, None, None]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     height=st.integers(3, 90),
     width=st.integers(3, 90),
@@ -80,7 +80,7 @@ def test_short_side_resize_and_center_crop_are_torchvisions(height, width, size,
     np.testing.assert_array_equal(*as_pixels)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     height=st.integers(1, 5000),
     width=st.integers(1, 5000),
@@ -385,7 +385,7 @@ print(steps.image_to_row(open("image.png", "rb").read(), program).shape)
 PLACES = ["floor", "ceil", "round", "start", "symmetric"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     height=st.integers(1, 5000),
     width=st.integers(1, 5000),
@@ -434,7 +434,7 @@ def test_padding_lays_the_pixels_on_one_color(place, canvas, height, width, mode
     np.testing.assert_array_equal(row, wanted.reshape(*wanted.shape[:2], count).transpose(2, 0, 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(height=st.integers(2, 120), width=st.integers(2, 120), size=st.integers(8, 90))
 def test_square_paddings_are_those_of_pillow(height, width, size):
     assume(round(size * min(height, width) / max(height, width)) >= 1)  # below, Pillow's canvas stays empty

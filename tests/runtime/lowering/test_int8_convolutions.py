@@ -120,17 +120,21 @@ def test_values_stay_levels_between_convolutions(floats, module, precision, expe
     assert agreeing >= 0.9 * count
 
 
-def fake(value, low, high):
-    """float64 values at their levels, written down independently: 0 and 127 levels to the largest absolute value."""
-    scale = np.float32(max(-low, high) / 127)
+def fake(value, low, high, *, symmetric=False):
+    """float64 values at their levels, written down independently: 256 levels from low to high, of which one is 0, or 0 and 127
+    levels to the largest absolute value."""
+    scale = np.float32(max(-low, high) / 127 if symmetric else (high - low) / 255)
+    zero = 0 if symmetric else np.clip(np.round(-128 - low / scale), -128, 127)
     # Divided in float32, as is defined: bfloat16 values often lie half way between two levels.
-    return np.clip(np.round(value.astype(np.float32) / scale), -128, 127) * np.float64(scale)
+    return (np.clip(np.round(value.astype(np.float32) / scale) + zero, -128, 127) - zero) * np.float64(scale)
 
 
+@pytest.mark.parametrize("shift", [0.0, 1.5])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_convolution_computes_what_its_levels_say(floats, precision):
+def test_a_convolution_computes_what_its_levels_say(floats, precision, shift):
+    """With `shift` the levels of x are not centered."""
     model, program, layers = floats(Plain(32), precision, channels=32)
-    rows = images(16, channels=32)
+    rows = images(16, channels=32) + np.float32(shift)
     changed = in_int8(program, layers, Calibration([rows]))
     weight, bias = (item.detach().double().numpy() for item in (model.conv.weight, model.conv.bias))
     sizes = np.abs(weight).max((1, 2, 3), keepdims=True) / 127
@@ -144,10 +148,37 @@ def test_a_convolution_computes_what_its_levels_say(floats, precision):
     exact = np.einsum("nchw,kc->nkhw", x, weight[:, :, 0, 0]) + bias.reshape(-1, 1, 1)
     wanted = fake(exact, low, high)
     (given,) = runnable(changed)(torch.from_numpy(rows))
-    step = max(-low, high) / 127
+    step = (high - low) / 255
     differing = np.abs(given.numpy() - wanted) > (0.01 * step if precision == "fp32" else 0.01 * np.abs(wanted) + 0.01 * step)
     assert differing.mean() < 0.002  # where a float32 sum lies on the border of two levels
     assert np.abs(given.numpy() - wanted).max() < 1.1 * step + 0.01 * np.abs(wanted).max()
+
+
+class Between(nn.Module):
+    """Levels with a zero point go in, through a sum, and out; the padded convolution reads some without."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.padded, self.last = nn.Conv2d(32, 40, 1), nn.Conv2d(40, 36, 3, padding=1), nn.Conv2d(36, 32, 1)
+
+    def forward(self, x):
+        return torch.relu(self.last(torch.relu(self.padded(torch.relu(self.first(x) + 0.5 * self.first(-x).mean())))) + x)
+
+
+def test_zero_points_stand_where_nothing_is_padded(floats):
+    model, program, layers = floats(Between, "fp32", channels=32)
+    rows = images(24, channels=32) + np.float32(0.7)
+    changed = in_int8(program, layers, Calibration([rows]))
+    levels = {n.name: n for n in changed.graph.nodes if "quantize" in str(n.target) and n.op == "call_function"}
+    zeros = {}
+    for name, node in levels.items():
+        zeros[name] = int(changed.state_dict[changed.graph_signature.inputs_to_parameters[node.args[2].name]])
+    assert 0 in zeros.values()
+    assert any(zero != 0 for zero in zeros.values())
+    images_ = torch.from_numpy(images(8, seed=5, channels=32) + np.float32(0.7))
+    with torch.no_grad():
+        wanted, (given,) = model.double()(images_.double()), runnable(changed)(images_)
+    assert (given - wanted).abs().mean() < 0.03 * wanted.abs().mean()
 
 
 def test_relief_keeps_those_that_lose_most_in_floats(floats):

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from headrace.errors import BackendError
 from headrace.runtime.tuning.measure import Samples, measure
 
 
@@ -78,3 +79,31 @@ def test_memory_that_grows_with_every_call_is_a_leak(grown, leaks):
 
 def test_spread_is_the_interquartile_range():
     assert Samples([0.001, 0.002, 0.003, 0.004, 0.005]).spread_ms == 2.0
+
+
+class Holding(Sleeper):
+    """One whose device computes in less time than it takes to copy the rows there."""
+
+    def __init__(self, seconds, on_device):
+        super().__init__(seconds)
+        self.on_device = on_device
+
+    def held(self, inputs):
+        if isinstance(self.on_device, BackendError):
+            raise self.on_device
+
+        def compute():
+            Sleeper.now += self.on_device
+
+        return compute if self.on_device else None
+
+
+def test_rows_lie_on_the_device_where_all_can_have_them_there():
+    fast, slow = measure([Holding(0.1, 0.004), Holding(0.1, 0.005)], ROWS, seconds=30)
+    assert (fast.median_ms, slow.median_ms) == pytest.approx((4, 5))
+
+
+@pytest.mark.parametrize("other", [Sleeper(0.09), Holding(0.09, None), Holding(0.09, BackendError("no memory"))])
+def test_where_one_cannot_have_them_there_all_are_measured_with_the_copies(other):
+    first, second = measure([Holding(0.1, 0.004), other], ROWS, seconds=30)
+    assert (first.median_ms, second.median_ms) == pytest.approx((100, 90))

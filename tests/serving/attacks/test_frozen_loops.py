@@ -40,7 +40,7 @@ class Prober:
         self._thread = threading.Thread(target=self._work, args=(server,))
 
     def _work(self, server):
-        connection = http.client.HTTPConnection(server.http, timeout=60)
+        connection = http.client.HTTPConnection(server.http, timeout=200)
         while not self._stop.wait(0.005):
             waiting = Waiting(server)
             connection.request("GET", "/v2/health/live")
@@ -76,7 +76,7 @@ def test_others_hear_that_the_server_lives_over_grpc(name, target):
     with grpc.insecure_channel(target.grpc, options=[("grpc.max_send_message_length", -1)]) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         with Prober(target) as prober, pytest.raises(grpc.RpcError) as caught:
-            call(message, timeout=60)
+            call(message, timeout=200)
     assert caught.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT), caught.value
     assert prober.longest < LONGEST
 
@@ -90,7 +90,7 @@ def test_the_document_of_all_routes_again_and_again(target):
     with Prober(target) as prober, ThreadPoolExecutor(8) as pool:
 
         def ask(_):
-            with socket.create_connection(target.http.split(":"), timeout=60) as connection:
+            with socket.create_connection(target.http.split(":"), timeout=200) as connection:
                 connection.sendall(asked)
                 return sum(len(part) for part in iter(lambda: connection.recv(1 << 20), b""))
 
@@ -131,9 +131,9 @@ def test_numbers_one_by_one_over_grpc(target):
     with grpc.insecure_channel(target.grpc, options=[("grpc.max_send_message_length", -1)]) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         with Prober(target) as prober, pytest.raises(grpc.RpcError) as caught:
-            stub.ModelInfer(request, timeout=60)
+            stub.ModelInfer(request, timeout=200)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert prober.longest < LONGEST
         with pytest.raises(grpc.RpcError) as caught:
-            stub.RepositoryIndex(service_pb2.RepositoryIndexRequest(repository_name="x" * 100_000), timeout=60)
+            stub.RepositoryIndex(service_pb2.RepositoryIndexRequest(repository_name="x" * 100_000), timeout=200)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

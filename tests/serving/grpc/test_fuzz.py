@@ -118,7 +118,7 @@ def messages(draw):
     return message
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(messages())
 def test_invented_messages(channel, message):
     _call(channel, "ModelInfer", message.SerializeToString())

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import InputError, RequestError
@@ -102,7 +102,7 @@ REQUEST = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=400)
 @given(REQUEST, st.binary(max_size=40), st.integers(-3, 3) | st.none())
 def test_almost_requests_are_read_or_refused(request, tail, skew):
     text = json.dumps(request).encode()

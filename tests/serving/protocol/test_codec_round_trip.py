@@ -124,7 +124,7 @@ def same(decoded, request) -> None:
             np.testing.assert_array_equal(tensor.data, array)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(requests(), st.data())
 def test_every_form_reads_as_the_same_request(request, data):
     kinds = {datatype for _, datatype, _ in request["inputs"]}

@@ -22,6 +22,18 @@ from headrace.runtime.capture.capture import capture
 from headrace.runtime.lowering.portable import write_onnx
 
 
+def test_rows_that_lie_on_the_device_are_computed_without_copies():
+    line, seen = LateLine(), []
+    session = TorchSession(lambda images: (seen.append(images.sum().item()),) and (images,), Target(), line)
+    rows = np.ones((2, 3), np.float32)
+    compute = session.held([rows])
+
+    compute()
+    assert seen == [6.0]
+    assert "finish" not in line.log  # which copies end with
+    assert TorchSession(lambda images: (images,), Target()).held([rows]) is None
+
+
 class LateLine:
     """The CPU as a device that takes its time: what comes back is there at `finish` and not before; until then nobody may have
     written into memory that it reads."""
