@@ -84,7 +84,7 @@ def migrate(
     shows progress. Where the machine cannot isolate them, only `trust_repository` has them run, with the caller's rights.
 
     What goes wrong inside the repository is a finding of the report; raises AmbiguousError where a choice is yours (with the
-    report of the rewrite, when nothing was to be written), NothingToMigrateError where there is no PyTorch, MigrateError where
+    report of what it does not touch; nothing is written), NothingToMigrateError where there is no PyTorch, MigrateError where
     `repository` or `out` cannot be used.
     """
     root = Path(repository).resolve()
@@ -152,25 +152,28 @@ def migrate(
                 unrepaired=_resolve_unrepaired(unrepaired, rewriting.repairs, entry, first, weights),
                 rewritten=rewritten,
             )
+            folder = models_folder(root) if not write else models_in_place(root).relative_to(root).as_posix()
+            models: Path | None = None
             try:
                 resolved = _taken_or_read(migration, static, entry, first)
                 if isinstance(resolved, AmbiguousError | NothingToMigrateError) and not (all_models and surveyed.factories):
                     raise resolved
+                _note_resolved(report, resolved)
+                asked = [resolved] if isinstance(resolved, Resolved) else []
+                asked += [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
+                left_out: dict[Factory, str] = {}
+                if all_models:
+                    stages.start("Following every model to its construction")
+                    others, left_out = _other_models(surveyed, asked[0] if asked else None, entry)
+                    asked += others
+                    _add_findings(report, _findings_of(left_out))
+                _list_models(surveyed, asked, report, left_out)
+                if target is not None or write:
+                    models = _try_everything(migration, report, asked, changes, folder)
             except AmbiguousError as error:
-                if target is None and not write:
-                    error.report = _undecided(surveyed, report, error)
-                    locate_in_cells(report, unrepaired)
+                error.report = _undecided(surveyed, report, error, migration.findings)
+                locate_in_cells(report, unrepaired)
                 raise
-            _note_resolved(report, resolved)
-            asked = [resolved] if isinstance(resolved, Resolved) else []
-            asked += [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
-            left_out: dict[Factory, str] = {}
-            if all_models:
-                stages.start("Following every model to its construction")
-                others, left_out = _other_models(surveyed, asked[0] if asked else None, entry)
-                asked += others
-                _add_findings(report, _findings_of(left_out))
-            _list_models(surveyed, asked, report, left_out)
             if target is None and not write:
                 for found in asked:
                     if found.recipe.live is not None:
@@ -178,8 +181,6 @@ def migrate(
                 _add_findings(report, migration.findings)
                 locate_in_cells(report, unrepaired)
                 return report
-            folder = models_folder(root) if not write else models_in_place(root).relative_to(root).as_posix()
-            models = _try_everything(migration, report, asked, changes, folder)
             locate_in_cells(report, unrepaired)
             if write:
                 stages.start("Writing in place")
@@ -288,10 +289,12 @@ def _note_resolved(report: Report, found: Resolved | MigrateError) -> None:
         _add_findings(report, [Finding("", 1, 0, "PS500", str(found), "error")])
 
 
-def _undecided(surveyed: Survey, report: Report, error: AmbiguousError) -> Report:
-    """The report of a preview whose model is the user's to choose: the rewrite does not depend on it."""
+def _undecided(surveyed: Survey, report: Report, error: AmbiguousError, found: Sequence[Finding] = ()) -> Report:
+    """The report of a run that ends where something is the user's to choose: neither the rewrite nor what was `found` on the
+    way depends on it, and it often says why there is a choice at all."""
     message = f"{str(error).partition(chr(10))[0]} {', '.join(error.candidates)}"
-    _add_findings(report, [Finding("", 1, 0, "PS500", message, "error")])
+    _add_findings(report, [*found, Finding("", 1, 0, "PS500", message, "error")])
+    report.models = []
     _list_models(surveyed, (), report, {})
     return report
 

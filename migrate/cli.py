@@ -128,7 +128,7 @@ def migrate(
     else:
         from .reporting.render import render
 
-        render(done, console)
+        render(done, console, stopped=undecided is not None and (out is not None or write))
     if undecided is not None:
         print_error(undecided)
     raise typer.Exit(done.exit_status)

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 _COLORS = {"passed": "green", "failed": "red", "not-run": "yellow", "error": "red", "warning": "yellow", "note": "dim"}
 
 
-def render(report: Report, console: Console) -> None:
-    """Print `report`: the diff when nothing was written, the chain, models, scripts, findings, and one line to end on."""
-    if report.diff and report.out is None and report.written is None:
+def render(report: Report, console: Console, *, stopped: bool = False) -> None:
+    """Print `report`: the diff when nothing was to be written, the chain, models, scripts, findings, and one line to end on.
+
+    `stopped` is for a run that was to write and ended before, at a choice.
+    """
+    if report.diff and report.out is None and report.written is None and not stopped:
         text = Syntax("", "diff", background_color="default").highlight(report.diff)
         console.print(text, end="", soft_wrap=True)  # a patch's lines are whole at any width
     if report.chain:
@@ -42,14 +45,16 @@ def render(report: Report, console: Console) -> None:
     }
     scores = report.scores()
     console.print("  ".join(f"{word} [bold]{scores[key][0]}/{scores[key][1]}[/]" for key, word in words.items()))
-    _end(report, console)
+    _end(report, console, stopped)
 
 
-def _end(report: Report, console: Console) -> None:
+def _end(report: Report, console: Console, stopped: bool) -> None:
     """What was written, and the commands to go on with."""
     artifact = next((model.artifact for model in report.models if model.artifact), None)
     place = report.repository if report.out is None else report.out
-    if report.blocked is not None:
+    if stopped:
+        _line(console, "Nothing was written, because there is a choice to make.")
+    elif report.blocked is not None:
         _line(console, f"Nothing was written in place, because {report.blocked}.")
     elif report.written:
         files = "1 file" if len(report.written) == 1 else f"{len(report.written)} files"

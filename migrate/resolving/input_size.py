@@ -19,6 +19,8 @@ _DATASETS = {
     "SVHN": (3, 32, 32),
     "STL10": (3, 96, 96),
 }
+_OTHERS = frozenset(["Dataset", "ImageFolder", "DatasetFolder", "ImageNet", "VisionDataset"])
+"""Of which nobody knows how large their images are."""
 _RESIZING = re.compile(r"^(Resize|CenterCrop|resize|center_crop|Scale|thumbnail|FiveCrop|TenCrop)$")
 _SIDE = re.compile(r"^(img|image|input|in|im)_?(size|res|resolution)$|^resolution$")
 _CHANNELS = re.compile(r"^(in|input|img|image)_(chans?|channels?|planes)$|^channels$")
@@ -47,12 +49,36 @@ def from_data_set(modules: Iterable[Module], transform_resizes: bool) -> Shape |
     return found.pop() if len(found) == 1 else None
 
 
+def from_name(modules: Iterable[Module], path: str, name: str) -> Shape | None:
+    """The shape of the data sets in the whole repository that a model is named for, as `cifar_resnet20` is; of all of them
+    where there is no other kind of data. For a model to which no script leads."""
+    modules = list(modules)
+    found = {known for module in modules for known in _data_sets(module)}
+    words = set(re.findall(r"[a-z]+", f"{path} {name}".lower()))
+    named = {known for known in found if known.rstrip("0123456789").lower() in words}
+    if not named and any(last_name(base) in _OTHERS for module in modules for base in _bases_and_calls(module)):
+        return None
+    shapes = {_DATASETS[known] for known in named or found}
+    return shapes.pop() if len(shapes) == 1 else None
+
+
+def _bases_and_calls(module: Module) -> Iterator[ast.expr]:
+    for node in module.nodes:
+        if isinstance(node, ast.ClassDef):
+            yield from node.bases
+        elif isinstance(node, ast.Call):
+            yield node.func
+
+
 def _data_sets(module: Module) -> Iterator[str]:
-    """Those that a file calls, names, or can choose by a text, as in `datasets.__dict__[name.upper()]`."""
+    """Those that a file calls, names, derives from, or can choose by a text, as in `datasets.__dict__[name.upper()]`."""
     chosen = False
     for node in module.nodes:
         if isinstance(node, ast.Call) and last_name(node.func) in _DATASETS:
             yield last_name(node.func)
+        elif isinstance(node, ast.ClassDef):
+            own = (last_name(base) for base in node.bases if (module.expand(base) or "").startswith("torchvision.datasets."))
+            yield from (name for name in own if name in _DATASETS)
         elif isinstance(node, ast.Attribute) and module.expand(node) == f"torchvision.datasets.{node.attr}":
             if node.attr in _DATASETS:
                 yield node.attr

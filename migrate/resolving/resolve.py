@@ -36,7 +36,7 @@ from ..slicing.recipes import (
 )
 from ..survey.survey import ProjectIndex, project_index
 from .construction import Construction, construct, direct, preferred
-from .input_size import stated_size
+from .input_size import from_name, stated_size
 from .labels import find_class_names
 from .model_metadata import ModelMetadata, imported
 from .ranking import candidates, documented_arguments, is_test, listed, natural, ranked, taken_of, tier, told_as
@@ -239,6 +239,12 @@ class _Resolver:
             made = replace(made, source=loaded_after(made, self.checkpoint).source)
         module = self.known.repository.modules[factory.path]
         source = without_weights(made.source, module)
+        size = stated_size(module, factory.name, made.source)
+        if size is None and near is None:
+            size = from_name(self.known.repository.modules.values(), factory.path, factory.name)
+            if size is not None:
+                message = f"its input is taken to be {list(size)}, as the data sets have it; --input-size C,H,W says otherwise"
+                self.settings.remark(factory.path, factory.line, "PS015", message, "note")
         base = Resolved(
             name=_tidy(factory.name),
             recipe=made,
@@ -250,7 +256,7 @@ class _Resolver:
                     "factory", factory.path, factory.line, ast.unparse(call) if call is not None else f"{factory.name}()"
                 ),
             ),
-            input_size=stated_size(module, factory.name, made.source),
+            input_size=size,
             findings=tuple(self.settings.findings),
         )
         if near is not None:

@@ -27,7 +27,8 @@ PS014 neutral-argument
     A script requires an argument that the migrator had to fill with a neutral value. Give the right one with
     --entry "SCRIPT FLAG VALUE".
 PS015 built-with-defaults
-    No script could be followed to this model, so it was built with its own defaults. --entry "SCRIPT ARGUMENTS" names the
+    No script could be followed to this model, so it was built with its own defaults, or for images of the size that the
+    repository's data sets have. --entry "SCRIPT ARGUMENTS" names the
     script and what it is run with.
 PS016 library-owns-loop
     An object of a library holds the model and its loops, so there is no call of the model that could be rewritten. Call the

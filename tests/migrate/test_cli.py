@@ -257,7 +257,24 @@ def test_a_preview_shows_what_does_not_depend_on_a_wrong_choice(headrace, root):
     assert {model["name"] for model in report["models"]} == {"Net", "Wide"}
     assert any(finding["code"] == "PS500" and "Net, Wide" in finding["message"] for finding in report["findings"])
     written = headrace("migrate", root, "--model", "Gone", "--out", root.parent / "out")
-    assert (written.returncode, "+import headrace" in written.stdout) == (2, False)
+    assert (written.returncode, "+import headrace" in written.stdout) == (3, False)
+    assert "Nothing was written, because there is a choice to make." in written.stdout
+    assert not (root.parent / "out").exists()
+
+
+def test_a_choice_in_the_middle_of_a_run_does_not_hide_what_was_found_before_it(headrace, root):
+    """Why there is a choice at all: the script that would have shown the size stopped, since a submodule is not checked out."""
+    (root / ".gitmodules").write_text('[submodule "engine"]\n\tpath = engine\n\turl = https://example.org/engine.git\n')
+    (root / "model.py").write_text(MODEL.replace("nn.Linear(12", "nn.Linear(3").replace("x.flatten(1)", "x.mean((2, 3))"))
+    (root / "predict.py").unlink()
+    (root / "evaluate.py").write_text("import model\nraise RuntimeError('no engine')\n")
+    options = ["--out", root.parent / "out", "--model", "Net", "--random-weights", "--format", "json"]
+    done = headrace("migrate", root, *options)
+    found = {finding["code"]: finding["message"] for finding in json.loads(done.stdout)["findings"]}
+    assert "git submodule update" in found["PS017"]
+    assert "several sizes" in found["PS500"]
+    assert "--input-size 3,224,224" in done.stderr
+    assert done.returncode == 3
     assert not (root.parent / "out").exists()
 
 

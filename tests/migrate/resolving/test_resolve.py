@@ -739,6 +739,39 @@ def test_the_name_of_an_experiment_is_not_that_of_a_model(repository):
     assert not [step for step in resolved.chain if step.kind == "argument"]
 
 
+SMALL_DATA = """
+    from torch.utils.data import Dataset
+    from torchvision.datasets import CIFAR10, MNIST
+
+
+    class Pairs(CIFAR10):
+        def __getitem__(self, index):
+            return self.data[index], self.data[index]
+"""
+FACES = """
+
+    class Faces(Dataset):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "data", "size"),
+    [
+        ("net", SMALL_DATA, (3, 32, 32)),
+        ("net", SMALL_DATA + FACES, None),
+        ("cifar_net", SMALL_DATA + FACES, (3, 32, 32)),
+        ("cifar_net", SMALL_DATA + FACES + "\n    digits = MNIST('data')\n", (3, 32, 32)),
+        ("net", SMALL_DATA + "\n    digits = MNIST('data')\n", None),
+    ],
+)
+def test_the_size_of_a_model_without_a_script_is_that_of_the_data_sets_that_are_derived_from(repository, file, data, size):
+    resolved = resolve(repository(**{file: NET, "data": data}))
+    assert (resolved.name, resolved.input_size) == ("small", size)
+    said = [finding.message for finding in resolved.findings if finding.code == "PS015"]
+    assert any("--input-size" in message for message in said) == (size is not None)
+
+
 def test_a_class_method_that_makes_the_model(repository, run):
     surveyed = repository(
         sized="""

@@ -62,9 +62,12 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
 
 def lesson(stage: Stage, error: BaseException) -> bool:
-    """A script that asks for what a launcher sets is told that one started it."""
+    """A script that asks for what a launcher sets is told that one started it; so is one that wants what it only keeps of
+    that when it is launched, as in `args.world_size`."""
     text = str(error)
     asked = [name for name in LAUNCHED if name in text]
+    if not asked and isinstance(error, AttributeError | KeyError | NameError):
+        asked = [name for name in LAUNCHED if f"'{name.lower()}'" in text]
     if not asked:
         return False
     kind = asked[0].partition("_")[0]

@@ -40,6 +40,27 @@ def test_who_asks_for_one_word_of_a_launcher_is_told_all_its_words(on_stage, mon
     assert not processes.lesson(world.stage, KeyError("HOME"))
 
 
+def test_what_a_script_only_keeps_of_its_launcher_is_no_fault_of_its_own(rehearsed):
+    """Its README starts it by torchrun: what it then copies from one setup to the next is never set where nobody does."""
+    text = """
+import os
+from argparse import Namespace
+def setup(args):
+    args.distributed = "RANK" in os.environ and "WORLD_SIZE" in os.environ
+    if args.distributed:
+        args.world_size = int(os.environ["WORLD_SIZE"])
+    return args
+first, second = setup(Namespace()), Namespace()
+second.world_size = first.world_size
+print(second)
+"""
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "Namespace(world_size=1)\n"), done.report
+    done = rehearsed({"main.py": "from argparse import Namespace\nprint(Namespace().word_size)\n"}, made=done.root / "other")
+    assert (done.report.ended, done.report.attempts) == ("stopped", 1)
+    assert "repository's own code fails at main.py:2" in done.report.remedy
+
+
 def test_the_environment_is_as_it_was_afterwards(on_stage, monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     world = on_stage(learned={"launched": ["RANK"]})
