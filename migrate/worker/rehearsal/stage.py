@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import types
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from .imports import Imports
 from .places import user_place
 
 _MISSING = object()
+_HERE = "//repository"
+"""What stands for the root in what was learned: no resolved path begins so."""
 
 
 class Taken(BaseException):
@@ -55,9 +58,12 @@ class Stage:
         self._last: list[Callable[[], object]] = []
         self._patches = contextlib.ExitStack()
         self.made.mkdir(parents=True, exist_ok=True)
+        # The sources as they came and the repaired ones lie in two folders: what one run learned holds in the other's, and what
+        # was made in one is none of the other's.
+        self._listed = self.made / f"files.{zlib.crc32(os.fsencode(self.root)):08x}"
         self._memory = self.made / "learned.json"
         if self._memory.exists():
-            self.learned = json.loads(self._memory.read_text(encoding="utf-8"))
+            self.learned = _moved(json.loads(self._memory.read_text(encoding="utf-8")), _HERE, self.root)
         if request.classes is not None and "classes" not in self.learned:
             self.learn("classes", request.classes)
 
@@ -103,21 +109,19 @@ class Stage:
 
     def keep(self, path: str) -> None:
         """Remember something that was made, which the next attempt makes anew."""
-        with (self.made / "files").open("a", encoding="utf-8") as file:
+        with self._listed.open("a", encoding="utf-8") as file:
             file.write(json.dumps(os.path.abspath(path)) + "\n")
 
     def has_made(self, path: object) -> bool:
         """Whether something was made at a path, in this attempt or an earlier one."""
-        listed = self.made / "files"
-        if not isinstance(path, str | os.PathLike) or not listed.exists():
+        if not isinstance(path, str | os.PathLike) or not self._listed.exists():
             return False
-        return json.dumps(os.path.abspath(os.fsdecode(path))) in listed.read_text(encoding="utf-8").splitlines()
+        return json.dumps(os.path.abspath(os.fsdecode(path))) in self._listed.read_text(encoding="utf-8").splitlines()
 
     def clear(self) -> None:
         """Remove what earlier attempts made: the next may make it otherwise."""
-        listed = self.made / "files"
-        if listed.exists():
-            for line in listed.read_text(encoding="utf-8").splitlines():
+        if self._listed.exists():
+            for line in self._listed.read_text(encoding="utf-8").splitlines():
                 path = Path(json.loads(line))
                 if not os.access(path.parent, os.W_OK):
                     continue  # in the home folder of another run
@@ -125,7 +129,7 @@ class Stage:
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink(missing_ok=True)
-            listed.unlink()
+            self._listed.unlink()
 
     def learn(self, key: str, value: Any) -> bool:
         """Keep something for the next attempt; false where it was known."""
@@ -133,7 +137,7 @@ class Stage:
             return False
         self.learned[key] = value
         part = self._memory.with_suffix(".part")
-        part.write_text(json.dumps(self.learned), encoding="utf-8")
+        part.write_text(json.dumps(_moved(self.learned, self.root, _HERE)), encoding="utf-8")
         part.replace(self._memory)
         return True
 
@@ -191,6 +195,16 @@ class Stage:
             part = f"{self.request.report}.{os.getpid()}.part"
             Path(part).write_text(report.to_json(), encoding="utf-8")
             os.replace(part, self.request.report)
+
+
+def _moved(value: Any, before: str, after: str) -> Any:
+    """A value of JSON whose paths below one folder are those below another."""
+    if isinstance(value, dict):
+        return {_moved(key, before, after): _moved(item, before, after) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_moved(item, before, after) for item in value]
+    below = isinstance(value, str) and (value == before or value.startswith(before + os.sep))
+    return after + value[len(before) :] if below else value
 
 
 def _remove(owner: Any, name: str) -> None:

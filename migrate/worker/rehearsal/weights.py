@@ -20,6 +20,7 @@ from typing import Any
 from ....errors import ArtifactError
 from ...proving.rehearsal_protocol import WANTING
 from ..checkpoint import are_weights, state_of, stripped
+from .places import called_by_user
 from .stage import Stage
 
 MARK = "headrace_stand_in"
@@ -82,6 +83,9 @@ class StandInState(dict[str, Any]):
 
 class GivenState(dict[str, Any]):
     """What the user's checkpoint holds: weights alone answer for the key under which a script looks for them."""
+
+    fetched = False
+    """Whether a library asked, for stored weights that it would have fetched: mostly for other heads than the user's."""
 
     def __missing__(self, key: Any) -> Any:
         if key in _MODELS and are_weights(self):
@@ -171,6 +175,10 @@ def unfit(stage: Stage, error: BaseException, frames: list[types.FrameType]) -> 
     return False
 
 
+def _shapes(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: getattr(value, "shape", None) for name, value in state.items()}
+
+
 def holds_weights(value: Any) -> bool:
     """Whether what is saved is a model, or a table with the weights of one."""
     import torch
@@ -197,6 +205,8 @@ def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
         if isinstance(found, dict) and found.get(MARK) is True:
             held = _held(stage, original, args, named)
             if held is not None:
+                if isinstance(held, GivenState):
+                    held.fetched = not called_by_user(stage.root)
                 return held
             given.append(True)
             state = StandInState()
@@ -221,7 +231,10 @@ def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
             return torch.nn.modules.module._IncompatibleKeys([], [])
         if isinstance(state_dict, GivenState):
             with contextlib.suppress(ArtifactError):  # else torch says how it does not fit
-                state_dict = stripped(state_of(dict(state_dict), "the checkpoint"), set(self.state_dict()))
+                asked, state_dict = state_dict, stripped(state_of(dict(state_dict), "the checkpoint"), set(self.state_dict()))
+                if asked.fetched and _shapes(state_dict) != _shapes(self.state_dict()):
+                    stage.weights_stand_in(type(self).__name__)
+                    return torch.nn.modules.module._IncompatibleKeys([], [])
         if given and not set(self.state_dict()) <= set(state_dict):
             stage.weights_stand_in(type(self).__name__)
             return original(self, state_dict, strict=False)

@@ -67,3 +67,28 @@ def test_known_classes_are_the_first_guess_of_all_runs_and_what_a_run_shows_is_t
     assert Maker(later).classes == 7
     later.learn("classes", 3)
     assert Maker(stage_in(tmp_path, classes=7)).classes == 3
+
+
+def test_what_was_learned_in_one_copy_of_the_sources_holds_in_another(tmp_path):
+    """A copy of the sources as they came is run after a repaired one: it must neither run in that one nor clear it."""
+    made = str(tmp_path / "made")
+    roots = [tmp_path / "repository", tmp_path / "repository-as-it-came"]
+    for root in roots:
+        (root / "tools").mkdir(parents=True)
+    first, second = (Rehearsal(root=str(root), script="tools/main.py", made=made) for root in roots)
+    stage = Stage(first)
+    stage.learn("directory", str(roots[0] / "tools"))
+    stage.learn("wanted", {str(roots[0] / "data"): "tools/main.py:3", "/elsewhere/data": "tools/main.py:4"})
+    (roots[0] / "data").mkdir()
+    stage.keep(str(roots[0] / "data"))
+    other = Stage(second)
+    assert other.directory() == str(roots[1] / "tools")
+    assert list(other.learned["wanted"]) == [str(roots[1] / "data"), "/elsewhere/data"]
+    other.clear()
+    assert (roots[0] / "data").is_dir()
+    again = Stage(first)
+    assert again.directory() == str(roots[0] / "tools")
+    assert again.has_made(roots[0] / "data")
+    assert not other.has_made(roots[0] / "data")
+    again.clear()
+    assert not (roots[0] / "data").exists()

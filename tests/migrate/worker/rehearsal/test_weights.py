@@ -155,6 +155,29 @@ def test_a_given_checkpoint_of_another_form_is_done_without(rehearsed, tmp_path,
     assert (done.report.ended, done.stdout, done.report.user_weights) == ("finished", "done\n", False), done.stderr
 
 
+@pytest.mark.parametrize(("classes", "expected"), [(5, "kept"), (2, "given")])
+def test_a_given_checkpoint_with_another_head_is_not_what_a_library_fetches(rehearsed, tmp_path, classes, expected):
+    """Transfer learning: a pretrained network is fetched, and the head that the checkpoint is for comes after."""
+    given = tmp_path / "given.pth"
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, classes))
+    torch.save(net.state_dict(), given)
+    script = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+before = net[0].weight.clone()
+with torch.no_grad():
+    net.load_state_dict(torch.hub.load_state_dict_from_url("https://example.invalid/net-1234.pth"))
+    fetched = "kept" if torch.equal(before, net[0].weight) else "given"
+    net[1] = torch.nn.Linear(4, CLASSES)
+    net.load_state_dict(torch.load("best.pth"))
+    print(fetched, round(float(net[0].weight.double().sum()), 6))
+"""
+    done = rehearsed({"main.py": script.replace("CLASSES", str(classes))}, checkpoint=str(given))
+    own = round(float(net[0].weight.detach().double().sum()), 6)
+    assert (done.report.ended, done.stdout.splitlines()[-1]) == ("finished", f"{expected} {own}"), done.stderr
+    assert done.report.user_weights == (expected == "given")
+
+
 def test_a_name_without_an_ending_may_be_that_of_a_file(rehearsed):
     script = "import os, torch\nif not os.path.exists('model/checkpoint'):\n    raise SystemExit('no model/checkpoint')\n"
     done = rehearsed(
