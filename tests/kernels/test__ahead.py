@@ -71,17 +71,19 @@ def test_without_time_nothing_is_compiled(tmp_path):
 @needs_triton
 @pytest.mark.skipif(_launch.INTERPRETED, reason="the interpreter compiles nothing")
 def test_when_the_time_is_over_what_waits_is_left(tmp_path):
-    """All but the first wait for its thread, in which the time passes."""
+    """One thread, whose first compilation lasts until all others wait, and by the clock beyond the time."""
     code = """
-import os, triton.compiler
+import os, threading, triton.compiler
 os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])
-begun, real = [], triton.compiler.compile
+begun, real, now, waiting = [], triton.compiler.compile, [0.0], threading.Event()
+_ahead.time = type("Clock", (), {"monotonic": staticmethod(lambda: now[0])})
 def slow(*given, **named):
     begun.append(1)
-    time.sleep(2)
+    assert waiting.wait(60)
+    now[0] = 2.0
     return real(*given, **named)
 triton.compiler.compile = slow
-_ahead.compile_ahead([started(block) for block in (64, 128, 256, 512, 1024)], seconds=1)
+_ahead.compile_ahead([*(started(block) for block in (64, 128, 256, 512, 1024)), waiting.set], seconds=1)
 print(len(begun), compiled())
 """
     assert run(code, tmp_path) == ["1", "1"]
