@@ -37,7 +37,7 @@ CLASSES = 10
 LABELS, EMBEDDINGS = "logits=multi-label:0.2", "logits=raw,features=embedding"
 # What a gate says, and what it is called in the table.
 _GATES = (
-    ("depends on the rows beside it", "rows of other magnitude beside each other"),
+    ("depends on the rows beside it", "rows of other magnitude, and of NaN, beside each other"),
     ("called again after other rows", "the same rows again, from another thread"),
     ("was overwritten by later calls", "the first answer, looked at again"),
     ("memory grew by", "memory over the measured calls"),
@@ -239,6 +239,11 @@ def neighbors(outputs: Rows, inputs: Sequence[np.ndarray], magnitude: float) -> 
     add(outputs, magnitude * np.roll(outputs[0], 1, axis=0))
 
 
+def nan_before(outputs: Rows, inputs: Sequence[np.ndarray], magnitude: float) -> None:
+    """As a product that reads beyond the end of its row, and multiplies what it finds by zero."""
+    outputs[0][:-1][np.isnan(inputs[0][1:]).any(axis=(1, 2, 3))] = np.nan
+
+
 def zero_beyond(outputs: Rows, inputs: Sequence[np.ndarray], magnitude: float) -> None:
     """The last rows of a full batch of 32: the larger the magnitude, the more."""
     for value in outputs:
@@ -397,6 +402,7 @@ def _outputs() -> list[Fault]:
         ("rows zero beyond a size", zero_beyond, 16.0, "rows of 32"),
         ("the first row for all", lambda out, *_: [np.repeat(value[:1], len(value), 0) for value in out], None, ""),
         ("leak from the row before", neighbors, 1.0, "of its scores"),
+        ("NaN of a row in the row before it", nan_before, None, ""),
         ("leak from the mean of the batch", lambda out, _, size: add(out, size * out[0].mean(0)), 1.0, "of the mean"),
         ("depends on the place in the batch", lambda out, _, size: add(out, size * np.arange(len(out[0]))[:, None]), 1.0, ""),
         ("wrong for one row alone", lambda out, _, size: add(out, size * (len(out[0]) == 1)), 1.0, ""),

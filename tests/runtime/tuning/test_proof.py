@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from headrace.errors import BackendError
 from headrace.runtime.artifact.parity import Gate, tolerances
 from headrace.runtime.backends.shared.torch_session import TorchSession
 from headrace.runtime.base.session import Target
@@ -64,7 +65,7 @@ FAULTS = {
     "a row leaks into the others": (lambda x, y, call: y + 1e-4 * y.max(), 8, ""),
     "a scale that is the batch's": (of_the_neighbor, 8, ""),
     "each call adds": (lambda x, y, call: y + 2e-2 * (call - 1), 8, ""),
-    "the seventh call and all after": (lambda x, y, call: y * (1 + (call > 6)), 8, "called again"),
+    "the eighth call and all after": (lambda x, y, call: y * (1 + (call > 7)), 8, "called again"),
     "NaN": (lambda x, y, call: np.where(np.arange(len(y))[:, None] == 5, np.nan, y), 8, "differs by inf"),
 }
 
@@ -98,6 +99,35 @@ def test_one_zero_row_of_a_lossy_candidate_is_found(proved, gate, row):
         return scores
 
     assert wrong_at(Faulty(session, fault), reference, 32, gate, lossy=True)
+
+
+def nan_rows(inputs):
+    return np.isnan(inputs).any(axis=(1, 2, 3))[:, None]
+
+
+@pytest.mark.parametrize("batch", [2, 3, 8, 31])
+@pytest.mark.parametrize("lossy", [False, True])
+def test_a_row_of_nan_that_reaches_the_row_before_it_is_found(proved, batch, lossy):
+    session, reference, gate = proved
+    reached = Faulty(session, lambda x, y, call: np.where(np.append(nan_rows(x)[1:], [[False]], axis=0), np.nan, y))
+    assert "depends on the rows beside it" in wrong_at(reached, reference, batch, gate, lossy=lossy)
+
+
+def test_what_a_row_of_nan_itself_gives_is_nobodys_business(proved):
+    session, reference, gate = proved
+    other = Faulty(session, lambda x, y, call: np.where(nan_rows(x), float(len(x)), y))
+    assert wrong_at(other, reference, 8, gate, lossy=False) is None
+
+
+def test_a_model_that_raises_where_there_is_a_nan_is_right(proved):
+    session, reference, gate = proved
+
+    def looking(inputs, scores, call):
+        if np.isnan(inputs).any():
+            raise BackendError("there must be no NaN")
+        return scores
+
+    assert wrong_at(Faulty(session, looking), reference, 8, gate, lossy=False) is None
 
 
 def flat(inputs):
