@@ -14,14 +14,15 @@ __all__ = ["Graph", "GraphConfig", "__version__", "compile", "evaluation_step", 
 if TYPE_CHECKING:
     from . import migrate
     from .runtime.base.config import GraphConfig
+    from .runtime.graph.compile import compile
     from .runtime.graph.evaluation_step import evaluation_step
-    from .runtime.graph.graph import Graph, compile
+    from .runtime.graph.graph import Graph
     from .runtime.graph.loaded import load
     from .runtime.graph.training_step import training_step
 
 _HOMES = {
     "Graph": "runtime.graph.graph",
-    "compile": "runtime.graph.graph",
+    "compile": "runtime.graph.compile",
     "evaluation_step": "runtime.graph.evaluation_step",
     "load": "runtime.graph.loaded",
     "GraphConfig": "runtime.base.config",

@@ -210,7 +210,7 @@ def _try_everything(
         if entry.path in scripts:
             _add_script(report, entry, scripts[entry.path])
     _add_findings(report, migration.findings)
-    return migration.scratch / "models" if any(outcome.packaged for outcome in outcomes) else None
+    return migration.sandbox.models if any(outcome.packaged for outcome in outcomes) else None
 
 
 def _add_model(report: Report, outcome: ModelOutcome) -> None:

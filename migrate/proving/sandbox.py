@@ -57,6 +57,11 @@ class Sandbox:
         """The copy of the repository, which the user's code may change: write to it right after a fresh copy only."""
         return self.scratch / "repository"
 
+    @property
+    def models(self) -> Path:
+        """Where packaged models are kept, out of reach of whatever runs later; the user's code can only read it."""
+        return self.scratch / "models"
+
     def writable_folder(self) -> Path:
         """A new empty folder for one run to write to."""
         return Path(tempfile.mkdtemp(prefix="writable-", dir=self.writable_in or self.scratch))

@@ -124,8 +124,8 @@ def _recorded(
         arguments, folder = [str(sandbox.tree / script.path), *argv], cwd
     else:
         arguments, folder = command(script, argv, sandbox.tree, readable)
-    # A slice would end before an evaluation step has seen that a graph pays; what is to be proved is the graph.
-    environment = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0"}
+    # A slice would end before a graph pays; what is to be proved is the graph, and the package where it has the weights.
+    environment = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0", "HEADRACE_MODELS": str(sandbox.models)}
     done = sandbox.run(arguments, writable, cwd=folder, extra=environment, search=readable, limits=limits)
     done = replace(done, stdout=done.stdout.replace(str(writable), ""))  # the home folder is another one in every run
     try:

@@ -112,7 +112,7 @@ def compile_model(
             made = package(request, None, pool.sandbox, stages.start("Capturing, tuning, proving"), own_outputs=False)
         if not isinstance(made, ModelPackaged):
             raise _error(reference, made)
-        return replace(made, artifact=str(place(sandbox.scratch / "models", out, name)))
+        return replace(made, artifact=str(place(sandbox.models, out, name)))
 
 
 def recipe_of(reference: str, checkpoint: Path | None) -> Recipe:

@@ -162,7 +162,7 @@ def serve(migration: Migration, outcomes: Sequence[ModelOutcome]) -> list[ModelO
     for item in outcomes:
         if item.packaged and item.model.input is not None:
             channels, height, width = item.model.input
-            places[item.model.name] = (migration.scratch / "models" / item.model.name, (channels, height, width))
+            places[item.model.name] = (migration.sandbox.models / item.model.name, (channels, height, width))
     if not places:
         return list(outcomes)
     migration.stages.start(f"Loading the package{'s' if len(places) > 1 else ''} in a fresh process")

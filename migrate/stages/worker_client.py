@@ -94,7 +94,7 @@ def package(
     try:
         if (why := why_no_package(writable / "models", request.name)) is not None:
             return Failed(stage="package", error=f"what the worker left is no package of Headrace: {why}")
-        kept = sandbox.scratch / "models"  # out of reach of whatever runs later
+        kept = sandbox.models
         kept.mkdir(exist_ok=True)
         for folder in (writable / "models").iterdir():
             folder.rename(kept / folder.name)

@@ -29,6 +29,7 @@ from ...runtime.base.passes import PassRecord
 from ...runtime.base.session import Session, Target
 from ...runtime.base.task import GivenLabels, Task
 from ...runtime.capture.capture import CapturedGraph, capture
+from ...runtime.graph.packaged import weights_digest
 from ...runtime.lowering.portable import write_onnx
 from ...runtime.tuning.autotuner import Progress, tune
 from ...runtime.tuning.judging_data import JudgingData
@@ -133,7 +134,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
             parity=parity,
             plans=[plan],
             answers=known_answers(captured, Target(device=device, threads=order.config.threads)),
-            provenance=_provenance(order, captured, source.records(plan), no_portable_graph),
+            provenance=_provenance(model, order, captured, source.records(plan), no_portable_graph),
         )
     tell(1.0, "packaged")
     return Packaged(path=path, parity=parity, plan=plan, task=probed.task, duels=duels)
@@ -307,10 +308,15 @@ def _write_portable(optimized: CapturedGraph, directory: Path) -> str | None:
 
 
 def _provenance(
-    order: Order, captured: CapturedGraph, passes: Sequence[PassRecord], no_portable_graph: str | None
+    model: torch.nn.Module,
+    order: Order,
+    captured: CapturedGraph,
+    passes: Sequence[PassRecord],
+    no_portable_graph: str | None,
 ) -> dict[str, Any]:
     facts = {
         **order.provenance,
+        "weights": weights_digest([model]),
         "outputs": captured.structure.to_json(),
         "passes": [record.to_json() for record in passes],
         "torch": torch.__version__,

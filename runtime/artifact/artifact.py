@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Required, TypedDict, Unpack
 
@@ -89,9 +90,7 @@ class Artifact:
             reasons.append(reason)
         rejections = []
         for device, choice in itertools.product(("cuda", "cpu") if here["gpus"] else ("cpu",), _PORTABLE):
-            if not set(choice.files) <= set(self.files):
-                continue
-            rejection = self._distrusted(choice) or backends.get(choice.backend).supports(Target(device=device))
+            rejection = self._rejection(choice, device)
             if rejection is None:
                 return Plan(
                     fingerprint=here,
@@ -100,8 +99,29 @@ class Artifact:
                     portable=True,
                     reason=f"{reasons[0] if reasons else self.unmeasured}; until then {choice} runs it, on any machine",
                 )
-            rejections.append(rejection)
+            if rejection:
+                rejections.append(rejection)
         raise BackendError(f"nothing here can run {self.name}: {'; '.join(rejections) or 'the model has no portable graph'}")
+
+    def lossless_plan(self) -> Plan:
+        """As `plan_here`, and where that chose a lossy precision, the form in fp32 that was measured to be fastest here.
+
+        Raises BackendError where none can run.
+        """
+        plan = self.plan_here()
+        if not any(choice.precision.lossy for choice in plan.choices.values()):
+            return plan
+        exact = [choice for choice in _PORTABLE if self._rejection(choice, plan.device) is None]
+        if not exact:
+            raise BackendError(f"{self.name} has no form in fp32 that runs here; package it again")
+
+        def milliseconds(choice: Choice, bucket: int) -> float:
+            known = [item for item in plan.measurements if item.bucket == bucket and item.choice == replace(choice, files=())]
+            return min((item.median_ms for item in known if item.median_ms is not None), default=math.inf)
+
+        fastest = {bucket: min(exact, key=lambda item: milliseconds(item, bucket)) for bucket in plan.choices}
+        choices = {bucket: fastest[bucket] if item.precision.lossy else item for bucket, item in plan.choices.items()}
+        return replace(plan, choices=choices)
 
     def open(self, batch: int | None = None, *, threads: int | None = None, ordinal: int | None = None) -> Session:
         """A session of the plan's choice for batches of that many rows (None: for its largest bucket).
@@ -131,6 +151,12 @@ class Artifact:
             return None
         listed = "; ".join(f"{name} {there} there, {now} here" for name, (there, now) in changed.items())
         return f"the plan was measured elsewhere ({listed}); {self._remedy(plan, changed)}"
+
+    def _rejection(self, choice: Choice, device: str) -> str | None:
+        """Why a portable choice cannot run; empty where its file is not here."""
+        if not set(choice.files) <= set(self.files):
+            return ""
+        return self._distrusted(choice) or backends.get(choice.backend).supports(Target(device=device))
 
     def _distrusted(self, choice: Choice) -> str | None:
         if self.trusted or not backends.get(choice.backend).runs_code:

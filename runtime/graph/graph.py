@@ -33,6 +33,7 @@ from ..tuning.reference import known_answers
 from .checks import check_tensors
 from .compiler import Compiled, Compiler, Computation
 from .lru_cache import LRUCache
+from .packaged import weights_digest
 from .watch import Watch, modules_in
 
 _SHOWN = 3  # of the recompiles, the latest
@@ -250,7 +251,8 @@ class Graph:
             self._compiler().extend(compiled)
             folder = Path(path)
             with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
-                facts = {**(provenance or {}), "outputs": compiled.captured.structure.to_json()}
+                structure = compiled.captured.structure.to_json()
+                facts = {**(provenance or {}), "outputs": structure, "weights": weights_digest(_modules(self))}
                 try:
                     write_onnx(compiled.source.optimized, compiled.runner.directory)
                 except BackendError as error:  # an operator has no form in ONNX: the plan's own files run it all the same
@@ -374,35 +376,6 @@ class ModuleGraph(Graph):
 
     def _title(self) -> str:
         return type(self.model).__name__
-
-
-def compile(
-    model: torch.nn.Module,
-    example_inputs: torch.Tensor | Sequence[torch.Tensor] | None = None,
-    *,
-    config: GraphConfig | None = None,
-    images: Any = None,
-    labels: Any = None,
-    calibration: Any = None,
-    preprocessing: Preprocessing | None = None,
-    progress: Progress | None = None,
-) -> Graph:
-    """The graph of a module. With example inputs or images it is captured and tuned now, else at its first call.
-
-    See `Graph.compile` for images, labels, calibration and preprocessing.
-    """
-    if not isinstance(model, torch.nn.Module):
-        raise InputError(
-            f"compile takes an nn.Module, got a {type(model).__name__}; a headrace.Graph's build may be any function"
-        )
-    graph = ModuleGraph(model, config=config)
-    if example_inputs is None and images is None:
-        return graph
-    given = () if example_inputs is None else example_inputs
-    examples = tuple(given) if isinstance(given, tuple | list) else (given,)
-    return graph.compile(
-        *examples, images=images, labels=labels, calibration=calibration, preprocessing=preprocessing, progress=progress
-    )
 
 
 def _modules(graph: Graph) -> list[torch.nn.Module]:

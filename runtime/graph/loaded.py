@@ -25,15 +25,23 @@ from .runner import Runner
 
 class LoadedGraph:
     """A graph from a model folder: called like any other, without the source of the model. Calls from several threads take
-    turns. What changes a graph (compiling, training, saving) is for graphs of modules; a folder is copied as it is."""
+    turns. What changes a graph (compiling, training, saving) is for graphs of modules; a folder is copied as it is.
 
-    def __init__(self, artifact: Artifact) -> None:
+    `plan` is how it runs, by default as measured on a machine like this one; `structure` puts its outputs together, by default
+    as plain dicts and tuples. Raises ArtifactError where the model has outputs of another structure.
+    """
+
+    def __init__(self, artifact: Artifact, *, plan: Plan | None = None, structure: Structure | None = None) -> None:
         self.artifact = artifact
         self._lock = threading.RLock()
         outputs = artifact.provenance.get("outputs")
         with _read_from(artifact):
             self._structure = Structure.from_json(outputs) if outputs else _plain_structure(artifact.signature)
-        self._runner = Runner(artifact.signature, artifact.plan_here(), artifact.path)
+        if structure is not None:
+            if structure != self._structure:
+                raise ArtifactError(f"the outputs of {artifact.path} are put together in another way")
+            self._structure = structure
+        self._runner = Runner(artifact.signature, plan or artifact.plan_here(), artifact.path)
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         wanted = self._runner.signature.inputs
@@ -43,6 +51,11 @@ class LoadedGraph:
         check_tensors(inputs, [spec.name for spec in wanted])
         with self._lock:
             return self._structure.rebuild(self._runner.run(inputs))
+
+    def close(self) -> None:
+        """Close its sessions; a later call opens them again."""
+        with self._lock:
+            self._runner.close()
 
     @property
     def plan(self) -> Plan:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import headrace
-from headrace.runtime.graph.evaluation_step import EvaluationStep, _Account
+from headrace.runtime.graph.evaluation_step import EvaluationStep
 
 
 class Net(nn.Module):
@@ -62,22 +62,6 @@ def test_short_evaluations_stay_eager_and_long_ones_do_not() -> None:
     assert eager.graph.captures == 0, "one batch must show what eager costs"
     close(eager, model, 4)
     assert eager.graph.captures == 1
-
-
-def test_the_account_weighs_what_a_graph_saves_against_what_it_costs() -> None:
-    account = _Account(cost=10.0)
-    assert not account.pays()
-    account.eager, account.rows = 0.01, 999
-    assert not account.pays()
-    account.rows = 1000
-    assert account.pays(), "all of the eager time might have been saved"
-    account.graph = 0.005
-    assert not account.pays(), "half of it is saved, as is known now"
-    account.rows, account.rows_before = 0, 2000
-    assert account.pays(), "the evaluation before was long enough, so this one compiles at once"
-    account.graph = 0.0099
-    account.rows = 10**9
-    assert not account.pays(), "a graph that gains nothing is not compiled again"
 
 
 def test_the_same_model_has_one_step() -> None:
@@ -182,8 +166,8 @@ def test_inside_a_capture_it_is_the_model() -> None:
             return self.step(x).softmax(1)
 
     outer = Outer().eval()
-    graph = headrace.compile(outer)
     images = torch.randn(3, 3, 9, 11)
+    graph = headrace.compile(outer, images)
     with torch.no_grad():
         torch.testing.assert_close(graph(images), outer.net(images).softmax(1), rtol=1e-4, atol=1e-5)
 

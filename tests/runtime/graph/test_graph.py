@@ -315,7 +315,14 @@ def test_a_loaded_graph_has_what_it_can_do_and_no_more(graph, tmp_path):
     graph(torch.randn(1, 3, 16, 16))
     loaded = headrace.load(graph.save(tmp_path / "net"))
     assert not isinstance(loaded, headrace.Graph)
-    assert {name for name in dir(loaded) if not name.startswith("_")} == {"artifact", "parity", "passes", "plan", "signature"}
+    assert {name for name in dir(loaded) if not name.startswith("_")} == {
+        "artifact",
+        "close",
+        "parity",
+        "passes",
+        "plan",
+        "signature",
+    }
     assert loaded.parity == loaded.plan.worst_parity()
 
 

@@ -1,0 +1,69 @@
+"""Whether a graph is worth its price: what eager calls of one kind of batch took so far, and what a graph takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_GAIN = 0.03  # share of the eager time that a graph must save, to be made again
+_TIMED = 16  # calls of each kind, after the weights changed
+_SURE = 3  # calls of each kind that tell which one is faster
+_CLEARLY = 0.8  # times as long as eager
+# Nobody knows how many calls will come. What has been spent ten times over is at most a tenth of the whole time wasted (ski
+# rental with a bound of 1.1, Karlin et al. 1988, doi:10.1007/BF01762111); at once would be twice the better choice's time.
+_TIMES = 10.0
+
+
+@dataclass
+class Account:
+    """What is known of one kind of batch. Times are seconds per row."""
+
+    cost: float  # seconds of the latest compilation
+    eager: float = 0.0
+    graph: float | None = None
+    rows: int = 0  # since the weights changed
+    rows_before: int = 0  # of the evaluation before
+    timed: list[int] = field(default_factory=lambda: [0, 0])  # calls timed since then, of the module and of the graph
+
+    def wants_time(self, graph: bool) -> bool:
+        """Whether another call of that kind is to be timed."""
+        return self.timed[graph] < _TIMED
+
+    def note(self, graph: bool, seconds: float) -> None:
+        """Keep the best time of each: what else the machine did in the others is not theirs."""
+        self.timed[graph] += 1
+        if graph:
+            self.graph = seconds if self.graph is None else min(self.graph, seconds)
+        else:
+            self.eager = seconds if self.eager == 0.0 else min(self.eager, seconds)
+
+    def begin(self) -> None:
+        """The weights have changed."""
+        self.rows, self.rows_before, self.timed = 0, self.rows, [0, 0]
+
+    @property
+    def spent(self) -> float:
+        """Seconds in eager calls since the weights changed."""
+        return self.eager * self.rows
+
+    @property
+    def gain(self) -> float:
+        """The share of the eager time that the graph saves; all of it, as long as nobody knows."""
+        if self.graph is None or self.eager == 0.0:
+            return 1.0
+        gain = 1 - self.graph / self.eager
+        return gain if gain >= _GAIN else 0.0
+
+    @property
+    def eager_next(self) -> bool:
+        """Whether the graph has been seen to be slower than eager, or not to be clearly faster than few eager calls.
+
+        The first of those are slow, so that more must tell.
+        """
+        calls, graph_calls = self.timed
+        if graph_calls < _SURE or not calls or self.graph is None:
+            return False
+        return self.graph > (self.eager if calls >= _SURE else _CLEARLY * self.eager)
+
+    def pays(self) -> bool:
+        """Whether the evaluation before was long enough to pay for a graph, or this one is, already ten times over."""
+        return self.gain > 0 and max(self.spent / _TIMES, self.eager * self.rows_before) * self.gain >= self.cost

@@ -1,0 +1,124 @@
+"""A packaged model with a module's very weights, where one lies near the script: a graph that need not be tuned again."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...errors import HeadraceError, InputError
+from ..artifact.agreement import Array
+from ..artifact.artifact import load_artifact
+from ..artifact.manifest import MANIFEST
+from ..artifact.parity import Gate, beyond, tolerances
+from ..base.structure import Structure, flatten
+from ..inspect.journal import Journal
+from ..tuning.reference import largest_changes
+from .loaded import LoadedGraph
+
+MODELS = "HEADRACE_MODELS"
+_FOLDERS = ("models", "model_repository", ".headrace/models")  # where migrate puts them, and with --write
+_ABOVE = 3  # folders above the script's that may hold them
+_MOST = 256  # entries of a folder that are looked at
+_LARGEST_RECORD = 16 << 20
+
+
+def weights_digest(modules: Sequence[nn.Module]) -> str | None:
+    """Of the parameters and buffers of modules, in their order: dtype, shape and values. Names are left out, since wrappers
+    change them. None where a module has no values yet, or none that are plain tensors."""
+    total = hashlib.sha256()
+    for module in itertools.chain.from_iterable(each.modules() for each in modules):
+        for value in (*module._parameters.values(), *module._buffers.values()):
+            if value is None:
+                continue
+            if nn.parameter.is_lazy(value) or value.layout != torch.strided or value.is_quantized or value.is_meta:
+                return None
+            plain = value.detach().cpu().contiguous()
+            total.update(f"{plain.dtype} {tuple(plain.shape)} ".encode())
+            total.update(plain.reshape(-1).view(torch.uint8).numpy())
+    return f"sha256:{total.hexdigest()}"
+
+
+def find_packaged(
+    model: nn.Module,
+    inputs: Sequence[torch.Tensor],
+    run: Callable[[], Any],
+    again: Callable[[], Any],
+    journal: Journal,
+) -> LoadedGraph | None:
+    """The packaged model with these weights, in fp32, which computes what the model computed for `inputs`; None where there is
+    none. It is looked for in the folders of $HEADRACE_MODELS, else in models/ beside the script and above.
+
+    `run` gives the model's own outputs in fp32, and `again` those of another way to compute them, which tells how far equal
+    ones may differ.
+    """
+    records = [(folder, weights) for folder in _folders() if (weights := _weights(folder)) is not None]
+    if not records:
+        return None
+    digest = weights_digest([model])
+    for folder in [folder for folder, weights in records if weights == digest]:
+        try:
+            artifact = load_artifact(folder)
+            plan = artifact.lossless_plan()
+            if plan.device != inputs[0].device.type:
+                continue
+            wanted, structure = _leaves(run())
+            graph = LoadedGraph(artifact, plan=plan, structure=structure)
+            given = _leaves(graph(*inputs))[0]
+            limits = tolerances(wanted, Gate())
+            if beyond(wanted, given, limits):
+                limits = tolerances(wanted, Gate(noise=largest_changes(wanted, [_leaves(again())[0]])))
+            why = beyond(wanted, given, limits)
+        except HeadraceError as error:
+            why = str(error)
+        if why is None:
+            return graph
+        journal.warn(f"{folder} holds a model with these weights, and is not used: {why}")
+    return None
+
+
+def _folders() -> list[Path]:
+    """The model folders that may be meant, each once."""
+    if named := os.environ.get(MODELS):
+        places = [Path(name) for name in named.split(os.pathsep) if name]
+    else:
+        main = getattr(sys.modules.get("__main__"), "__file__", None)
+        starts = [*([Path(main).resolve().parent] if main else []), Path.cwd()]
+        near = [folder for start in starts for folder in (start, *itertools.islice(start.parents, _ABOVE))]
+        places = [folder / name for folder in near for name in _FOLDERS]
+    found = []
+    for place in dict.fromkeys(places):
+        try:
+            with os.scandir(place) as entries:
+                found += sorted(Path(entry.path) for entry in itertools.islice(entries, _MOST) if entry.is_dir())
+        except OSError:
+            continue
+    return found
+
+
+def _weights(folder: Path) -> str | None:
+    """The digest that the record of a model's newest version names; what else it says is verified where it is loaded."""
+    try:
+        numbers = [int(name) for name in itertools.islice(os.listdir(folder), _MOST) if name.isascii() and name.isdigit()]
+        with (folder / str(max(numbers, default=0)) / MANIFEST).open("rb") as file:
+            return str(json.loads(file.read(_LARGEST_RECORD))["provenance"]["weights"])
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        return None
+
+
+def _leaves(outputs: Any) -> tuple[list[Array], Structure]:
+    values, structure = flatten(outputs, lambda value: isinstance(value, torch.Tensor), _reject)
+    floats = [value.detach().float() if value.is_floating_point() else value for value in values]
+    return [value.numpy(force=True) for value in floats], structure
+
+
+def _reject(where: str, value: Any) -> None:
+    raise InputError(f"{where} is a {type(value).__name__}, and a graph gives tensors")

@@ -1,0 +1,199 @@
+"""A module's graph that is never in the way: the module itself answers until a graph pays, and a packaged one comes first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...errors import HeadraceError, InputError
+from ..base.config import GraphConfig
+from ..base.lock import LOCK
+from ..capture.no_grad_mode import no_grad_mode
+from ..inspect.recompiles import kinds_of
+from .account import Account
+from .checks import check_tensors
+from .compiler import own_bucket
+from .graph import ModuleGraph
+from .loaded import LoadedGraph
+from .packaged import find_packaged
+from .watch import Watch
+
+_PATIENCE = 10.0  # seconds; about what the capture and the plan of a ResNet-50 take on two cores
+_OPENING = 1.0  # seconds; about what opening a packaged model takes
+
+
+class TieredGraph(ModuleGraph):
+    """The graph of one module, made when it pays.
+
+    Calls are answered by the module itself, in evaluation mode and without gradients, until it has taken a second; then a
+    packaged model with the same weights is looked for (`find_packaged`), compared with the module and used. Where there is
+    none, the graph is captured once the module has taken ten times as long as that costs. What is seen to be slower than the
+    module is not used. So no script takes much longer than without it: a tenth, and a second. After weights changed, all of
+    this begins anew. `patience` is what a capture is taken to cost before the first one, in seconds (default:
+    $HEADRACE_PATIENCE, else 10); 0 opens or captures at the first call.
+
+    A module that cannot be captured stays eager, with one warning; with patience 0 that raises CaptureError, as for any graph.
+    `eager` is called instead of the module, where that runs in a wrapper.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        config: GraphConfig | None = None,
+        patience: float | None = None,
+        eager: nn.Module | None = None,
+    ) -> None:
+        super().__init__(model, config=config)
+        self.patience = default_patience() if patience is None else patience
+        if not self.patience >= 0:
+            raise ValueError(f"patience must be seconds, 0 or more, got {self.patience!r}")
+        self.refused: str | None = None
+        self.packaged: LoadedGraph | None = None
+        self._call_eagerly = (eager or model).__call__  # a method, since a wrapper as an attribute would be captured, too
+        self._accounts: dict[Hashable, Account] = {}
+        self._watched: Watch | None = None
+        self._looked = False
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        """What the module returns for these inputs, from whatever answers soonest; without gradients.
+
+        Raises what the module raises, and InputError when an input is no tensor or has no rows.
+        """
+        check_tensors(inputs)
+        with self._lock:
+            account = self._account(inputs)
+            if not account.eager_next and self.ready(*inputs):  # which no change can have escaped
+                return self._timed(account, True, super().__call__, inputs)
+            self._notice_changes()
+            if self.refused is None and not account.eager_next:
+                if self._may_look():
+                    self._look_for_packaged(inputs)
+                if self._takes(self.packaged, inputs):
+                    return self._timed(account, True, self.packaged, inputs)
+                if account.pays():
+                    return self._capture(account, inputs)
+            account.rows += len(inputs[0])
+            return self._timed(account, False, self._eagerly, inputs)
+
+    def compile(self, *example_inputs: torch.Tensor, **options: Any) -> ModuleGraph:
+        with self._lock:
+            self.patience = 0.0  # whoever asks for a graph does not wait for it to pay
+            self._close_packaged()
+            super().compile(*example_inputs, **options)
+            return self
+
+    def refuse(self, error: HeadraceError) -> None:
+        """Leave it to the module from now on, and warn once."""
+        self.refused = str(error)
+        self._journal.warn(f"stays eager: {error}")
+
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        if self.packaged is not None:
+            return f"{text}\npackaged with the same weights, and used: {self.packaged.artifact.path}"
+        return f"{text}\neager: {self.refused}" if self.refused else text
+
+    def _timed(self, account: Account, graph: bool, run: Any, inputs: tuple[torch.Tensor, ...]) -> Any:
+        """Run, and note the time of the first calls."""
+        if not account.wants_time(graph):
+            return run(*inputs)
+        begin = time.perf_counter()
+        outputs = run(*inputs)
+        if inputs[0].is_cuda:  # waiting for the device costs the overlap with loading data, hence only a few calls are timed
+            torch.cuda.synchronize(inputs[0].device)
+        account.note(graph, (time.perf_counter() - begin) / len(inputs[0]))
+        return outputs
+
+    def _eagerly(self, *inputs: torch.Tensor) -> Any:
+        """The module as it is called; an autocast around the call is the caller's."""
+        with LOCK, torch.no_grad(), _evaluating(self.model):  # not while another graph captures: torch would trace this, too
+            return self._call_eagerly(*inputs)
+
+    def _notice_changes(self) -> None:
+        if self._watched is not None and not self._watched.changed():
+            return
+        self._watched, self._looked = Watch(self), False
+        self._close_packaged()
+        for account in self._accounts.values():
+            account.begin()
+
+    def _account(self, inputs: tuple[torch.Tensor, ...]) -> Account:
+        key = (kinds_of(inputs), own_bucket(len(inputs[0]), inputs[0].device.type))
+        return self._accounts.setdefault(key, Account(cost=self.patience))
+
+    def _close_packaged(self) -> None:
+        if self.packaged is not None:
+            self.packaged.close()
+            self.packaged = None
+
+    @staticmethod
+    def _takes(packaged: LoadedGraph | None, inputs: tuple[torch.Tensor, ...]) -> bool:
+        if packaged is None:
+            return False
+        wanted = [(spec.row_shape, spec.dtype) for spec in packaged.signature.inputs]
+        return wanted == [(tuple(value.shape[1:]), str(value.dtype).removeprefix("torch.")) for value in inputs]
+
+    def _may_look(self) -> bool:
+        if self._looked or self.config != GraphConfig():
+            return False
+        return self.patience == 0 or sum(account.spent for account in self._accounts.values()) >= _OPENING
+
+    def _look_for_packaged(self, inputs: tuple[torch.Tensor, ...]) -> None:
+        self._looked = True
+        begin = time.perf_counter()
+        with no_grad_mode():
+            self.packaged = find_packaged(
+                self.model, inputs, lambda: self._eagerly(*inputs), lambda: self._again(inputs), self._journal
+            )
+        if self.packaged is not None:
+            seconds = time.perf_counter() - begin
+            self._journal.report(1, f"opened {self.packaged.artifact.path}, which has these weights, in {seconds:.2f} s")
+
+    def _again(self, inputs: tuple[torch.Tensor, ...]) -> Any:
+        """The same in another layout, for which libraries have other kernels, where the module takes it."""
+        others = [value.contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value for value in inputs]
+        try:
+            return self._eagerly(*others)
+        except RuntimeError:  # it views what only a contiguous input allows
+            return self._eagerly(*inputs)
+
+    def _capture(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
+        begin = time.perf_counter()
+        try:
+            outputs = ModuleGraph.__call__(self, *inputs)
+        except HeadraceError as error:
+            if self.patience == 0:
+                raise
+            self.refuse(error)
+            return self._eagerly(*inputs)
+        account.cost = time.perf_counter() - begin
+        return outputs
+
+
+def default_patience() -> float:
+    """The seconds of $HEADRACE_PATIENCE, else 10. Raises InputError where that is no number."""
+    text = os.environ.get("HEADRACE_PATIENCE", "")
+    try:
+        return float(text) if text else _PATIENCE
+    except ValueError as error:
+        raise InputError(f"HEADRACE_PATIENCE must be a number of seconds, it is {text!r}") from error
+
+
+@contextlib.contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode within the block, as in a graph. The flags are set directly: a module's own `eval()` may do more."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

@@ -1,0 +1,71 @@
+"""What eager calls took so far is weighed against what a graph costs."""
+
+from headrace.runtime.graph.account import Account
+
+
+def test_a_graph_pays_when_its_price_has_been_spent_ten_times_over():
+    account = Account(cost=10.0)
+    assert not account.pays()
+    account.eager, account.rows = 0.01, 9_999
+    assert not account.pays()
+    account.rows = 10_000
+    assert account.pays(), "all of the eager time might have been saved"
+    account.graph = 0.005
+    assert not account.pays(), "half of it is saved, as is known now"
+
+
+def test_an_evaluation_that_was_long_enough_pays_for_the_next_at_once():
+    account = Account(cost=10.0, eager=0.01, graph=0.005, rows=1999)
+    account.begin()
+    assert (account.rows, account.rows_before) == (0, 1999)
+    assert not account.pays()
+    account.rows = 2000
+    account.begin()
+    assert account.pays()
+
+
+def test_what_gains_nothing_is_not_made_again():
+    account = Account(cost=10.0, eager=0.01, graph=0.0099, rows=10**9, rows_before=10**9)
+    assert not account.pays()
+
+
+def test_slower_is_what_was_slower_in_the_best_of_some_calls():
+    account = Account(cost=10.0)
+    for seconds in (0.01, 0.02, 0.01):
+        account.note(False, seconds)
+        assert not account.eager_next
+    for seconds in (1.0, 0.012):
+        account.note(True, seconds)
+        assert not account.eager_next
+    account.note(True, 0.013)
+    assert account.eager_next
+    account.note(True, 0.009)
+    assert not account.eager_next
+
+
+def test_what_is_not_clearly_faster_than_one_call_is_held_against_more():
+    account = Account(cost=10.0)
+    account.note(False, 0.02)
+    for _ in range(3):
+        account.note(True, 0.017)
+    assert account.eager_next
+    account.note(False, 0.01)
+    assert account.eager_next
+    account.note(False, 0.018)
+    assert account.eager_next, "slower than the best"
+    fast = Account(cost=10.0)
+    fast.note(False, 0.02)
+    for _ in range(3):
+        fast.note(True, 0.01)
+    assert not fast.eager_next
+
+
+def test_each_kind_of_call_is_timed_until_it_is_known():
+    account = Account(cost=1.0)
+    for _ in range(16):
+        assert account.wants_time(False)
+        account.note(False, 0.1)
+    assert not account.wants_time(False)
+    assert account.wants_time(True)
+    account.begin()
+    assert account.wants_time(False)

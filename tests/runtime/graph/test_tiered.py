@@ -1,0 +1,235 @@
+"""The module answers until a graph pays; a packaged model comes first; nothing that is slower is used."""
+
+import logging
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import headrace
+from headrace import GraphConfig
+from headrace.errors import CaptureError, InputError
+from headrace.runtime.graph import tiered
+from headrace.runtime.graph.graph import ModuleGraph
+from headrace.runtime.graph.loaded import LoadedGraph
+from headrace.runtime.graph.tiered import TieredGraph
+
+CONFIG = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1, max_tuning_seconds=1)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.5))
+        self.head = nn.Linear(8, 5)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.head(self.body(x).mean((2, 3)))
+
+
+def wanted(model, images):
+    with torch.no_grad():
+        return Net.forward(model, images)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(1)
+    return Net().eval()
+
+
+@pytest.fixture
+def package(model, tmp_path, monkeypatch):
+    headrace.compile(model, torch.randn(2, 3, 9, 9), config=CONFIG).save(tmp_path / "models" / "net")
+    monkeypatch.setenv("HEADRACE_MODELS", str(tmp_path / "models"))
+    return tmp_path / "models" / "net"
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """A package is looked for after the first call."""
+    monkeypatch.setattr(tiered, "_OPENING", 1e-9)
+
+
+def test_few_calls_are_the_modules_own(model, package):
+    graph = headrace.compile(model)
+    assert isinstance(graph, TieredGraph)
+    images = torch.randn(3, 3, 9, 9)
+    for _ in range(3):
+        outputs = graph(images)
+        assert torch.equal(outputs, wanted(model, images))
+        assert not outputs.requires_grad
+    assert graph.captures == 0
+    assert graph.packaged is None
+    assert model.calls >= 3
+
+
+def test_more_calls_are_the_packages(model, package, soon):
+    graph = headrace.compile(model)
+    for rows in (3, 3, 1, 17, 4):
+        images = torch.randn(rows, 3, 9, 9)
+        torch.testing.assert_close(graph(images), wanted(model, images), rtol=1e-4, atol=1e-5)
+    assert graph.packaged is not None
+    assert graph.captures == 0
+    assert str(package) in repr(graph)
+
+
+def test_other_weights_are_the_modules_again(model, package, soon):
+    graph = headrace.compile(model)
+    images = torch.randn(2, 3, 9, 9)
+    for _ in range(2):
+        graph(images)
+    assert graph.packaged is not None
+    with torch.no_grad():
+        model.head.bias += 1
+    for _ in range(3):
+        torch.testing.assert_close(graph(images), wanted(model, images), rtol=1e-4, atol=1e-5)
+    assert graph.packaged is None
+
+
+def test_inputs_that_the_package_does_not_take_are_the_modules(model, package, soon):
+    graph = headrace.compile(model)
+    for side in (9, 9, 12):
+        images = torch.randn(2, 3, side, side)
+        torch.testing.assert_close(graph(images), wanted(model, images), rtol=1e-4, atol=1e-5)
+    assert graph.packaged is not None
+
+
+class Clock:
+    """Time that passes where it is told to."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.calls = 0.0, []
+        monkeypatch.setattr(tiered.time, "perf_counter", lambda: self.now)
+
+    def taking(self, seconds, run, name):
+        def timed(*inputs):
+            self.now += seconds
+            self.calls.append(name)
+            return run(*inputs)
+
+        return timed
+
+
+@pytest.mark.parametrize(("seconds", "last"), [(5.0, "module"), (0.9, "package"), (0.1, "package")])
+def test_what_is_slower_than_the_module_is_not_used(model, package, monkeypatch, seconds, last):
+    clock = Clock(monkeypatch)
+    graph = headrace.compile(model)
+    graph._call_eagerly = clock.taking(1.0, graph._call_eagerly, "module")
+    found = tiered.find_packaged
+
+    def slow(*given):
+        loaded = found(*given)
+        monkeypatch.setattr(LoadedGraph, "__call__", clock.taking(seconds, LoadedGraph.__call__, "package"))
+        return loaded
+
+    monkeypatch.setattr(tiered, "find_packaged", slow)
+    images = torch.randn(2, 3, 9, 9)
+    for _ in range(12):
+        torch.testing.assert_close(graph(images), wanted(model, images), rtol=1e-4, atol=1e-5)
+    assert clock.calls.count("package") >= 3
+    assert clock.calls[-3:] == [last] * 3
+
+
+def test_patience_0_opens_or_captures_at_the_first_call(model, package, monkeypatch):
+    monkeypatch.setenv("HEADRACE_PATIENCE", "0")
+    images = torch.randn(2, 3, 9, 9)
+    graph = headrace.compile(model)
+    graph(images)
+    assert graph.packaged is not None
+    with torch.no_grad():
+        model.head.bias += 1
+    other = TieredGraph(model)
+    torch.testing.assert_close(other(images), wanted(model, images), rtol=1e-4, atol=1e-5)
+    assert (other.packaged, other.captures) == (None, 1)
+
+
+def test_patience_runs_out(model):
+    graph = TieredGraph(model, patience=1e-9)
+    images = torch.randn(2, 3, 9, 9)
+    graph(images)
+    assert graph.captures == 0, "one call must show what the module takes"
+    torch.testing.assert_close(graph(images), wanted(model, images), rtol=1e-4, atol=1e-5)
+    assert graph.captures == 1
+    with pytest.raises(ValueError, match="patience"):
+        TieredGraph(model, patience=-1.0)
+
+
+def test_the_module_is_in_evaluation_mode_for_the_call_alone(model):
+    model.train()
+    model.body[1].eval()
+    graph = headrace.compile(model)
+    images = torch.randn(2, 3, 9, 9)
+    before = model.body[1].running_mean.clone()
+    assert torch.equal(graph(images), graph(images)), "no dropout"
+    assert torch.equal(before, model.body[1].running_mean)
+    assert model.training
+    assert model.body[3].training
+    assert not model.body[1].training
+
+
+def test_an_autocast_around_the_call_is_the_callers_while_the_module_answers(model, package, soon):
+    graph = headrace.compile(model)
+    images = torch.randn(2, 3, 9, 9)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert graph(images).dtype == torch.bfloat16
+    graph(images)
+    assert graph.packaged is not None, "which is compared in fp32"
+
+
+def test_what_cannot_be_captured_stays_eager_and_says_so_once(caplog):
+    class Branching(Net):
+        def forward(self, x):
+            return super().forward(x) if float(x.sum()) > 0 else -super().forward(x)
+
+    model = Branching().eval()
+    graph = TieredGraph(model, patience=1e-9)
+    with caplog.at_level(logging.WARNING):
+        for sign in (1, -1, 1, -1):
+            images = torch.rand(2, 3, 9, 9) * sign
+            with torch.no_grad():
+                assert torch.equal(graph(images), model(images))
+    assert len([record for record in caplog.records if "stays eager" in record.message]) == 1
+    assert "eager" in repr(graph)
+    with pytest.raises(CaptureError):
+        TieredGraph(model, patience=0)(images)
+
+
+def test_compiling_ahead_is_a_graph_at_once(model):
+    graph = headrace.compile(model).compile(torch.randn(2, 3, 9, 9))
+    assert graph.captures == 1
+    assert graph.plan.choices
+    calls = model.calls
+    graph(torch.randn(2, 3, 9, 9))
+    assert model.calls == calls
+
+
+def test_a_configuration_asks_for_a_graph(model):
+    assert type(headrace.compile(model, config=CONFIG)) is ModuleGraph
+
+
+def test_what_is_no_batch_is_refused_at_the_first_call(model):
+    with pytest.raises(InputError, match="no rows"):
+        headrace.compile(model)(torch.randn(0, 3, 9, 9))
+
+
+def test_threads_get_their_own_answers(model, package, soon):
+    graph = headrace.compile(model)
+    failures = []
+
+    def call(seed):
+        for turn in range(8):
+            images = torch.randn(1 + (seed + turn) % 4, 3, 9, 9, generator=torch.Generator().manual_seed(100 * seed + turn))
+            if not torch.allclose(graph(images), wanted(model, images), rtol=1e-4, atol=1e-5):
+                failures.append((seed, turn))
+
+    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert graph.packaged is not None
