@@ -12,6 +12,13 @@ _CLEARLY = 0.8  # times as long as eager
 # rental with a bound of 1.1, Karlin et al. 1988, doi:10.1007/BF01762111); at once would be twice the better choice's time.
 _TIMES = 10.0
 
+_MOST_ROWS = {"cpu": 16, "cuda": 128}  # more are run in parts, which costs a CPU nothing
+
+
+def own_bucket(rows: int, device: str) -> int:
+    """The batch size that a call with so many rows is planned for."""
+    return min(rows, _MOST_ROWS[device])
+
 
 @dataclass
 class Account:

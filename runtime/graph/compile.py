@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...errors import InputError
-from ...specs import Preprocessing
-from ..base.config import GraphConfig
-from ..tuning.autotuner import Progress
-from .graph import Graph, ModuleGraph
 from .tiered import TieredGraph
+
+if TYPE_CHECKING:
+    from ...specs import Preprocessing
+    from ..base.config import GraphConfig
+    from ..tuning.autotuner import Progress
+    from .graph import Graph
 
 
 def compile(
@@ -25,7 +27,7 @@ def compile(
     calibration: Any = None,
     preprocessing: Preprocessing | None = None,
     progress: Progress | None = None,
-) -> Graph:
+) -> Graph | TieredGraph:
     """The graph of a module.
 
     With example inputs or images it is captured and tuned now, with a configuration alone at its first call. With the module
@@ -36,8 +38,12 @@ def compile(
         raise InputError(
             f"compile takes an nn.Module, got a {type(model).__name__}; a headrace.Graph's build may be any function"
         )
+    if example_inputs is None and images is None and config is None:
+        return TieredGraph(model)
+    from .graph import ModuleGraph  # what captures takes a third of a second to import, which a script may not need
+
     if example_inputs is None and images is None:
-        return TieredGraph(model) if config is None else ModuleGraph(model, config=config)
+        return ModuleGraph(model, config=config)
     given = () if example_inputs is None else example_inputs
     examples = tuple(given) if isinstance(given, tuple | list) else (given,)
     return ModuleGraph(model, config=config).compile(

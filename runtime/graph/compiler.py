@@ -31,13 +31,11 @@ from ..tuning.judging_data import JudgingData
 from ..tuning.proof import wrong_at
 from ..tuning.reference import make_reference
 from ..tuning.source import CapturedSource
+from .account import own_bucket
 from .runner import Runner
 from .watch import Watch
 
-# What a call that must be planned for measures with at most: rows (more are run in parts, which costs a CPU nothing) and
-# seconds, because its caller waits for the answer.
-_MOST_ROWS = {"cpu": 16, "cuda": 128}
-_MOST_SECONDS = 8.0
+_MOST_SECONDS = 8.0  # of measuring for a call, because its caller waits for the answer
 
 
 @dataclass(eq=False)
@@ -252,8 +250,3 @@ def _wrong(captured: CapturedGraph, plan: Plan, runner: Runner, config: GraphCon
         if why := wrong_at(runner.session(bucket), reference, bucket, gate, lossy=lossy, thorough=False):
             return f"{choice} {why}"
     return None
-
-
-def own_bucket(rows: int, device: str) -> int:
-    """The batch size that a call with so many rows is planned for."""
-    return min(rows, _MOST_ROWS[device])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -15,20 +16,22 @@ from ...errors import HeadraceError, InputError
 from ..base.config import GraphConfig
 from ..base.lock import LOCK
 from ..capture.no_grad_mode import no_grad_mode
+from ..inspect.journal import Journal
 from ..inspect.recompiles import kinds_of
-from .account import Account
+from .account import Account, own_bucket
 from .checks import check_tensors
-from .compiler import own_bucket
-from .graph import ModuleGraph
 from .loaded import LoadedGraph
 from .packaged import find_packaged
 from .watch import Watch
+
+if TYPE_CHECKING:
+    from .graph import ModuleGraph
 
 _PATIENCE = 10.0  # seconds; about what the capture and the plan of a ResNet-50 take on two cores
 _OPENING = 1.0  # seconds; about what opening a packaged model takes
 
 
-class TieredGraph(ModuleGraph):
+class TieredGraph:
     """The graph of one module, made when it pays.
 
     Calls are answered by the module itself, in evaluation mode and without gradients, until it has taken a second; then a
@@ -39,7 +42,8 @@ class TieredGraph(ModuleGraph):
     $HEADRACE_PATIENCE, else 10); 0 opens or captures at the first call.
 
     A module that cannot be captured stays eager, with one warning; with patience 0 that raises CaptureError, as for any graph.
-    `eager` is called instead of the module, where that runs in a wrapper.
+    `eager` is called instead of the module, where that runs in a wrapper. What else a graph does (`compile`, `save`, `debug`,
+    `plan`) is done by the `graph` behind it, for which `compile` does not wait.
     """
 
     def __init__(
@@ -50,16 +54,40 @@ class TieredGraph(ModuleGraph):
         patience: float | None = None,
         eager: nn.Module | None = None,
     ) -> None:
-        super().__init__(model, config=config)
+        self.model = model
         self.patience = default_patience() if patience is None else patience
         if not self.patience >= 0:
             raise ValueError(f"patience must be seconds, 0 or more, got {self.patience!r}")
         self.refused: str | None = None
         self.packaged: LoadedGraph | None = None
+        self._config = config
+        self._graph: ModuleGraph | None = None
         self._call_eagerly = (eager or model).__call__  # a method, since a wrapper as an attribute would be captured, too
         self._accounts: dict[Hashable, Account] = {}
         self._watched: Watch | None = None
         self._looked = False
+        self._lock = threading.RLock()
+        self._journal = Journal(type(model).__name__)
+
+    @property
+    def graph(self) -> ModuleGraph:
+        """The graph behind it; a script that stays eager does not pay for the import of what captures."""
+        with self._lock:
+            if self._graph is None:
+                from .graph import ModuleGraph
+
+                self._graph = ModuleGraph(self.model, config=self._config)
+            return self._graph
+
+    @property
+    def captures(self) -> int:
+        """How often the module was captured."""
+        return 0 if self._graph is None else self._graph.captures
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.graph, name)
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         """What the module returns for these inputs, from whatever answers soonest; without gradients.
@@ -69,8 +97,8 @@ class TieredGraph(ModuleGraph):
         check_tensors(inputs)
         with self._lock:
             account = self._account(inputs)
-            if not account.eager_next and self.ready(*inputs):  # which no change can have escaped
-                return self._timed(account, True, super().__call__, inputs)
+            if not account.eager_next and self._graph is not None and self._graph.ready(*inputs):  # it sees changes itself
+                return self._timed(account, True, self._graph, inputs)
             self._notice_changes()
             if self.refused is None and not account.eager_next:
                 if self._may_look():
@@ -82,11 +110,18 @@ class TieredGraph(ModuleGraph):
             account.rows += len(inputs[0])
             return self._timed(account, False, self._eagerly, inputs)
 
-    def compile(self, *example_inputs: torch.Tensor, **options: Any) -> ModuleGraph:
+    def debug(self, level: int = 1) -> TieredGraph:
+        """As `Graph.debug`."""
+        self._journal.set(level)
+        self.graph.debug(level)
+        return self
+
+    def compile(self, *example_inputs: torch.Tensor, **options: Any) -> TieredGraph:
+        """As `Graph.compile`: capture and tune now. Calls with other inputs are captured at once from then on."""
         with self._lock:
-            self.patience = 0.0  # whoever asks for a graph does not wait for it to pay
+            self.patience = 0.0
             self._close_packaged()
-            super().compile(*example_inputs, **options)
+            self.graph.compile(*example_inputs, **options)
             return self
 
     def refuse(self, error: HeadraceError) -> None:
@@ -95,10 +130,12 @@ class TieredGraph(ModuleGraph):
         self._journal.warn(f"stays eager: {error}")
 
     def __repr__(self) -> str:
-        text = super().__repr__()
+        name = type(self.model).__name__
         if self.packaged is not None:
-            return f"{text}\npackaged with the same weights, and used: {self.packaged.artifact.path}"
-        return f"{text}\neager: {self.refused}" if self.refused else text
+            return f"TieredGraph({name}, packaged with the same weights: {self.packaged.artifact.path})"
+        if self.captures:
+            return repr(self.graph)
+        return f"TieredGraph({name}, eager{f': {self.refused}' if self.refused else ' until a graph pays'})"
 
     def _timed(self, account: Account, graph: bool, run: Any, inputs: tuple[torch.Tensor, ...]) -> Any:
         """Run, and note the time of the first calls."""
@@ -141,7 +178,7 @@ class TieredGraph(ModuleGraph):
         return wanted == [(tuple(value.shape[1:]), str(value.dtype).removeprefix("torch.")) for value in inputs]
 
     def _may_look(self) -> bool:
-        if self._looked or self.config != GraphConfig():
+        if self._looked or self._config is not None:
             return False
         return self.patience == 0 or sum(account.spent for account in self._accounts.values()) >= _OPENING
 
@@ -167,7 +204,7 @@ class TieredGraph(ModuleGraph):
     def _capture(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
         begin = time.perf_counter()
         try:
-            outputs = ModuleGraph.__call__(self, *inputs)
+            outputs = self.graph(*inputs)
         except HeadraceError as error:
             if self.patience == 0:
                 raise
