@@ -137,6 +137,10 @@ class TieredGraph:
             return repr(self.graph)
         return f"TieredGraph({name}, eager{f': {self.refused}' if self.refused else ' until a graph pays'})"
 
+    def __reduce__(self) -> Any:
+        """A copy, or what a pickle becomes, is a graph of its own of the model's copy."""
+        return _anew, (self._call_eagerly.__self__, self.model, self._config, self.patience)
+
     def _timed(self, account: Account, graph: bool, run: Any, inputs: tuple[torch.Tensor, ...]) -> Any:
         """Run, and note the time of the first calls."""
         if not account.wants_time(graph):
@@ -212,6 +216,10 @@ class TieredGraph:
             return self._eagerly(*inputs)
         account.cost = time.perf_counter() - begin
         return outputs
+
+
+def _anew(eager: nn.Module, model: nn.Module, config: GraphConfig | None, patience: float) -> TieredGraph:
+    return TieredGraph(model, config=config, patience=patience, eager=eager)
 
 
 def default_patience() -> float:

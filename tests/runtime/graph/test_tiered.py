@@ -1,6 +1,8 @@
 """The module answers until a graph pays; a packaged model comes first; nothing that is slower is used."""
 
+import copy
 import logging
+import pickle
 import threading
 
 import pytest
@@ -205,6 +207,26 @@ def test_compiling_ahead_is_a_graph_at_once(model):
     calls = model.calls
     graph(torch.randn(2, 3, 9, 9))
     assert model.calls == calls
+
+
+def test_copies_and_pickles_of_what_holds_it_have_their_own(model, package, soon):
+    class Holder:
+        def __init__(self):
+            self.model = model
+            self.graph = headrace.compile(model)
+
+    holder = Holder()
+    images = torch.randn(2, 3, 9, 9)
+    for _ in range(2):
+        holder.graph(images)
+    copied = copy.deepcopy(holder)
+    assert copied.graph.model is copied.model is not model
+    assert copied.graph.packaged is None
+    with torch.no_grad():
+        copied.model.head.bias += 1
+    torch.testing.assert_close(copied.graph(images), holder.graph(images) + 1, rtol=1e-4, atol=1e-5)
+    again = pickle.loads(pickle.dumps(holder.graph))
+    assert torch.equal(again(images), wanted(model, images))
 
 
 def test_a_configuration_asks_for_a_graph(model):
