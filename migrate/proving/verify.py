@@ -31,6 +31,9 @@ REHEARSED_BATCHES = 3
 """Batches of each loop of a rehearsal: enough for a trace of losses."""
 REHEARSAL_SECONDS = 300.0
 REPORT = "rehearsal.json"
+# What a batch needed is kept for the next: the C library gives large blocks back after each layer, and the kernel then clears
+# every page anew, which takes a third of a network's time.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 # A notebook runs in its own folder, from the first cell to the last, without what only a person at the screen would see.
 _RUN_CELLS = """
 import sys
@@ -135,7 +138,7 @@ def _recorded(
     else:
         arguments, folder = command(script, argv, sandbox.tree, readable)
     # A slice would end before an evaluation step has seen that a graph pays; what is to be proved is the graph.
-    environment = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0"}
+    environment = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0", **KEEP_MEMORY}
     if rows is not None:
         environment["HEADRACE_SLICE"] = str(rows)
     done = sandbox.run(arguments, writable, cwd=folder, extra=environment, search=readable, limits=limits)
