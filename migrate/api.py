@@ -56,6 +56,7 @@ def migrate(
     device: str = "auto",
     tuning_seconds: float | None = None,
     verify: bool = True,
+    full: bool = False,
     check: bool = False,
     trust_checkpoint: bool = False,
     trust_repository: bool = False,
@@ -75,6 +76,7 @@ def migrate(
     models go to `.headrace/models`. With neither it is a preview: the diff, the findings and the model, in seconds; nothing is
     packaged, proved or written. A model is packaged with weights that are the user's; random ones only with `random_weights`.
     `model` may name several, separated by commas; `all_models` packages every one that the repository says how to build.
+    The scripts are compared on slices of their data sets; `full` takes the whole.
     `task` says what the outputs are where that is ambiguous: "multi-label:0.3", "embedding", "single-label,multi-label".
     `check` stops after the rewrite. `input_size` is (channels, height, width). The model is planned for the `device` "cpu",
     "cuda", or "auto", where the script puts it; the fastest backend is sought for `tuning_seconds`, by default 30, for a GPU
@@ -137,6 +139,7 @@ def migrate(
                 device=device,
                 tuning_seconds=tuning_seconds,
                 verify=verify,
+                full=full,
                 trusted=trust_checkpoint,
                 trust_repository=trust_repository,
                 readable=tuple(Path(path).resolve() for path in (checkpoint, data) if path is not None),

@@ -41,6 +41,7 @@ def migrate(
     device: Device = "auto",
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if anything would change.")] = False,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not run the scripts; the report says unproved.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Run the scripts on whole data sets, not on slices of them.")] = False,
     trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
     trust_repository: Trust = False,
     select: Annotated[
@@ -104,6 +105,7 @@ def migrate(
         precision=precision,
         device=device,
         verify=not no_verify,
+        full=full,
         trust_checkpoint=trust_checkpoint,
         trust_repository=trust_repository,
         check=check,

@@ -3,18 +3,20 @@
 Copied as `_headrace_record.py` beside an instrumented script. Standard library and numpy only, and it knows tensors by what
 they can do. At most ROWS rows and BYTES bytes per call site are kept; the file appears when the script ends or the
 site is full.  HEADRACE_RECORD names the file: "<site>/inputs", "/outputs", "/targets", "/classes" (a JSON text), "/losses".
+HEADRACE_SLICE, where it is set, is how many rows stand for all that a loader of torch gives: "/slice" has how many of how many.
 """
 
 from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import random
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -69,6 +71,8 @@ LONGEST = 120.0
 STARTED: list[float] = []
 OWNER = os.getpid()
 LISTEN = socket.socket.listen
+SLICES: list[tuple[int, int]] = []
+"""Rows that were taken, of how many, for each pass over a loader that was not gone through whole."""
 
 
 def seed() -> None:
@@ -81,6 +85,45 @@ def seed() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(0)
+        if "HEADRACE_SLICE" in os.environ:
+            slice_loaders(torch.utils.data.DataLoader, int(os.environ["HEADRACE_SLICE"]))
+
+
+def slice_loaders(loader: Any, rows: int) -> None:
+    """Let torch's loaders go through so many rows of a longer data set, and say that they are as long as that."""
+    whole = loader._index_sampler
+
+    def sampler(self: Any) -> Any:
+        batches = whole.fget(self)
+        # Those of the user's own may have any reason for what they put together, and data sets without a length end anywhere.
+        if type(batches).__module__ != "torch.utils.data.sampler" or not hasattr(batches, "batch_size"):
+            return batches
+        if not hasattr(batches.sampler, "__len__"):
+            return batches
+        part = Slice(batches, rows)
+        return part if part.rows < part.of else batches
+
+    loader._index_sampler = property(sampler)
+
+
+class Slice:
+    """Rows of a sampler's, spread evenly over all, in batches of the same size, the last as small as it is of all."""
+
+    def __init__(self, batches: Any, rows: int) -> None:
+        self.batches, self.size, self.of = batches, batches.batch_size, len(batches.sampler)
+        last = 0 if batches.drop_last else self.of % self.size
+        self.rows = last + self.size * max(1, math.ceil((rows - last) / self.size))
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        every = list(self.batches.sampler)
+        draw = random.Random(0)  # noqa: S311 - within its share: data that come in turns would all be of one kind
+        at = [draw.randrange(row * len(every) // self.rows, (row + 1) * len(every) // self.rows) for row in range(self.rows)]
+        SLICES.append((self.rows, self.of))
+        for first in range(0, self.rows, self.size):
+            yield [every[index] for index in at[first : first + self.size]]
+
+    def __len__(self) -> int:
+        return math.ceil(self.rows / self.size)
 
 
 def listen(waiting: socket.socket, *backlog: int) -> None:
@@ -176,6 +219,8 @@ def save() -> None:
         return
     found = {f"{site}/{name}": array for site, notes in SITES.items() for name, array in notes.arrays().items()}
     found |= {f"{site}/losses": np.array(losses, np.float64) for site, losses in LOSSES.items()}
+    if SLICES:
+        found["/slice"] = np.array(max(SLICES, key=lambda taken: taken[1]))
     target = os.environ["HEADRACE_RECORD"]
     with open(target + ".part", "wb") as file:
         np.savez(file, **found)  # type: ignore[arg-type]

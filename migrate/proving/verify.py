@@ -31,6 +31,9 @@ REHEARSED_BATCHES = 3
 """Batches of each loop of a rehearsal: enough for a trace of losses."""
 REHEARSAL_SECONDS = 300.0
 REPORT = "rehearsal.json"
+# What a batch needed is kept for the next: the C library gives large blocks back after each layer, and the kernel then clears
+# every page anew, which takes a third of a network's time.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 # A notebook runs in its own folder, from the first cell to the last, without what only a person at the screen would see.
 _RUN_CELLS = """
 import sys
@@ -60,6 +63,8 @@ class ScriptRun:
     """The losses of the first training steps by loop, float64 [steps]; only `run_training` notes them."""
     rehearsal: RehearsalReport | None = None
     """What stood in for what, where the script was rehearsed."""
+    slice: tuple[int, int] | None = None
+    """Rows that stood for all of the longest data set, and how many these are, where it was not gone through whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,14 +79,21 @@ class Executed:
 
 
 def run_script(
-    script: Script, argv: Sequence[str], sandbox: Sandbox, *, cwd: Path | None = None, made: Path | None = None
+    script: Script,
+    argv: Sequence[str],
+    sandbox: Sandbox,
+    *,
+    cwd: Path | None = None,
+    made: Path | None = None,
+    rows: int | None = None,
 ) -> ScriptRun:
     """Run `script` in a fresh copy of the repository, recording every model call that it reaches. The copy is then used up.
 
-    `cwd` is the copy's root unless given. With `made` the script is rehearsed: stand-ins take the place of what is not here,
-    and that folder keeps what they are made of, so that a second run with it finds the same.
+    `cwd` is the copy's root unless given. With `rows`, about so many, evenly spread, stand for all that torch's loaders give
+    of longer data sets: the same in every run. With `made` the script is rehearsed: stand-ins take the place of what is not
+    here, and that folder keeps what they are made of, so that a second run with it finds the same.
     """
-    return _recorded(script, argv, sandbox, script.loops, made, cwd=cwd)
+    return _recorded(script, argv, sandbox, script.loops, made, cwd=cwd, rows=rows)
 
 
 def run_training(
@@ -111,6 +123,7 @@ def _recorded(
     made: Path | None,
     *,
     cwd: Path | None = None,
+    rows: int | None = None,
 ) -> ScriptRun:
     """Run a script with the recorder at the calls of `loops`."""
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
@@ -125,12 +138,16 @@ def _recorded(
     else:
         arguments, folder = command(script, argv, sandbox.tree, readable)
     # A slice would end before a graph pays; what is to be proved is the graph, and the package where it has the weights.
-    environment = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0", "HEADRACE_MODELS": str(sandbox.models)}
+    models = str(sandbox.models)
+    environment = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0", "HEADRACE_MODELS": models, **KEEP_MEMORY}
+    if rows is not None:
+        environment["HEADRACE_SLICE"] = str(rows)
     done = sandbox.run(arguments, writable, cwd=folder, extra=environment, search=readable, limits=limits)
     done = replace(done, stdout=done.stdout.replace(str(writable), ""))  # the home folder is another one in every run
     try:
         rehearsal = _report(writable, made)
-        return ScriptRun(done=done, sites=read_record(record), losses=read_losses(record), rehearsal=rehearsal)
+        sites, losses, taken = read_record(record), read_losses(record), read_slice(record)
+        return ScriptRun(done=done, sites=sites, losses=losses, rehearsal=rehearsal, slice=taken)
     except SandboxError as error:
         # The record is not as the recorder leaves it: the script can write there too.
         stderr = f"{done.stderr}\nthe record of its calls: {error}"
@@ -179,6 +196,18 @@ def read_losses(path: Path) -> dict[str, np.ndarray]:
     if any(array.dtype.kind != "f" or array.ndim != 1 for array in losses.values()):
         raise SandboxError(f"{path.name} holds losses that are no numbers")
     return {name.removesuffix("/losses"): array for name, array in losses.items()}
+
+
+def read_slice(path: Path) -> tuple[int, int] | None:
+    """How many rows of how many the script was given, where not all. Raises SandboxError where that cannot be read."""
+    if not os.path.lexists(path):
+        return None
+    taken = read_left_arrays(path).get("/slice")
+    if taken is None:
+        return None
+    if taken.shape != (2,) or taken.dtype.kind not in "iu" or not 0 < taken[0] < taken[1]:
+        raise SandboxError(f"{path.name} holds a slice that is none")
+    return int(taken[0]), int(taken[1])
 
 
 def command(script: Script, argv: Sequence[str], tree: Path, readable: Path) -> tuple[list[str], Path]:

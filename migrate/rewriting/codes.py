@@ -50,6 +50,8 @@ PS403 unproved
     The scripts were not run because of --no-verify; that they compute the same is unproved.
 PS404 repaired-first
     The original scripts do not run as they came, so they ran with their repairs alone; the runs prove what was rewritten after.
+PS405 slice-run
+    A script was run on a part of its data set, evenly spread, before and after alike. --full runs it on all of it.
 PS500 unresolved-model
     How the model is built could not be told, so it was not packaged; the scripts migrate nevertheless.
 PS501 model-not-built

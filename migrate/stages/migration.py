@@ -38,6 +38,8 @@ class Options:
     device: str = "auto"
     tuning_seconds: float | None = None
     verify: bool = True
+    full: bool = False
+    """Whether the scripts run on whole data sets, not on slices of them."""
     trusted: bool = False
     trust_repository: bool = False
     readable: tuple[Path, ...] = ()

@@ -12,6 +12,7 @@ from pathlib import Path
 from ..proving.confined_run import Completed
 from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
 from ..proving.measurements import Agreement, Losses, agreements, losses
+from ..proving.record import ROWS as RECORDED_ROWS
 from ..proving.rehearsal_protocol import WANTING, StandIn, kept_in, saved_by_training
 from ..proving.verify import ScriptRun, compare, is_telling, run_script, run_training
 from ..proving.visible_files import remedy
@@ -33,6 +34,10 @@ _ARGUMENT_REJECTED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|e
 """What argparse says of an argument that the script does not take."""
 _NO_CUDA = re.compile(r"not compiled with CUDA|no NVIDIA driver|No CUDA GPUs|_cuda_setDevice|on a CUDA device", re.I)
 """What torch says where a script asks for a GPU and there is none."""
+_ROWS = 128
+"""Of a data set stand for all of it: outputs are compared on half as many, and int8 is fitted and judged with all."""
+_ROW_VALUES = 3 * 224 * 224
+"""Of the inputs for which these rows are enough; there are more of smaller ones, up to what is recorded."""
 _NEAR = 0.4
 """Of the time limit: an original that takes so long may well be stopped when it compiles a graph first."""
 _TRAINS = "it trains, and its training loop was not rewritten; only rewritten loops are run"
@@ -46,6 +51,8 @@ class OriginalRun:
     run: ScriptRun
     made: Path | None = None
     """What its stand-ins are made of, where it was rehearsed."""
+    rows: int | None = None
+    """The rows that stand for all of a longer data set; None where it ran on the whole."""
 
     @property
     def executed_on(self) -> ExecutedOn:
@@ -132,6 +139,11 @@ def _as_its_user(migration: Migration, resolved: Resolved | None, script: Script
         return argv
     migration.stages.start(f"Running {'the first steps of ' if loops else ''}{script.path}")
     original = _first_run(migration, resolved, script, argv, loops)
+    if original.run.slice is not None and not original.run.done.ok:  # it counts its rows, perhaps
+        original = _first_run(migration, resolved, script, argv, loops, whole=True)
+    if original.run.slice is not None:
+        message = "the original and the migrated script were run on {:,} of {:,} images, evenly spread; --full runs all"
+        migration.remark("PS405", message.format(*original.run.slice), "note", script.path)
     _remark_isolation(migration, original.run)
     return _why_not(migration, original.run, loops) or original
 
@@ -187,10 +199,17 @@ def _proves_nothing(run: ScriptRun) -> str | None:
 
 
 def _first_run(
-    migration: Migration, resolved: Resolved | None, script: Script, argv: list[str], loops: Sequence[TracedLoop]
+    migration: Migration,
+    resolved: Resolved | None,
+    script: Script,
+    argv: list[str],
+    loops: Sequence[TracedLoop],
+    *,
+    whole: bool = False,
 ) -> OriginalRun:
     """Run a script as it was; where its arguments stop it, again with others. The arguments are those last used."""
-    run = _run(script, argv, migration, loops, migrated=False)
+    rows = None if whole else _rows(migration, resolved)
+    run = _run(script, argv, migration, loops, migrated=False, rows=rows)
     migration.fresh_tree()
     others: list[str] | str | None = None
     if resolved is not None and script != resolved.script and _ARGUMENT_REJECTED.search(run.done.why or ""):
@@ -198,9 +217,17 @@ def _first_run(
     if _NO_CUDA.search(run.done.why or ""):
         others = on_cpu(script, argv)
     if isinstance(others, list) and others != argv:
-        argv, run = others, _run(script, others, migration, loops, migrated=False)
+        argv, run = others, _run(script, others, migration, loops, migrated=False, rows=rows)
         migration.fresh_tree()
-    return OriginalRun(argv=argv, run=run)
+    return OriginalRun(argv=argv, run=run, rows=rows)
+
+
+def _rows(migration: Migration, resolved: Resolved | None) -> int | None:
+    """How many rows stand for a whole data set; None where all are to be run."""
+    if migration.options.full:
+        return None
+    size = migration.options.input_size or (resolved.input_size if resolved is not None else None)
+    return min(RECORDED_ROWS, max(_ROWS, _ROWS * _ROW_VALUES // math.prod(size))) if size is not None else _ROWS
 
 
 def run_migrated(migration: Migration, changes: Sequence[Change], originals: Originals) -> dict[str, ScriptOutcome]:
@@ -214,7 +241,7 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
         migration.fresh_tree()
         apply(changes, migration.tree)
         loops = _trained(migration, script)
-        run = _run(script, original.argv, migration, loops, migrated=True, made=original.made)
+        run = _run(script, original.argv, migration, loops, migrated=True, made=original.made, rows=original.rows)
         if why := _too_near(original.run.done, run.done):
             migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
             outcomes[script.path] = ScriptOutcome(status="not-run", why=why)
@@ -226,7 +253,7 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
         verdict = compare(original.run, run)
         if verdict.status == "failed" and run.done.ok:
             migration.fresh_tree()
-            again = _run(script, original.argv, migration, loops, migrated=False, made=original.made)
+            again = _run(script, original.argv, migration, loops, migrated=False, made=original.made, rows=original.rows)
             repeated = compare(original.run, again)
             if repeated.status == "failed" and again.done.ok and original.run.sites:
                 verdict = compare(original.run, run, again)
@@ -272,10 +299,11 @@ def _run(
     *,
     migrated: bool,
     made: Path | None = None,
+    rows: int | None = None,
 ) -> ScriptRun:
     if loops:
         return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made)
-    return run_script(script, argv, migration.sandbox, made=made)
+    return run_script(script, argv, migration.sandbox, made=made, rows=rows)
 
 
 def _judge_losses(

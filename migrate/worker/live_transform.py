@@ -60,6 +60,7 @@ class Sources:
         self._replace(torchvision_sets, "photo", self._array)  # an item of a data set that is not here
         with contextlib.suppress(ImportError):
             cv2 = importlib.import_module("cv2")
+            cv2.setNumThreads(1)
             journal.follow_opencv(cv2)
             for name in ("imread", "imdecode"):
                 self._replace(cv2, name, self._opencv(name, getattr(cv2, name)))
@@ -119,6 +120,7 @@ class Tracer:
 
     def run(self) -> str | None:
         """Run the script; why it did not come to the model's call, or None."""
+        torch.set_num_threads(1)  # a fork waits for ever for the threads that its parent had
         with self.journal.follow_torch(torch), _one_image_batches(lambda: self.child is not None and self.sources.given):
             ended = run_script(self.recipe, ModuleCalls(Path(self.recipe.root), self._hear), seed=0)
         if self.child is not None:
@@ -190,6 +192,7 @@ class Tracer:
         if child:
             os.waitpid(child, 0)
             return False
+        torch.set_num_threads(1)  # whatever the script set
         signal.signal(signal.SIGALRM, lambda *_: os._exit(9))
         signal.setitimer(signal.ITIMER_REAL, _SECONDS)
         silent = os.open(os.devnull, os.O_WRONLY)

@@ -17,7 +17,7 @@ from headrace.errors import SandboxError
 from headrace.migrate.proving import sandbox as sandbox_module
 from headrace.migrate.proving.sandbox import Sandbox, read_left, read_left_arrays, read_left_json
 from headrace.migrate.proving.trace_transform import _answer
-from headrace.migrate.proving.verify import read_losses, read_record
+from headrace.migrate.proving.verify import read_losses, read_record, read_slice
 from headrace.migrate.proving.worker_protocol import (
     Failed,
     Inspect,
@@ -91,7 +91,7 @@ def test_an_answer_of_the_worker(tmp_path: Path, left: str) -> None:
 @pytest.mark.parametrize("left", [name for name in LEFT if name not in ("a list", "other types", "no number")])
 def test_files_of_json_and_arrays(tmp_path: Path, left: str) -> None:
     LEFT[left](tmp_path / "left")
-    for read in (read_left_arrays, read_record, read_losses):
+    for read in (read_left_arrays, read_record, read_losses, read_slice):
         with pytest.raises(SandboxError, match="left"):
             read(tmp_path / "left")
     with pytest.raises(SandboxError, match="left"):
@@ -143,6 +143,15 @@ def test_archives_that_unpack_to_too_much(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "record.npz").stat().st_size < 2**16
     with pytest.raises(SandboxError, match="unpacks to more"):
         read_left_arrays(tmp_path / "record.npz")
+
+
+@pytest.mark.parametrize(
+    "slice_", [np.array([3, 2]), np.array([0, 2]), np.array([1.0, 2.0]), np.array(["1", "2"]), np.array(1)]
+)
+def test_slices_of_another_kind(tmp_path: Path, slice_: np.ndarray) -> None:
+    npz(tmp_path / "record.npz", **{"/slice": slice_})
+    with pytest.raises(SandboxError, match="slice"):
+        read_slice(tmp_path / "record.npz")
 
 
 def test_losses_of_another_kind(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from headrace.migrate.proving.instrument import install, instrument
-from headrace.migrate.proving.verify import read_record
+from headrace.migrate.proving.verify import read_record, read_slice
 from headrace.migrate.reading.facts import Loop
 
 SCRIPT = '''"""Evaluate."""
@@ -143,6 +143,61 @@ main()
     np.testing.assert_array_equal(found.outputs, found.inputs.reshape(1024, 4))
     assert found.targets is not None
     assert found.targets[401] == 1
+
+
+LOADED = """
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+net = torch.nn.Flatten()
+rows = TensorDataset(torch.arange(100.0).reshape(100, 1, 1, 1), torch.arange(100) // 10)
+def main(loader):
+    for images, targets in loader:
+        outputs = net(images)
+loader = DataLoader(rows, {given})
+print(len(loader))
+main(loader)
+"""
+
+
+def sliced(tmp_path: Path, run: Callable[..., subprocess.CompletedProcess[str]], given: str) -> tuple[int, list[int], object]:
+    """The batches that the loader says it has, the rows that came of it, and what is told of the slice."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "evaluate.py").write_text(LOADED.format(given=given))
+    install(tree, tmp_path / "inject", [loop(call_line=8, iterator="loader")], "evaluate.py")
+    record = tmp_path / "record.npz"
+    environment = {"PYTHONPATH": str(tmp_path / "inject"), "HEADRACE_RECORD": str(record), "HEADRACE_SLICE": "20"}
+    done = run(["evaluate.py"], cwd=tree, env=os.environ | environment)
+    assert done.returncode == 0, done.stderr
+    (found,) = read_record(record).values()
+    return int(done.stdout), found.inputs.reshape(-1).astype(int).tolist(), read_slice(record)
+
+
+def test_rows_of_every_part_of_a_data_set_stand_for_all(
+    tmp_path: Path, warm_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    batches, rows, told = sliced(tmp_path, warm_python, "batch_size=8")
+    assert (batches, told) == (3, (20, 100))  # the last batch is of 4, as it is of all
+    assert rows == sorted(set(rows))
+    assert [row // 10 for row in rows] == [tenth for tenth in range(10) for _ in range(2)]
+    assert len({row % 5 for row in rows}) > 2, "data that come in turns"
+
+
+@pytest.mark.parametrize(
+    ("given", "batches", "rows"),
+    [
+        ("batch_size=8, shuffle=True", 3, 20),
+        ("batch_size=40", 2, 60),
+        ("batch_size=90", 2, 100),
+        ("batch_size=8, drop_last=True", 3, 24),
+        ("batch_sampler=type('Own', (BatchSampler,), {})(RandomSampler(rows), 8, False)", 13, 100),
+    ],
+)
+def test_slices_of_what_other_samplers_give(
+    tmp_path: Path, warm_python: Callable[..., subprocess.CompletedProcess[str]], given: str, batches: int, rows: int
+) -> None:
+    said, found, told = sliced(tmp_path, warm_python, given)
+    assert (said, len(set(found)), told) == (batches, rows, (rows, 100) if rows < 100 else None)
 
 
 def test_what_lies_at_the_root_is_found_last_as_if_installed(tmp_path):

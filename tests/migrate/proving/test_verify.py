@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import platform
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from headrace.migrate.proving.confined_run import Completed
-from headrace.migrate.proving.verify import Recorded, ScriptRun, agree, compare
+from headrace.migrate.proving.sandbox import Sandbox
+from headrace.migrate.proving.verify import Recorded, ScriptRun, agree, compare, run_script
+from headrace.migrate.reading.facts import Script
 
 
 def run(
@@ -54,3 +59,22 @@ def test_ties_agree_and_real_changes_do_not() -> None:
     assert agree(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])) == (1.0, 0.0, False)
     assert agree(np.zeros((2, 3)), np.zeros((2, 4)))[2] is False
     assert agree(tied[:, :, None, None], tied[:, [1, 0, 2], None, None]) == agree(tied, tied[:, [1, 0, 2]])
+
+
+BLOCKS = """
+import resource
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    block = bytearray(b"x" * 2**26)
+    del block
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory by rules of its own")
+def test_memory_that_a_batch_needed_is_kept_for_the_next(tmp_path: Path) -> None:
+    sandbox = Sandbox(scratch=tmp_path)
+    sandbox.tree.mkdir()
+    (sandbox.tree / "evaluate.py").write_text(BLOCKS)
+    done = run_script(Script(path="evaluate.py", roles=(), loops=()), [], sandbox).done
+    assert int(done.stdout) < 3 * 2 * 2**26 / 4096, "pages of both copies, cleared ten times over"

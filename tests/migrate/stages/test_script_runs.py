@@ -1,10 +1,12 @@
 """Scripts run before and after: with what is here, and where that does not do, with stand-ins; never one word for both."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from headrace.migrate.proving.confined_run import Completed, Limits
 from headrace.migrate.proving.rehearsal_protocol import RehearsalReport
@@ -33,6 +35,7 @@ class Net(nn.Module):
     def forward(self, x):
         return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
 """
+SHAPES = {"conv.weight": (4, 3, 3, 3), "conv.bias": (4,), "fc.weight": (4, 4), "fc.bias": (4,)}
 SCRIPT = """
 import argparse
 import os
@@ -233,6 +236,49 @@ def test_a_script_that_could_train_and_only_evaluates_is_compared_by_what_it_eva
     assert not originals.runs["evaluate.py"].run.losses
     outcome = run_migrated(migration, changes, originals)["evaluate.py"]
     assert (outcome.status, outcome.executed_on, outcome.loss_trace) == ("passed", "stand-in data", None)
+
+
+MANY = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from model import Net
+
+net = Net()
+net.load_state_dict(torch.load("net.pth"))
+net.eval()
+rows = TensorDataset(torch.rand(300, 3, 16, 16, generator=torch.Generator().manual_seed(0)), torch.arange(300) % 4)
+seen = correct = 0
+with torch.no_grad():
+    for images, labels in DataLoader(rows, batch_size=32):
+        outputs = net(images)
+        seen += len(labels)
+        correct += (outputs.argmax(1) == labels).sum().item()
+{check}
+print(correct / seen)
+"""
+
+
+@pytest.mark.parametrize(
+    ("check", "options", "rows"),
+    [("", {}, 140), ("", {"full": True}, 300), ("assert seen == len(rows), 'rows are missing'", {}, 300)],
+)
+def test_both_runs_see_the_same_slice_of_a_data_set_unless_the_whole_is_asked_for_or_needed(tmp_path, check, options, rows):
+    root = tmp_path / "thing"
+    root.mkdir()
+    (root / "model.py").write_text(MODEL)
+    (root / "evaluate.py").write_text(MANY.format(check=check))
+    torch.save({name: torch.linspace(-1, 1, math.prod(shape)).view(shape) for name, shape in SHAPES.items()}, root / "net.pth")
+    migration, changes = migration_of(root, tmp_path, **options)
+    originals = run_originals(migration, None)
+    assert originals.why_not == {}
+    (recorded,) = originals.runs["evaluate.py"].run.sites.values()
+    assert len(recorded.outputs) == rows
+    told = [finding.message for finding in migration.findings if finding.code == "PS405"]
+    assert len(told) == (rows < 300)
+    assert all("140 of 300 images" in text for text in told)
+    outcome = run_migrated(migration, changes, originals)["evaluate.py"]
+    assert (outcome.status, outcome.executed_on, outcome.why) == ("passed", "your data", None)
+    assert [agreement.rows for agreement in outcome.agreements] == [rows]
 
 
 WHOLE = """

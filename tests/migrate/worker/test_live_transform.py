@@ -97,6 +97,24 @@ with torch.no_grad():
     for images in DataLoader(Photos(), batch_size=4):
         print(net(images).argmax(1))
 """
+# Torch's threads work before the images are opened, as they do when weights are drawn, and on the images afterwards.
+THREADED = """
+from torch.utils.data import DataLoader, Dataset
+
+torch.set_num_threads(4)
+print(torch.ones(64, 100, 100).exp().sum())
+
+class Photos(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        image = Image.open(f"{index}.png").convert("RGB").resize((240, 200), Image.BILINEAR)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
+
+with torch.no_grad():
+    for images in DataLoader(Photos(), batch_size=4):
+        print(net(images / 255).argmax(1))
+"""
 NONE = """
 with torch.no_grad():
     print(net(torch.rand(2, 3, 16, 16)).argmax(1))
@@ -146,6 +164,11 @@ def test_through_a_loader_after_training(tmp_path: Path) -> None:
     (made,) = found.candidates
     assert made.geometry == (Resize(size=(20, 24)),), found
     assert (made.mean, made.std, made.channels) == ((0.5,) * 3, (0.25,) * 3, "RGB")
+
+
+def test_after_threads_that_a_fork_has_not(tmp_path: Path) -> None:
+    found = traced(tmp_path, THREADED, (3, 200, 240))
+    assert [made.geometry for made in found.candidates] == [(Resize(size=(200, 240)),)], found
 
 
 def test_through_a_function_that_gets_bytes(tmp_path: Path) -> None:

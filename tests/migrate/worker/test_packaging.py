@@ -1,0 +1,55 @@
+"""The graph against what the script computed: what eager's own noise excuses is excused, and no more."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from headrace.errors import ParityError
+from headrace.migrate.worker.packaging import Order, _with_original
+from headrace.runtime.base.config import GraphConfig
+from headrace.runtime.base.session import Target
+from headrace.runtime.capture.capture import capture
+from headrace.runtime.tuning.judging_data import JudgingData
+from headrace.runtime.tuning.reference import make_reference
+
+ROW = (3, 12, 12)
+
+
+class Coarse(nn.Module):
+    """Scores of which only the last digits count, so that another rounding of the input is seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3)
+        self.fc = nn.Linear(6, 4)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.fc(torch.relu(self.conv(images)).mean((2, 3)))
+        return torch.sin(1e5 * scores)
+
+
+@pytest.mark.parametrize(("off", "passes"), [(0.0, True), (0.25, True), (20.0, False)])
+def test_differences_are_held_to_what_eager_itself_varies_by(tmp_path: Path, off: float, passes: bool) -> None:
+    torch.manual_seed(0)
+    module = Coarse().eval()
+    images = torch.rand(24, *ROW, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        outputs = module(images).numpy()
+    captured = capture(module, images[:2])
+    (noise,) = make_reference(captured, Target(device="cpu"), rows=5, judging=JudgingData((images[:5].numpy(),))).noise
+    assert noise > 1e-3 * np.ptp(outputs, axis=0).max(), "else nothing would be excused"
+    outputs[7, 2] += off * 8 * noise
+    order = Order(
+        name="coarse", out=tmp_path, row=ROW, config=GraphConfig(), images=images.numpy(), outputs=outputs, provenance={}
+    )
+    if passes:
+        record = _with_original(captured, order, tmp_path, "cpu")
+        assert record is not None
+        assert (record.status, record.rows) == ("passed", 24)
+    else:
+        with pytest.raises(ParityError, match="does not compute what the script computed"):
+            _with_original(captured, order, tmp_path, "cpu")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt2"], "which the tuner takes too"
