@@ -19,6 +19,18 @@ def test_trackers_are_silent_and_keep_what_they_are_told_of_the_configuration(on
     assert "wandb is not installed; a silent stub stood in" in world.said("libraries")
 
 
+def test_the_folder_of_its_records_is_not_taken_for_the_library(rehearsed):
+    script = (
+        "import wandb\nrun = wandb.init(project='x')\nimport nobody_has_this\nprint('on')\n"  # the next attempt finds wandb/
+    )
+    done = rehearsed({"main.py": script})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "on\n", 2)
+    kept = rehearsed({"main.py": "import wandb\nwandb.log({})\nprint('on')\n", "wandb/run-1/files/output.log": "loss 1\n"})
+    assert (kept.report.ended, kept.stdout) == ("finished", "on\n")
+    own = rehearsed({"main.py": "from wandb.own import name\nprint(name)\n", "wandb/own.py": "name = 'mine'\n"})
+    assert own.stdout == "mine\n"  # a folder with modules is one
+
+
 def test_nothing_of_it_is_left(on_stage):
     world = on_stage()
     with libraries.stand_in(world.stage):
