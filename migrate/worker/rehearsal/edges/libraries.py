@@ -21,6 +21,7 @@ from typing import Any
 from ...stub_modules import AbsentLibrary, AbsentName, install_stub
 from ..places import is_users
 from ..stage import Stage
+from .packages import EVERYWHERE
 
 SILENT = frozenset([
     "aim", "alive_progress", "clearml", "codecarbon", "comet_ml", "dvclive", "flask_cors", "fvcore", "livelossplot",
@@ -149,12 +150,23 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     name = error.name if isinstance(error, ModuleNotFoundError) else part[part.lastindex or 0] if part else None
     library = (name or "").partition(".")[0]
     loaded = sys.modules.get(library)
-    if not library or (loaded is not None and is_users(str(getattr(loaded, "__file__", None)), stage.root)):
+    if not library:
+        return _what_stood_in(stage, error)
+    if loaded is not None and is_users(str(getattr(loaded, "__file__", None)), stage.root):
         return None
     if part is not None and library not in stage.learned.get("absent", ()):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"{version_said(stage.root, library)} has no {name}"
     return f"install {_distribution(library)} into the environment in which headrace runs"
+
+
+def _what_stood_in(stage: Stage, error: BaseException) -> str | None:
+    """An error that what a library would have given may explain: a configuration that it reads, say."""
+    gave = [name for name in stage.learned.get("used", ()) if not _RECORDS.search(name)]
+    caused = isinstance(error, LookupError | TypeError | ValueError | AttributeError | ArithmeticError)
+    if not gave or not caused or EVERYWHERE.search(str(error)):
+        return None
+    return f"install {' and '.join(map(_distribution, gave))}, whose results were stood in for, where headrace runs"
 
 
 def version_said(root: str, library: str) -> str:

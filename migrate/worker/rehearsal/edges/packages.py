@@ -17,7 +17,8 @@ from pathlib import Path
 from ..places import failed_at, frames, is_users, other_folder
 from ..stage import Stage
 
-_EVERYWHERE = re.compile(r"cannot import name|mutable default|'Namespace' object has no attribute")
+EVERYWHERE = re.compile(r"cannot import name|mutable default|'Namespace' object has no attribute")
+"""Errors that whatever stood in cannot have led to."""
 _DEEPEST = 4
 """Folders below the root in which a module is looked for."""
 
@@ -55,7 +56,7 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
         return None
     stood_in = any(item.edge not in ("device", "packages", "processes", "screens", "time") for item in stage.standins)
     untouched = is_users(passed[-1].f_code.co_filename, stage.root) and not stood_in
-    if not (untouched or isinstance(error, NameError | SyntaxError) or _EVERYWHERE.search(str(error))):
+    if not (untouched or isinstance(error, NameError | SyntaxError) or EVERYWHERE.search(str(error))):
         return None
     return (
         f"the repository's own code fails at {where}, and would without Headrace: mend it, or take another script with --entry"

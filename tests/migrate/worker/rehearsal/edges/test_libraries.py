@@ -57,6 +57,15 @@ def test_another_library_is_imported_and_not_used(rehearsed):
     assert "nobody_has_this is not installed" in done.standins("libraries")[0].what
 
 
+def test_what_a_missing_library_gave_may_explain_a_later_error(rehearsed):
+    script = "from nobody_has_this import load\nsettings = {}\nload('config.yaml', into=settings)\nprint(settings['trainer'])\n"
+    done = rehearsed({"main.py": script})
+    assert (done.report.ended, done.report.why) == ("stopped", "KeyError: 'trainer'")
+    assert done.report.remedy == "install nobody_has_this, whose results were stood in for, where headrace runs"
+    done = rehearsed({"main.py": "from nobody_has_this import load\nload('config.yaml')\nprint(settings)\n"})
+    assert done.report.remedy.startswith("the repository's own code fails at main.py:3")
+
+
 def test_what_a_missing_library_gives_does_nothing_and_is_said(rehearsed):
     text = (
         "import torch\nfrom nobody_has_this.bars import Bar\nfrom nobody_has_this import Base, register, track\n"
