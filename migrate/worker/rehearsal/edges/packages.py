@@ -120,7 +120,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         for folder in folders_of(self.stage.root, fullname):
             if package is not None and folder in (os.path.realpath(item) for item in sys.modules[package].__path__):
                 self.stage.note("packages", f"modules of {package} were found by their own package, as Python 2 did")
-                return importlib.machinery.ModuleSpec(fullname, _Alias(f"{package}.{fullname}"))
+                return importlib.machinery.ModuleSpec(fullname, Alias(f"{package}.{fullname}"))
             spec = importlib.machinery.PathFinder.find_spec(fullname, [folder])
             if spec is not None:
                 where = os.path.relpath(folder, self.stage.root)
@@ -135,7 +135,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         return package if package and hasattr(sys.modules.get(package), "__path__") else None
 
 
-class _Alias(importlib.abc.Loader):
+class Alias(importlib.abc.Loader):
     """Another name of a module."""
 
     def __init__(self, of: str) -> None:

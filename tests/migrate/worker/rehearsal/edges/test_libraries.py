@@ -40,6 +40,47 @@ def test_nothing_of_it_is_left(on_stage):
         world.play("import wandb\n")
 
 
+LIGHTNING = """
+class LightningModule:
+    hparams = property(lambda self: None)
+class LightningDataModule(LightningModule): ...
+class Trainer: ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("installed", "script"),
+    [
+        (
+            "pytorch_lightning",
+            "import lightning as L\nfrom lightning.pytorch.callbacks import Callback as A\nimport lightning.pytorch as pl\n"
+            "from pytorch_lightning.callbacks import Callback as B\nassert A is B and L.Trainer is pl.Trainer\n",
+        ),
+        (
+            "lightning/pytorch",
+            "import pytorch_lightning as pl\nfrom pytorch_lightning.callbacks import Callback as A\n"
+            "from lightning.pytorch.callbacks import Callback as B\nassert A is B and pl.Trainer\n",
+        ),
+    ],
+)
+def test_lightning_has_two_names(on_stage, tmp_path, monkeypatch, installed, script):
+    package = tmp_path / "installed" / installed
+    package.mkdir(parents=True)
+    (tmp_path / "installed" / installed.partition("/")[0] / "__init__.py").write_text("")
+    (package / "__init__.py").write_text(LIGHTNING)
+    (package / "callbacks.py").write_text("class Callback: ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "installed"))
+    kept = set(sys.modules)
+    world = on_stage(libraries)
+    try:
+        world.play(script)
+    finally:
+        for name in set(sys.modules) - kept:
+            del sys.modules[name]
+    assert all(what.endswith("which is the same, stood in") for what in world.said("libraries"))
+    assert world.said("libraries")
+
+
 def test_apex_is_torch(on_stage):
     names = on_stage(libraries).play(
         "import torch\nfrom apex import amp\nfrom apex.parallel import DistributedDataParallel as DDP, convert_syncbn_model\n"
