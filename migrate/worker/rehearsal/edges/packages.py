@@ -56,7 +56,9 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
         return None
     stood_in = any(item.edge not in ("device", "packages", "processes", "screens", "time") for item in stage.standins)
     untouched = is_users(passed[-1].f_code.co_filename, stage.root) and not stood_in
-    if not (untouched or isinstance(error, NameError | SyntaxError) or EVERYWHERE.search(str(error))):
+    own = re.match(r"module '([\w.]+)' has no attribute", str(error))
+    own_module = own is not None and is_users(_file(sys.modules.get(own[1], sys)), stage.root)
+    if not (untouched or own_module or isinstance(error, NameError | SyntaxError) or EVERYWHERE.search(str(error))):
         return None
     return (
         f"the repository's own code fails at {where}, and would without Headrace: mend it, or take another script with --entry"
