@@ -9,8 +9,6 @@ def test_questions_are_answered(on_stage):
         "Continue? [y/n] ",
         "Path of the image: ",
         "Path of the model's weights (.pth): ",
-        "Folder of the photos: ",
-        "Which? ",
     )
     names = on_stage(screens).play(f"found = [input(question) for question in {asked}]\n")
     assert names["found"] == ["y", "image.jpg", "checkpoint.pth"]
