@@ -376,6 +376,16 @@ def do_without_downloads() -> None:
     torch.nn.Module.load_state_dict = load_state_dict
 
 
+class NetworkError(BaseException):
+    """A transform asks a network, which no preprocessing states. No `except Exception` of the user's catches this."""
+
+
+def refuse_networks(module: Any, _: Any) -> None:
+    """Raise NetworkError for a module with weights."""
+    if next(module.parameters(), None) is not None:
+        raise NetworkError(f"asks a network, {type(module).__name__}, which no preprocessing can state")
+
+
 def observe(
     transform: Callable[[Any], Any], path: str, recipe: dict[str, Any], journal: Journal
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -423,9 +433,14 @@ def main() -> None:
     else:
         if "cv2" in sys.modules:
             journal.follow_opencv(sys.modules["cv2"])
+        if "torch" in sys.modules:
+            sys.modules["torch"].nn.modules.module.register_module_forward_pre_hook(refuse_networks)
         for index, path in enumerate(request["probes"]):
             try:
                 found, made = observe(transform, path, request["recipe"], journal)
+            except NetworkError as error:  # nor would it be another for the next image
+                answer = {"ok": False, "made": True, "error": str(error), "where": request["recipe"].get("source_at", "")}
+                break
             except BaseException as error:  # noqa: BLE001 - likewise
                 found, made = {"ok": False, "error": f"{type(error).__name__}: {error}"}, {}
             answer["probes"].append({"path": path, **found})

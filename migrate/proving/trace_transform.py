@@ -130,7 +130,8 @@ def _observed(recipe: TransformRecipe, probes: list[Probe], sandbox: Sandbox) ->
     except SandboxError as error:
         return f"the transform left no result that can be read: {error}"
     if not answer["ok"]:
-        return f"the code that makes the transform failed: {answer['error']} ({answer['where']})"
+        what = "the transform" if answer.get("made") is True else "the code that makes the transform failed:"
+        return f"{what} {answer['error']} ({answer['where']})"
     if any(found.get("random") for found in answer["probes"]):
         return "the transform is random: two runs on one image differ, as training augmentations do"
     return [

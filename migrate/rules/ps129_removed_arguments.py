@@ -1,7 +1,10 @@
 """PS129: arguments that libraries removed."""
 
+import ast
 from collections.abc import Iterator
 
+from ..reading.bindings import last_name
+from ..reading.edits import Edit
 from ..reading.nodes import keyword_of
 from ..rewriting.call_edits import calls_of, is_spread, with_argument, without
 from ..rewriting.rule import Context, Fix, Repair, diff
@@ -10,6 +13,8 @@ _SCHEDULER = "torch.optim.lr_scheduler."
 _VERBOSE = ("verbose", "schedulers have no verbose since torch 2.7; leave verbose out")
 _BN_TF = ("bn_tf", "no model of timm takes bn_tf since timm 0.4; leave bn_tf out")
 _REMOVED = [(name, *_BN_TF) for name in ("timm.create_model", "timm.models.create_model", "timm.models.factory.create_model")]
+
+_DRAWN = ("OneOf", "SomeOf", "OneOrOther", "RandomOrder")
 
 _VALID_1 = """\
 import torch
@@ -33,23 +38,36 @@ from torch.optim import lr_scheduler
 """)
 
 
+_EXAMPLE_2 = diff("""\
+import albumentations as A
+import torch
+from albumentations.pytorch import ToTensorV2
+
+-x = A.Compose([A.Resize(32, 32, always_apply=True), A.Blur(always_apply=False, p=0.1), ToTensorV2(always_apply=True, p=0.5)])
++x = A.Compose([A.Resize(32, 32, p=1.0), A.Blur(p=0.1), ToTensorV2(p=1.0)])
+""")
+
+
 class RemovedArguments(Repair):
-    """What it does: leaves out `verbose=` of learning-rate schedulers and `bn_tf=` of timm's `create_model`, and gives
-    `yaml.load` its loader.
+    """What it does: leaves out `verbose=` of learning-rate schedulers and `bn_tf=` of timm's `create_model`, gives
+    `yaml.load` its loader, and says `p=1.0` for albumentations' `always_apply=True`.
 
     Why: the calls raise TypeError: schedulers lost `verbose` in torch 2.7, no model of timm takes `bn_tf` since 0.4, and
-    PyYAML 6 loads nothing without a `Loader`.
+    PyYAML 6 loads nothing without a `Loader`. albumentations 2 has no `always_apply`: `ToTensorV2` raises, others ignore it.
 
     Example: `ReduceLROnPlateau(optimizer, verbose=True)` becomes `ReduceLROnPlateau(optimizer)`.
 
     Fix safety: safe; `verbose` only printed the learning rate, and `bn_tf` only reached EfficientNets. `yaml.load(f)`
-    becomes `yaml.load(f, Loader=yaml.FullLoader)`, which is what it did before.
+    becomes `yaml.load(f, Loader=yaml.FullLoader)`, which is what it did before. `p=1.0` means the same in all versions of
+    albumentations, but where one of several transforms is drawn by `p`: that is only remarked.
     """
 
     safety = "safe"
     VALID = (_VALID_1,)
     INVALID = (
         _EXAMPLE_1,
+        _EXAMPLE_2,
+        ("import albumentations as A\nimport torch\n\nx = A.OneOf([A.Blur(always_apply=True), A.Posterize()])\n", None),
         (
             "from timm.models import create_model\n\nm = create_model(\n    a.m,\n    drop=0,\n    bn_tf=a.bn_tf,\n    x=1)\n",
             "from timm.models import create_model\n\nm = create_model(\n    a.m,\n    drop=0,\n    x=1)\n",
@@ -66,7 +84,29 @@ class RemovedArguments(Repair):
                 given = keyword_of(call, argument)
                 if given is not None and not is_spread(call):
                     yield self.fix(context, call, message, without(context, call, [given]))
+        for name in [name for name in module.references if name.startswith("albumentations.")]:
+            for call in calls_of(context, name):
+                given = keyword_of(call, "always_apply")
+                if given is not None:
+                    edits = list(self._with_certainty(context, call, given))
+                    yield self.fix(context, call, "albumentations 2 has no always_apply; it is p=1.0", edits)
         for call in calls_of(context, "yaml.load"):
             if len(call.args) == 1 and keyword_of(call, "Loader") is None and not is_spread(call):
                 edits = [with_argument(context, call, "Loader=yaml.FullLoader")] if module.imports.get("yaml") == "yaml" else []
                 yield self.fix(context, call, "yaml.load needs a Loader since PyYAML 6; add Loader=yaml.FullLoader", edits)
+
+    def _with_certainty(self, context: Context, call: ast.Call, given: ast.keyword) -> Iterator[Edit]:
+        """The edits that say `always_apply` by `p`; none where it is not known, or `p` is the weight of one of several."""
+        chance = keyword_of(call, "p")
+        outer = context.module.parents.get(call)
+        while outer is not None and not (isinstance(outer, ast.Call) and last_name(outer.func) in _DRAWN):
+            outer = context.module.parents.get(outer)
+        if outer is not None or is_spread(call) or not isinstance(given.value, ast.Constant):
+            return
+        if not given.value.value:
+            yield from without(context, call, [given])
+        else:
+            start, end = context.positions.span(given)
+            yield Edit(start, end, "p=1.0")
+            if chance is not None:
+                yield from without(context, call, [chance])

@@ -27,6 +27,8 @@ _CONFIGURATION_OPTION = re.compile(
 )
 _FILE = re.compile(r"\b(path|file|checkpoint|weights)\b|\.pth?\b", re.I)
 """In an option's help: its value is a file, not a name."""
+_KEEP_WHOLE = frozenset("Path PurePath abspath expanduser expandvars fspath join realpath str".split())  # noqa: SIM905
+"""What is made by them of a path as their last argument leads to the same file, where that path is absolute."""
 _OTHER_CONFIGURATIONS = (".toml", ".json", ".py")
 _CONFIGURATION_FOLDER = re.compile(r"(^|/)(experiments?|[^/]*(cfg|conf)[^/]*)(/|$)", re.I)
 _NOT_A_FILE = re.compile(r"dir|folder|key|save|interval|freq|url|prefix|workers|decay|num|size", re.I)
@@ -153,13 +155,26 @@ def checkpoint_option(options: Iterable[Option], written: Written) -> Option | N
     loaded: set[str] = set()
     for call in inside(written.tree, ast.Call):
         if last_name(call.func) == "load" and call.args:
-            loaded |= {inner.attr for inner in inside(call.args[0], ast.Attribute)}
+            loaded |= _whole(call.args[0])
     read = {node.attr for node in inside(written.tree, ast.Attribute)}
-    valued = [option for option in options if option.action is None]
+    valued = [option for option in options if option.action is None and not option.choices]
     named = [item for item in valued if _CHECKPOINT_OPTION.search(item.dest) and not _NOT_A_FILE.search(item.dest)]
     named = [item for item in named if item.type in (None, "str", "Path")]
     choices = [*(item for item in valued if item.dest in loaded), *(item for item in named if item.dest in read), *named]
     return choices[0] if choices else None
+
+
+def _whole(path: ast.expr) -> set[str]:
+    """The option that a path is, as it is or below a folder; of a name that is put together of several, none is the file."""
+    if isinstance(path, ast.Attribute):
+        return {path.attr}
+    if isinstance(path, ast.Subscript) and isinstance(path.slice, ast.Constant):
+        return {str(path.slice.value)}
+    if isinstance(path, ast.BinOp) and isinstance(path.op, ast.Div):
+        return _whole(path.right)
+    if isinstance(path, ast.Call) and path.args and last_name(path.func) in _KEEP_WHOLE:
+        return _whole(path.args[-1])
+    return set()
 
 
 def loads_weights(written: Written) -> bool:

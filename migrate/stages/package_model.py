@@ -18,6 +18,7 @@ from ..proving.worker_protocol import Failed, Inspected, Package, Row
 from ..reading.recipe import Recipe, TransformRecipe
 from ..reporting.report import ModelReport, Parity, Speedup
 from ..resolving.mismatch import trained_otherwise
+from ..resolving.ranking import listed
 from ..resolving.resolved import Resolved
 from ..resolving.task import MULTI_LABEL, SINGLE_LABEL, kind_of, may_have_labels, modules_near, stated_task, with_threshold
 from ..survey.survey import project_index
@@ -268,8 +269,21 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
     message = f"the model could not be built: {first.error}{remedy(first.error)}"
     if last.error != first.error:
         message += f"; nor without its weights: {last.error}"
+    message += _what_helps(migration, resolved) if not remedy(first.error) else ""
     migration.remark("PS501", f"{resolved.name}: {message}", "error", first.where or resolved.recipe.script)
     return migration.plain(message)
+
+
+def _what_helps(migration: Migration, resolved: Resolved) -> str:
+    """What to do about a model that cannot be built: what its script's own run told, and which others there are."""
+    script = resolved.script.path if resolved.script is not None else resolved.recipe.script
+    run = migration.stopped.get(script)
+    told = f"; {script}, run with stand-ins, stopped too: {run}" if run is not None else ""
+    others = [item.name for item in migration.surveyed.factories if item.name != resolved.factory_name]
+    others = [name for name in dict.fromkeys(others) if name != resolved.name]
+    if others:
+        return f"{told}; --model NAME takes another of the recognised models: {listed(others)}"
+    return told or "; --entry FILE takes the model of another script, --model NAME another one"
 
 
 def note_weights(migration: Migration, resolved: Resolved) -> None:
@@ -396,9 +410,9 @@ def _labels(
             migration.remark("PS505", str(error), "note", resolved.recipe.script)
     if classes == 1:  # the probability of the second of two
         found = {where: names[1:] if len(names) == 2 else names for where, names in found.items()}
-    for listed in found.values():
-        if len(listed) == classes and all(name and "\n" not in name and "\r" not in name for name in listed):
-            return (tuple(listed),)
+    for named in found.values():
+        if len(named) == classes and all(name and "\n" not in name and "\r" not in name for name in named):
+            return (tuple(named),)
     counts = " and ".join(f"{len(names)} in {where}" for where, names in found.items()) or "none"
     migration.remark("PS505", f"packaged without labels: the model has {classes} outputs; class names found: {counts}", "note")
     return ()

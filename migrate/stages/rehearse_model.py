@@ -100,6 +100,7 @@ def rehearse_model(
     if at is not None and not any(run.evaluated for run in runs) and _saved(migration, runs[at]):
         again = _run(migration, *scripts[at], static, model)
         runs[at] = again if again.best is not None else runs[at]
+    migration.stopped.update({run.script.path: run.seen.why for run in runs if run.best is None and run.seen.why is not None})
     stopped = [
         migration.remark(
             "PS516",

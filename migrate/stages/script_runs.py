@@ -153,11 +153,15 @@ def _rehearsed(migration: Migration, resolved: Resolved | None, script: Script, 
     that was tried."""
     loops = _trained(migration, script)
     known, told = _told(script, migration, resolved)
-    argv, _ = carried(script, known, told=told, data=migration.options.data)
-    made = kept_in(migration.scratch / "cache", script.path, argv)
     migration.stages.start(f"Rehearsing {script.path}")
-    run = _run(script, argv, migration, loops, migrated=False, made=made)
-    migration.fresh_tree()
+    own = resolved is not None and script == resolved.script
+    for takes in (known,) if own or not known else (known, ()):  # what the model's script takes, this one may not
+        argv, _ = carried(script, takes, told=told, data=migration.options.data)
+        made = kept_in(migration.scratch / "cache", script.path, argv)
+        run = _run(script, argv, migration, loops, migrated=False, made=made)
+        migration.fresh_tree()
+        if not _ARGUMENT_REJECTED.search(run.done.stderr):
+            break
     _remark_isolation(migration, run)
     failed = _why_not(migration, run, loops, prints="train" in script.roles)
     if failed is None:

@@ -60,7 +60,7 @@ class Sources:
         self._replace(torchvision_sets, "photo", self._array)  # an item of a data set that is not here
         with contextlib.suppress(ImportError):
             cv2 = importlib.import_module("cv2")
-            cv2.setNumThreads(1)
+            cv2.setNumThreads(0)  # a fork has none of its threads, and would wait for them
             journal.follow_opencv(cv2)
             for name in ("imread", "imdecode"):
                 self._replace(cv2, name, self._opencv(name, getattr(cv2, name)))
@@ -192,12 +192,12 @@ class Tracer:
         if child:
             os.waitpid(child, 0)
             return False
-        torch.set_num_threads(1)  # whatever the script set
         signal.signal(signal.SIGALRM, lambda *_: os._exit(9))
         signal.setitimer(signal.ITIMER_REAL, _SECONDS)
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 1)
         os.dup2(silent, 2)
+        torch.set_num_threads(1)  # of those that it has started, the fork has none, and would wait for them
         random.seed(attempt)
         np.random.seed(attempt)
         torch.manual_seed(attempt)

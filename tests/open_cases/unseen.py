@@ -140,6 +140,8 @@ def run(root: Path, options: list[str], hand: str | None = None) -> dict[str, An
                 [f"{scratch}/out/{model['artifact']}" for model in report["models"] if model["artifact"]], hand
             )
     models = [model for model in report["models"] if model["built"] or model["artifact"]]
+    why = [f"{script['path']}: {script['why']}" for script in report["scripts"] if script["why"]]
+    unseen = [item["message"] for item in report["findings"] if item["code"] == "PS516"]  # of scripts that no rule touched
     checkpoints = report["checkpoints"]
     return {
         **found,
@@ -150,7 +152,7 @@ def run(root: Path, options: list[str], hand: str | None = None) -> dict[str, An
         "on": next((script["executed_on"] for script in report["scripts"] if script.get("executed_on")), None),
         "parity": [model["parity"]["status"] for model in models],
         "served": sum(bool(model["served"]) for model in models),
-        "why": [f"{script['path']}: {script['why']}" for script in report["scripts"] if script["why"]][:4],
+        "why": (why or unseen)[:4],
         "errors": [f"{item['code']} {item['message']}"[:300] for item in report["findings"] if item["severity"] == "error"][:4],
     }
 

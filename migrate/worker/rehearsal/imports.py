@@ -6,6 +6,7 @@ import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +51,7 @@ class Finder(importlib.abc.MetaPathFinder):
             return None
         self._busy.add(fullname)
         try:
-            spec = _found(self, fullname, path, target)
+            spec = _found(self, fullname, path, target, self._root)
         finally:
             self._busy.discard(fullname)
         if spec is None or spec.loader is None:
@@ -63,14 +64,26 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 def _found(
-    own: Finder, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None
+    own: Finder, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None, root: str
 ) -> importlib.machinery.ModuleSpec | None:
     for finder in sys.meta_path:
         find = None if finder is own else getattr(finder, "find_spec", None)
         spec = find(fullname, path, target) if find is not None else None
-        if spec is not None:
+        if spec is not None and not _is_records(spec, root):
             return spec  # type: ignore[no-any-return]
     return None
+
+
+def _is_records(spec: importlib.machinery.ModuleSpec, root: str) -> bool:
+    """Whether it is a folder of the user's in which a library keeps its records (`wandb/`), which Python takes for the library
+    where that is not installed."""
+    places = list(spec.submodule_search_locations or ()) if spec.loader is None else []
+    own = [place for place in places if is_users(os.path.realpath(place), root)]
+    return bool(own) and len(own) == len(places) and not any(_modules(place) for place in own)
+
+
+def _modules(folder: str) -> bool:
+    return any(name.endswith((".py", ".so", ".pyc")) for _, _, files in os.walk(folder) for name in files)
 
 
 class UserLoader(importlib.machinery.SourceFileLoader):

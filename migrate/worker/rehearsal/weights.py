@@ -14,7 +14,7 @@ import os
 import re
 import types
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ....errors import ArtifactError
@@ -27,6 +27,7 @@ MARK = "headrace_stand_in"
 _FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _MODELS = ("state_dict", "model", "net", "model_state_dict", "model_state", "network", "weights", "module", "params")
 _NUMBERS = re.compile(r"epoch|iter|step|acc|best|loss|prec|top|score|metric|error|f1|seed|lr", re.I)
+_COUNT = re.compile(r"^(n|num|nb|number_of|no_of)_?(class(es)?|cls|labels|categories|outputs?)$", re.I)
 _NAMES = re.compile(r"class|label|names|categor|idx|mapping", re.I)
 
 
@@ -37,6 +38,10 @@ class StandInState(dict[str, Any]):
     file = "the file"
     wanted: tuple[str, ...] = ()
     """Keys without which the script gave up."""
+    values: Mapping[str, str] = {}
+    """What keys hold that the script went by as by names, of a model say."""
+    key: str | None = None
+    """The key under which a checkpoint has it, where nothing tells what it is."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{self.file} {WANTING} from it what has .{name}")
@@ -51,14 +56,22 @@ class StandInState(dict[str, Any]):
             raise KeyError(key)
         if key in _MODELS:
             return self
+        if key in self.values:
+            return self.values[key]
+        if _COUNT.search(key) and self.classes:
+            return len(self.classes)
         if _NAMES.search(key):
             return (
                 {name: i for i, name in enumerate(self.classes)} if re.search(r"idx|index|mapping", key) else list(self.classes)
             )
-        return 0 if _NUMBERS.search(key) and "state" not in key else self
+        if _NUMBERS.search(key) and "state" not in key:
+            return 0
+        part = StandInState()
+        part.file, part.key = self.file, key
+        return part
 
     def __contains__(self, key: object) -> bool:
-        return key in _MODELS[:4] or key in self.wanted
+        return key in _MODELS[:4] or key in self.wanted or key in self.values
 
     def __bool__(self) -> bool:
         return True
@@ -66,7 +79,7 @@ class StandInState(dict[str, Any]):
     def __delitem__(self, key: str) -> None: ...
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self if key in _MODELS else self[key] if key in self.wanted else default
+        return self if key in _MODELS else self[key] if key in self.wanted or key in self.values else default
 
     def pop(self, key: str, default: Any = None) -> Any:
         return self if key in _MODELS else default
@@ -115,6 +128,52 @@ def missed_key(frame: types.FrameType) -> str | None:
             if name in states and frame.f_code.co_firstlineno <= node.lineno <= frame.f_lineno:
                 asked.append((node.lineno, key))
     return max(asked)[1] if asked else None
+
+
+def named_value(frames: Sequence[types.FrameType]) -> tuple[str, str] | None:
+    """A key of a state that stands in, and the first of the names with which a frame compares what is there: `arch == "small"`,
+    `arch in ("small", "large")`, `MODELS[arch]`; of the innermost frame that does so."""
+    for frame in reversed(frames):
+        held = {name: value.key for name, value in frame.f_locals.items() if isinstance(value, StandInState) and value.key}
+        if not held:
+            continue
+        with contextlib.suppress(SyntaxError):
+            tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+            own = [node for node in ast.walk(tree) if frame.f_code.co_firstlineno <= getattr(node, "lineno", 0) <= _last(frame)]
+            for node in sorted(own, key=lambda node: node.lineno):  # type: ignore[attr-defined]
+                of, names = _compared(node, frame)
+                key = next((held[item.id] for item in ast.walk(of) if isinstance(item, ast.Name) and item.id in held), None)
+                if key is not None and names:
+                    return key, names[0]
+    return None
+
+
+def _last(frame: types.FrameType) -> int:
+    return max(line for _, _, line in frame.f_code.co_lines() if line is not None)
+
+
+def _compared(node: ast.AST, frame: types.FrameType) -> tuple[ast.AST, list[str]]:
+    """What is compared with names, and these."""
+    match node:
+        case ast.Compare(left=left, comparators=[ast.Constant(value=str(name))]):
+            return left, [name]
+        case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[ast.Name(id=table)]):
+            return left, _names(frame, table)
+        case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[ast.List() | ast.Tuple() | ast.Set() as listed]):
+            return left, [item.value for item in listed.elts if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        case ast.Subscript(value=ast.Name(id=table), slice=asked):
+            return asked, _names(frame, table)
+        case ast.Match(subject=subject, cases=cases):
+            patterns = [case.pattern.value for case in cases if isinstance(case.pattern, ast.MatchValue)]
+            return subject, [item.value for item in patterns if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    return ast.Constant(None), []
+
+
+def _names(frame: types.FrameType, table: str) -> list[str]:
+    """The names in a table or list that a frame knows by its name; none in a state that stands in."""
+    found = frame.f_locals.get(table, frame.f_globals.get(table))
+    known = isinstance(found, dict | list | tuple | set | frozenset) and not isinstance(found, StandInState)
+    return [item for item in found if isinstance(item, str)] if known and found is not None else []
 
 
 def stand_in_file() -> bytes:
@@ -191,6 +250,7 @@ def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
     """Let models, optimizers and schedulers take such states, whole or as what a script made of them."""
     StandInState.classes = classes
     StandInState.wanted = tuple(stage.learned.get("checkpoint_keys", ()))
+    StandInState.values = stage.learned.get("checkpoint_values", {})
     given: list[bool] = []
     stage.at_risk.clear()
 

@@ -198,6 +198,27 @@ def test_what_cannot_be_stated_exactly_is_refused_with_the_reason(tmp_path: Path
     assert reason in found.why
 
 
+def test_a_network_before_the_model_is_refused_at_its_first_call(tmp_path: Path) -> None:
+    found = traced(
+        tmp_path,
+        """
+        import torch
+        network = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1))
+        def transform(image):
+            image = image.convert("RGB").resize((16, 16))
+            with open("asked", "a") as file:
+                file.write(".")
+            try:
+                return network(torch.from_numpy(array(image)).float()[None])[0].detach().numpy()
+            except Exception:
+                return array(image)
+        """,
+    )
+    assert found.candidates == ()
+    assert found.why == "the transform asks a network, Sequential, which no preprocessing can state (evaluate.py:7)"
+    assert (tmp_path / "repository" / "asked").read_text() == "."
+
+
 def test_code_that_fails_before_the_transform_exists_says_where(tmp_path: Path) -> None:
     found = traced(tmp_path, "raise SystemExit('no data here')\ntransform = None")
     assert found.why is not None

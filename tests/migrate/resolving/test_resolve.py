@@ -280,6 +280,46 @@ def test_a_checkpoint_is_loaded_where_no_code_of_the_repository_loads_one(reposi
     assert run(loaded.recipe, input=[3, 16, 16])["sum"] == pytest.approx(total)
 
 
+@pytest.mark.parametrize(
+    ("option", "path"),
+    [
+        ('"--model", default="small"', 'os.path.join(args.folder, f"{args.model}_best.pth")'),
+        ('"--model", default="small"', 'args.folder + "/" + args.model'),
+        ('"--model", default="small", choices=["small", "wide"]', "os.path.join(args.folder, args.model)"),
+    ],
+)
+def test_the_name_of_a_model_is_no_file_though_its_checkpoint_is_named_by_it(repository, run, tmp_path, option, path):
+    import torch
+
+    surveyed = repository(
+        net=NET,
+        test=f"""
+            import argparse
+            import os
+            import torch
+            from net import Net, small
+            parser = argparse.ArgumentParser()
+            parser.add_argument({option})
+            parser.add_argument("--folder", default="kept")
+            args = parser.parse_args()
+            if args.model == "small":
+                model = small()
+            else:
+                raise RuntimeError("unknown model")
+            model.load_state_dict(torch.load({path}))
+            model.eval()
+            for images, targets in [(torch.rand(2, 3, 16, 16), torch.arange(2))]:
+                print((model(images).argmax(1) == targets).sum())
+        """,
+    )
+    weights = {name: torch.rand(*shape) for name, shape in SHAPES.items()}
+    torch.save(weights, tmp_path / "w.pth")
+    loaded = resolve(surveyed, checkpoint=str(tmp_path / "w.pth"))
+    assert (loaded.name, loaded.recipe.argv) == ("small", ())
+    total = float(sum(value.double().sum() for value in weights.values()))
+    assert run(loaded.recipe, input=[3, 16, 16])["sum"] == pytest.approx(total)
+
+
 def test_script_without_main_guard_and_trained_model_at_the_end(repository, run):
     resolved = resolve(
         repository(

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import AmbiguousError
 from headrace.migrate.proving.confined_run import Limits
-from headrace.migrate.reading.facts import CheckpointSite, Survey
+from headrace.migrate.reading.facts import CheckpointSite, Factory, Survey
 from headrace.migrate.reading.recipe import Recipe, TransformRecipe
 from headrace.migrate.reporting.checkpoint_report import report_checkpoints
 from headrace.migrate.reporting.report import Report
@@ -164,6 +164,20 @@ def test_code_that_does_not_build_a_model_is_a_finding(migration: Migration, sou
     assert reason in codes(migration)["PS501"]
     assert Report(repository="/r", models=[outcome.model], findings=migration.findings).exit_status == 2
     assert outcome.model.parity.why is not None
+
+
+def test_a_model_that_cannot_be_built_says_what_else_can_be_done(migration: Migration) -> None:
+    broken = Resolved(name="Net", factory_name="Net", recipe=recipe("from net import Nothing\n"))
+    packaged(migration, broken)
+    assert codes(migration)["PS501"].endswith("--entry FILE takes the model of another script, --model NAME another one")
+    factories = tuple(
+        Factory(name=name, path="net.py", line=1, kind="function", module="net") for name in ("Net", "Small", "Large")
+    )
+    several = replace(migration, surveyed=replace(migration.surveyed, factories=factories), findings=[])
+    several.stopped["evaluate.py"] = "EOFError: EOF when reading a line; give it one"
+    packaged(several, broken)
+    told = "evaluate.py, run with stand-ins, stopped too: EOFError: EOF when reading a line; give it one"
+    assert codes(several)["PS501"].endswith(f"; {told}; --model NAME takes another of the recognised models: Small, Large")
 
 
 def test_a_model_that_cannot_be_captured_says_where(migration: Migration) -> None:

@@ -11,6 +11,8 @@ import torch
 from headrace.migrate.proving.confined_run import Completed, Limits
 from headrace.migrate.proving.rehearsal_protocol import RehearsalReport
 from headrace.migrate.proving.verify import Recorded, ScriptRun
+from headrace.migrate.reading.recipe import Recipe
+from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.rewriting.rewrite import rewrite_all
 from headrace.migrate.rewriting.rule import all_rules
 from headrace.migrate.stages import script_runs
@@ -125,6 +127,18 @@ def test_a_script_that_lacks_arguments_data_weights_and_a_gpu_is_executed_on_sta
     outcome = run_migrated(migration, changes, originals)["evaluate.py"]
     assert (outcome.status, outcome.executed_on, outcome.why) == ("passed", "stand-in data", None)
     assert outcome.agreements
+
+
+def test_arguments_of_the_models_script_that_another_rejects_are_left_out(repository, tmp_path):
+    choice = 'parser.add_argument("--arch", default="net", choices=sorted(name for name in ("net", "other")))'
+    (repository / "evaluate.py").write_text(
+        SCRIPT.replace("    args = parser.parse_args()", f"    {choice}\n    args = parser.parse_args()")
+    )
+    migration, _ = migration_of(repository, tmp_path)
+    other = Recipe(root=str(repository), script="other.py", source="", expression="", argv=("--arch", "wide"))
+    originals = run_originals(migration, Resolved(name="wide", recipe=other))
+    assert originals.why_not == {}
+    assert "--arch" not in originals.runs["evaluate.py"].argv
 
 
 def test_a_migrated_script_that_computes_something_else_fails_on_stand_ins_too(repository, tmp_path):

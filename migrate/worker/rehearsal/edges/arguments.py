@@ -275,12 +275,15 @@ def _value(action: argparse.Action, maker: Maker) -> str:
     return guess(action.dest, f"{action.metavar or ''} {action.help or ''}", maker)
 
 
+CHECKPOINT = re.compile(
+    r"\.(pth?|ckpt)\b|\b(path|file)\b.{0,20}\b(model|weights|checkpoint)|\b(model|weights|checkpoint|state) (path|file)"
+)
+"""What says that a file of weights is asked for."""
+
+
 def guess(name: str, told: str, maker: Maker) -> str:
     """A value for an argument: by its name, and where that says nothing by its help."""
-    if re.search(
-        r"\.(pth?|ckpt)\b|\b(path|file)\b.{0,20}\b(model|weights|checkpoint)|\b(model|weights|checkpoint) (path|file)",
-        told.lower(),
-    ):
+    if CHECKPOINT.search(told.lower()):
         return "checkpoint.pth"
     for text in (name.lower().replace("-", "_"), told.lower()):
         for pattern, value in _GUESSES:

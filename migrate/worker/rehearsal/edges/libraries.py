@@ -21,6 +21,7 @@ from typing import Any
 from ...stub_modules import AbsentLibrary, AbsentName, install_stub
 from ..places import is_users
 from ..stage import Stage
+from .packages import EVERYWHERE, Alias, folders_of
 
 SILENT = frozenset([
     "aim", "alive_progress", "clearml", "codecarbon", "comet_ml", "dvclive", "flask_cors", "fvcore", "livelossplot",
@@ -35,6 +36,8 @@ OWNS = frozenset([
     "pretrainedmodels", "pytorch_lightning", "timm", "torchvision", "transformers", "ultralytics", "yacs",
 ])  # fmt: skip
 """Libraries that hold a script's model, its data or its configuration, or own its loop: nothing stands in for their use."""
+_NAMES = (("lightning.pytorch", "pytorch_lightning"), ("lightning.fabric", "lightning_fabric"))
+"""One library under two names: people have one installed, and scripts import either."""
 _RECORDS = re.compile(r"metric|logg|callback|profil|visual|plot|progress|summar|report|track", re.I)
 """Parts of libraries that keep records."""
 _DISTRIBUTIONS = {
@@ -60,6 +63,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in _OFFLINE}
     os.environ.update(_OFFLINE)
     sys.meta_path.append(_Finder(stage))
+    sys.meta_path.insert(0, _OtherName(stage))
     for name in stage.learned.get("absent", ()):
         if name in stage.learned.get("used", ()):
             continue
@@ -140,7 +144,7 @@ def _said_gone(stage: Stage, part: str) -> None:
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
-    if isinstance(error, TypeError | ValueError | AttributeError) and re.search(rf"\b{Silent.__name__}\b", str(error)):
+    if isinstance(error, Exception) and re.search(rf"\b{Silent.__name__}\b", str(error)):
         names = " and ".join(map(_distribution, stage.learned.get("used", ()))) or "the libraries that are missing"
         return f"install {names} into the environment in which headrace runs"
     part = re.search(
@@ -149,12 +153,23 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     name = error.name if isinstance(error, ModuleNotFoundError) else part[part.lastindex or 0] if part else None
     library = (name or "").partition(".")[0]
     loaded = sys.modules.get(library)
-    if not library or (loaded is not None and is_users(str(getattr(loaded, "__file__", None)), stage.root)):
+    if not library:
+        return _what_stood_in(stage, error)
+    if loaded is not None and is_users(str(getattr(loaded, "__file__", None)), stage.root):
         return None
     if part is not None and library not in stage.learned.get("absent", ()):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"{version_said(stage.root, library)} has no {name}"
     return f"install {_distribution(library)} into the environment in which headrace runs"
+
+
+def _what_stood_in(stage: Stage, error: BaseException) -> str | None:
+    """An error that what a library would have given may explain: a configuration that it reads, say."""
+    gave = [name for name in stage.learned.get("used", ()) if not _RECORDS.search(name)]
+    caused = isinstance(error, LookupError | TypeError | ValueError | AttributeError | ArithmeticError)
+    if not gave or not caused or EVERYWHERE.search(str(error)):
+        return None
+    return f"install {' and '.join(map(_distribution, gave))}, whose results were stood in for, where headrace runs"
 
 
 def version_said(root: str, library: str) -> str:
@@ -353,6 +368,36 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         elif module.__name__ in ("apex.amp", "apex.parallel"):
             made: Any = _Amp("apex.amp") if module.__name__ == "apex.amp" else _Parallel("apex.parallel")
             sys.modules[module.__name__] = made
+
+
+class _OtherName(importlib.abc.MetaPathFinder):
+    """Asked first: Lightning under the name by which it is not installed, where it is under the other."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        new, old = _is_installed("lightning"), _is_installed("pytorch_lightning")
+        names = [(name, other) if old else (other, name) for name, other in _NAMES] if new != old else []
+        names += [("lightning", "pytorch_lightning")] if old and not new else []  # it has the names of lightning.pytorch, too
+        self.names = [pair for pair in names if not folders_of(stage.root, pair[0].partition(".")[0])]
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        for name, other in self.names:
+            if f"{fullname}.".startswith(f"{name}."):
+                real = other + fullname[len(name) :]
+                if not _is_installed(real):
+                    return None
+                self.stage.note("libraries", f"{name} is not installed; {other}, which is the same, stood in")
+                return importlib.machinery.ModuleSpec(fullname, Alias(real))
+        return None
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # what it would be a part of
+        return False
 
 
 class _Amp(Silent):

@@ -17,7 +17,8 @@ from pathlib import Path
 from ..places import failed_at, frames, is_users, other_folder
 from ..stage import Stage
 
-_EVERYWHERE = re.compile(r"cannot import name|mutable default|'Namespace' object has no attribute")
+EVERYWHERE = re.compile(r"cannot import name|mutable default|'Namespace' object has no attribute")
+"""Errors that whatever stood in cannot have led to."""
 _DEEPEST = 4
 """Folders below the root in which a module is looked for."""
 
@@ -55,7 +56,9 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
         return None
     stood_in = any(item.edge not in ("device", "packages", "processes", "screens", "time") for item in stage.standins)
     untouched = is_users(passed[-1].f_code.co_filename, stage.root) and not stood_in
-    if not (untouched or isinstance(error, NameError | SyntaxError) or _EVERYWHERE.search(str(error))):
+    own = re.match(r"module '([\w.]+)' has no attribute", str(error))
+    own_module = own is not None and is_users(_file(sys.modules.get(own[1], sys)), stage.root)
+    if not (untouched or own_module or isinstance(error, NameError | SyntaxError) or EVERYWHERE.search(str(error))):
         return None
     return (
         f"the repository's own code fails at {where}, and would without Headrace: mend it, or take another script with --entry"
@@ -119,7 +122,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         for folder in folders_of(self.stage.root, fullname):
             if package is not None and folder in (os.path.realpath(item) for item in sys.modules[package].__path__):
                 self.stage.note("packages", f"modules of {package} were found by their own package, as Python 2 did")
-                return importlib.machinery.ModuleSpec(fullname, _Alias(f"{package}.{fullname}"))
+                return importlib.machinery.ModuleSpec(fullname, Alias(f"{package}.{fullname}"))
             spec = importlib.machinery.PathFinder.find_spec(fullname, [folder])
             if spec is not None:
                 where = os.path.relpath(folder, self.stage.root)
@@ -134,7 +137,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         return package if package and hasattr(sys.modules.get(package), "__path__") else None
 
 
-class _Alias(importlib.abc.Loader):
+class Alias(importlib.abc.Loader):
     """Another name of a module."""
 
     def __init__(self, of: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..making import photo
 from ..stage import Enough, Stage
+from .arguments import CHECKPOINT
 
 ANSWERS = 4
 """Questions that are answered before a conversation has gone on long enough."""
@@ -49,6 +50,10 @@ def stand_in(stage: Stage) -> Iterator[None]:
 def _answer(prompt: str) -> str:
     if re.search(r"\by(es)?\b\W*/|\by/n|\bcontinue|\bsure", prompt):
         return "y"
+    if CHECKPOINT.search(prompt):
+        return "checkpoint.pth"
+    if re.search(r"folder|director|data ?set", prompt):
+        return "data"
     if re.search(r"image|img|path|file|photo|picture|url", prompt):
         return "image.jpg"
     return "1"

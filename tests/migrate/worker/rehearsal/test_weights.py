@@ -123,6 +123,29 @@ torch.save({"arch": "Linear", "hidden": [3, 5], "classes": ["cat", "dog"], "stat
 """
 
 
+@pytest.mark.parametrize(
+    "choose",
+    [
+        "    if arch == 'small':\n        return torch.nn.Linear(4, classes)\n    raise ValueError(f'unknown: {arch}')\n",
+        "    if arch.lower() not in ['small', 'big']:\n        raise ValueError\n    return torch.nn.Linear(4, classes)\n",
+        "    return MODELS[arch](4, classes)\n",
+        "    match arch:\n        case 'small': return torch.nn.Linear(4, classes)\n        case _: raise ValueError(arch)\n",
+    ],
+)
+def test_a_checkpoint_says_by_name_which_model_it_is_of(rehearsed, choose):
+    script = (
+        "import torch\nMODELS = {'small': torch.nn.Linear}\nCLASSES = ['cat', 'dog', 'emu']\n"
+        f"def build(arch, classes):\n{choose}"
+        "kept = torch.load('best.pth', weights_only=False)\narch = kept.get('model_architecture')\n"
+        "if arch is None:\n    raise KeyError('the checkpoint has no architecture')\n"
+        "net = build(arch, kept['num_classes'])\nnet.load_state_dict(kept['state_dict'])\nprint(net.out_features)\n"
+    )
+    done = rehearsed({"main.py": script})
+    assert done.report.ended == "finished", done.stderr
+    assert int(done.stdout) == 3  # as many classes as there are names
+    assert not done.report.user_weights
+
+
 def test_what_the_training_script_saves_is_what_the_other_looks_for(rehearsed, tmp_path):
     files = {"net.py": BUILDS, "train.py": SAVES, "predict.py": READS}
     alone = rehearsed(files, script="predict.py", made=tmp_path / "made/predict")

@@ -19,6 +19,18 @@ def test_trackers_are_silent_and_keep_what_they_are_told_of_the_configuration(on
     assert "wandb is not installed; a silent stub stood in" in world.said("libraries")
 
 
+def test_the_folder_of_its_records_is_not_taken_for_the_library(rehearsed):
+    script = (
+        "import wandb\nrun = wandb.init(project='x')\nimport nobody_has_this\nprint('on')\n"  # the next attempt finds wandb/
+    )
+    done = rehearsed({"main.py": script})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "on\n", 2)
+    kept = rehearsed({"main.py": "import wandb\nwandb.log({})\nprint('on')\n", "wandb/run-1/files/output.log": "loss 1\n"})
+    assert (kept.report.ended, kept.stdout) == ("finished", "on\n")
+    own = rehearsed({"main.py": "from wandb.own import name\nprint(name)\n", "wandb/own.py": "name = 'mine'\n"})
+    assert own.stdout == "mine\n"  # a folder with modules is one
+
+
 def test_nothing_of_it_is_left(on_stage):
     world = on_stage()
     with libraries.stand_in(world.stage):
@@ -26,6 +38,47 @@ def test_nothing_of_it_is_left(on_stage):
     assert "wandb" not in sys.modules
     with pytest.raises(ModuleNotFoundError):
         world.play("import wandb\n")
+
+
+LIGHTNING = """
+class LightningModule:
+    hparams = property(lambda self: None)
+class LightningDataModule(LightningModule): ...
+class Trainer: ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("installed", "script"),
+    [
+        (
+            "pytorch_lightning",
+            "import lightning as L\nfrom lightning.pytorch.callbacks import Callback as A\nimport lightning.pytorch as pl\n"
+            "from pytorch_lightning.callbacks import Callback as B\nassert A is B and L.Trainer is pl.Trainer\n",
+        ),
+        (
+            "lightning/pytorch",
+            "import pytorch_lightning as pl\nfrom pytorch_lightning.callbacks import Callback as A\n"
+            "from lightning.pytorch.callbacks import Callback as B\nassert A is B and pl.Trainer\n",
+        ),
+    ],
+)
+def test_lightning_has_two_names(on_stage, tmp_path, monkeypatch, installed, script):
+    package = tmp_path / "installed" / installed
+    package.mkdir(parents=True)
+    (tmp_path / "installed" / installed.partition("/")[0] / "__init__.py").write_text("")
+    (package / "__init__.py").write_text(LIGHTNING)
+    (package / "callbacks.py").write_text("class Callback: ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "installed"))
+    kept = set(sys.modules)
+    world = on_stage(libraries)
+    try:
+        world.play(script)
+    finally:
+        for name in set(sys.modules) - kept:
+            del sys.modules[name]
+    assert all(what.endswith("which is the same, stood in") for what in world.said("libraries"))
+    assert world.said("libraries")
 
 
 def test_apex_is_torch(on_stage):
@@ -43,6 +96,15 @@ def test_another_library_is_imported_and_not_used(rehearsed):
     done = rehearsed({"main.py": "import nobody_has_this\nfrom nor_this.part import name\nprint('on')\n"})
     assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "on\n", 2)
     assert "nobody_has_this is not installed" in done.standins("libraries")[0].what
+
+
+def test_what_a_missing_library_gave_may_explain_a_later_error(rehearsed):
+    script = "from nobody_has_this import load\nsettings = {}\nload('config.yaml', into=settings)\nprint(settings['trainer'])\n"
+    done = rehearsed({"main.py": script})
+    assert (done.report.ended, done.report.why) == ("stopped", "KeyError: 'trainer'")
+    assert done.report.remedy == "install nobody_has_this, whose results were stood in for, where headrace runs"
+    done = rehearsed({"main.py": "from nobody_has_this import load\nload('config.yaml')\nprint(settings)\n"})
+    assert done.report.remedy.startswith("the repository's own code fails at main.py:3")
 
 
 def test_what_a_missing_library_gives_does_nothing_and_is_said(rehearsed):

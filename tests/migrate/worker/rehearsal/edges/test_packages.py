@@ -65,6 +65,7 @@ def test_a_package_of_python_2_finds_its_own_modules(rehearsed):
     [
         "from parts import nothing\n",
         "import torch\nprint(torch.nn.Linear(2, misspelled))\n",
+        "import parts, torch\ntorch.load('weights.pth')\nprint(parts.MODELS_PATH)\n",
         "TABLE = {'a': 1}\nCHOSEN = 'b'\nprint(TABLE[CHOSEN])\n",
         "import parts\nfrom dataclasses import dataclass\n@dataclass\nclass Config:\n    of: parts.Of = parts.Of()\n",
     ],

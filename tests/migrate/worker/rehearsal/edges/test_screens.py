@@ -5,8 +5,17 @@ from headrace.migrate.worker.rehearsal.edges import screens
 
 
 def test_questions_are_answered(on_stage):
-    names = on_stage(screens).play("found = [input('Continue? [y/n] '), input('Path of the image: '), input('Which? ')]\n")
-    assert names["found"] == ["y", "image.jpg", "1"]
+    asked = (
+        "Continue? [y/n] ",
+        "Path of the image: ",
+        "Path of the model's weights (.pth): ",
+    )
+    names = on_stage(screens).play(f"found = [input(question) for question in {asked}]\n")
+    assert names["found"] == ["y", "image.jpg", "checkpoint.pth"]
+
+
+def test_what_says_nothing_is_answered_with_a_number(on_stage):
+    assert on_stage(screens).play("found = input('Which? '), input('Which folder? ')\n")["found"] == ("1", "data")
 
 
 def test_a_conversation_ends(on_stage):
