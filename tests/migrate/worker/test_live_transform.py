@@ -83,14 +83,6 @@ with torch.no_grad():
     image = Image.open(io.BytesIO(data)).convert("RGB").resize((16, 16), Image.BILINEAR)
     print(net(torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float().div(255)).argmax(1))
 """
-# What is done before an image is opened, and to it, is enough work to be shared by threads.
-THREADED = """
-torch.set_num_threads(2)
-print(torch.rand(1 << 20).add(1).sum())
-with torch.no_grad():
-    image = Image.open("1.png").convert("RGB").resize((256, 256), Image.BILINEAR)
-    print(net(torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float().div(255)).argmax(1))
-"""
 BATCHED = """
 from torch.utils.data import DataLoader, Dataset
 
@@ -148,11 +140,6 @@ def script(tmp_path: Path, text: str, row: tuple[int, int, int]) -> tuple[Transf
 def test_of_an_image_that_stands_in_for_one(tmp_path: Path) -> None:
     found = traced(tmp_path, MADE, (3, 16, 16))
     assert [made.geometry for made in found.candidates] == [(Resize(size=(16, 16)),)], found
-
-
-def test_where_torch_has_started_threads(tmp_path: Path) -> None:
-    found = traced(tmp_path, THREADED, (3, 256, 256))
-    assert [made.geometry for made in found.candidates] == [(Resize(size=(256, 256)),)], found
 
 
 def test_what_was_read_is_confirmed_by_a_run_or_not(tmp_path: Path) -> None:
