@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +29,25 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10.0  # seconds; about what the capture and the plan of a ResNet-50 take on two cores
 _OPENING = 1.0  # seconds; about what opening a packaged model takes
+
+
+class _Seen:
+    """The modules in a module, and its last tensor, which training and loading change, too: a small module's call takes less
+    than a look at all that it holds."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.modules = list(model.modules())
+        held = [*model.parameters(), *model.buffers()]
+        self.lazy = any(nn.parameter.is_lazy(value) for value in held)
+        tensors = [] if self.lazy else [value for value in held if not value.is_inference()]
+        self._last = tensors[-1] if tensors else None
+        self._look = self._now()
+
+    def changed(self) -> bool:
+        return self._now() != self._look
+
+    def _now(self) -> tuple[int, ...]:
+        return () if self._last is None else (self._last._version, self._last.data_ptr())
 
 
 class TieredGraph:
@@ -65,6 +84,7 @@ class TieredGraph:
         self._call_eagerly = (eager or model).__call__  # a method, since a wrapper as an attribute would be captured, too
         self._accounts: dict[Hashable, Account] = {}
         self._watched: Watch | None = None
+        self._seen = _Seen(model)
         self._looked = False
         self._lock = threading.RLock()
         self._journal = Journal(type(model).__name__)
@@ -96,10 +116,13 @@ class TieredGraph:
         """
         check_tensors(inputs)
         with self._lock:
+            if self._seen.lazy:  # its first call gives it its tensors
+                outputs, self._seen = self._eagerly(*inputs), _Seen(self.model)
+                return outputs
             account = self._account(inputs)
             if not account.eager_next and self._graph is not None and self._graph.ready(*inputs):  # it sees changes itself
                 return self._timed(account, True, self._graph, inputs)
-            self._notice_changes()
+            self._notice_changes(thoroughly=self.packaged is not None or self._may_look() or account.pays())
             if self.refused is None and not account.eager_next:
                 if self._may_look():
                     self._look_for_packaged(inputs)
@@ -154,13 +177,23 @@ class TieredGraph:
 
     def _eagerly(self, *inputs: torch.Tensor) -> Any:
         """The module as it is called; an autocast around the call is the caller's."""
-        with LOCK, torch.no_grad(), _evaluating(self.model):  # not while another graph captures: torch would trace this, too
+        with (
+            LOCK,
+            torch.no_grad(),
+            _evaluating(self._seen.modules),
+        ):  # not while another graph captures: torch would trace this, too
             return self._call_eagerly(*inputs)
 
-    def _notice_changes(self) -> None:
-        if self._watched is not None and not self._watched.changed():
+    @property
+    def evaluates(self) -> bool:
+        """Whether the module and all in it are in evaluation mode."""
+        return not any(module.training for module in self._seen.modules)
+
+    def _notice_changes(self, *, thoroughly: bool) -> None:
+        """Begin anew where something has changed."""
+        if self._watched is not None and not self._seen.changed() and not (thoroughly and self._watched.changed()):
             return
-        self._watched, self._looked = Watch(self), False
+        self._watched, self._seen, self._looked = Watch(self), _Seen(self.model), False
         self._close_packaged()
         for account in self._accounts.values():
             account.begin()
@@ -232,9 +265,9 @@ def default_patience() -> float:
 
 
 @contextlib.contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def _evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Evaluation mode within the block, as in a graph. The flags are set directly: a module's own `eval()` may do more."""
-    training = [module for module in model.modules() if module.training]
+    training = [module for module in modules if module.training]
     for module in training:
         module.training = False
     try:

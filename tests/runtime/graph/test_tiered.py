@@ -229,6 +229,25 @@ def test_copies_and_pickles_of_what_holds_it_have_their_own(model, package, soon
     assert torch.equal(again(images), wanted(model, images))
 
 
+def test_a_module_without_tensors_gets_them_at_its_first_call():
+    lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(3)).eval()
+    graph = headrace.compile(lazy)
+    images = torch.randn(2, 3, 4, 4)
+    for _ in range(3):
+        assert torch.equal(graph(images), lazy(images))
+
+
+def test_a_submodule_or_tensor_that_is_replaced_is_noticed(model, package, soon):
+    graph = headrace.compile(model)
+    images = torch.randn(2, 3, 9, 9)
+    for _ in range(2):
+        graph(images)
+    assert graph.packaged is not None
+    model.body[0] = nn.Conv2d(3, 8, 3)
+    assert torch.equal(graph(images), wanted(model, images))
+    assert graph.packaged is None
+
+
 def test_a_configuration_asks_for_a_graph(model):
     assert type(headrace.compile(model, config=CONFIG)) is ModuleGraph
 
