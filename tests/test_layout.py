@@ -70,7 +70,7 @@ migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names mode
 migrate/slicing: classes interprocedural liveness pretrained recipes side_effects
 migrate/stages: compile_model migration progress worker_client zero_edit_child
 migrate/survey: checkpoints transforms
-migrate/worker: packaging server stub_datasets
+migrate/worker: server stub_datasets
 runtime: cli
 runtime/artifact: decode_model manifest
 runtime/backends: eager inductor_autotuned onnxruntime openvino tensorrt
