@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from ..reading.arguments import OPEN, documented, split
 from ..reading.facts import Command, Option, Script, Survey
@@ -19,6 +22,8 @@ _PATH_NAME = re.compile(
     r"(^|_)(path|file|filename|dir|directory|folder|root|image|img|input|picture|checkpoint|ckpt|weights|data)(_|$)", re.I
 )
 """Names of options whose values are paths."""
+_MOST_MATCHES, _MOST_LOOKED_AT = 4, 1000
+"""Files for which a pattern stands, and those that are looked at to find the first ones."""
 _MOST_NAMED = 6
 """So many of those not taken are named in a remark."""
 _PURPOSE = "(main|run|app|train|eval(uate|uation)?|test|val(id|idate)?|predict(ion)?|infer(ence)?|classify|demo|serve)"
@@ -168,13 +173,25 @@ def documented_folder(survey: Survey, script: Script) -> str | None:
 def _opened(survey: Survey, script: Script, words: Sequence[str]) -> list[str]:
     """A documented command line with words that only name what stands there left open: `predict.py input checkpoint`."""
     found: list[str] = []
-    for option, parts in split(script.options, words):
+    folders = (survey.root, survey.root / posixpath.dirname(script.path))
+    for option, parts in split(script.options, [name for word in words for name in _matches(word, folders)]):
         *flags, value = parts
-        folders = (survey.root, survey.root / posixpath.dirname(script.path))
         stands_for = option is not None and not option.choices and _PATH_NAME.search(option.dest) is not None
         there = any((folder / value).exists() for folder in folders if _BARE.fullmatch(value))
         found += [*flags, OPEN] if stands_for and _BARE.fullmatch(value) and not there else parts
     return found
+
+
+def _matches(word: str, folders: Sequence[Path]) -> list[str]:
+    """The files that a shell puts for a word such as `images/*.jpg`, a few of them; the word itself where there are none."""
+    if word.startswith(("-", "/")) or not re.search(r"[*?[]", word) or ".." in word.split("/"):
+        return [word]
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError):
+            found = sorted(path.relative_to(folder).as_posix() for path in itertools.islice(folder.glob(word), _MOST_LOOKED_AT))
+            if found:
+                return found[:_MOST_MATCHES]
+    return [word]
 
 
 def _is_here(survey: Survey, script: Script, option: Option | None, words: Sequence[str]) -> bool:

@@ -167,6 +167,28 @@ def test_of_a_script_whose_options_are_not_known_only_the_readme_is_believed_at_
     assert documented_arguments(surveyed, surveyed.scripts[0]) == (["weights.pt", "image.png"], "README.md:1")
 
 
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("photos/*.jpg", ["photos/0.jpg", "photos/1.jpg", "photos/2.jpg", "photos/3.jpg"]),
+        ("photos/[45].jpg", ["photos/4.jpg", "photos/5.jpg"]),
+        ("photos/*.png", ["photos/*.png"]),
+        ("../*/photos/*.jpg", ["../*/photos/*.jpg"]),
+        ("/etc/host*", ["/etc/host*"]),
+    ],
+)
+def test_patterns_are_the_files_that_a_shell_puts_for_them(tmp_path: Path, written: str, told: list[str]) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name in range(7):
+        (photos / f"{name}.jpg").write_bytes(b"")
+    predict = "import sys\n" + EVALUATE.replace("def ", "import argparse\nargparse.ArgumentParser()\ndef ", 1)
+    order(tmp_path, {"eval.py": predict}, f"    python eval.py {written}")
+    found = survey(tmp_path)
+    script = next(item for item in found.scripts if item.path == "eval.py")
+    assert documented_arguments(found, script, always=True)[0] == told
+
+
 def test_few_are_listed() -> None:
     assert listed(list("abcdef")) == "a, b, c, d, e, f"
     assert listed(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
