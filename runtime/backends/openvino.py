@@ -72,17 +72,17 @@ class OpenVinoBackend(Backend):
                 rows = target.batch // target.streams
                 model.reshape({item: [rows, *list(item.partial_shape)[1:]] for item in model.inputs})
             compiled = _core().compile_model(model, "CPU", settings)
-            requests = [compiled.create_infer_request() for _ in range(target.streams)]
-            session = _OpenVinoSession(requests, len(compiled.outputs))
+            session = _OpenVinoSession(compiled, target.streams)
             return session if target.batch is None else FixedBatchSession(session, target.batch)
 
 
 class _OpenVinoSession:
     """With one request, any batch; with several, batches of equal parts, which run side by side."""
 
-    def __init__(self, requests: Sequence[Any], outputs: int) -> None:
-        self._requests = requests
-        self._outputs = outputs
+    def __init__(self, compiled: Any, streams: int) -> None:
+        self._compiled = compiled
+        self._requests: Sequence[Any] = [compiled.create_infer_request() for _ in range(streams)]
+        self._outputs = len(compiled.outputs)
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
         if not self._requests:
@@ -114,8 +114,20 @@ class _OpenVinoSession:
         found = [[request.get_output_tensor(index).data for request in self._requests] for index in range(self._outputs)]
         return [np.concatenate(parts) for parts in found]
 
+    def twin(self) -> Session:
+        """Other requests to the same compiled model: they wait for each other there, and not while rows come and go."""
+        if not self._requests:
+            raise BackendError("this session is closed; open another")
+        return _OpenVinoSession(self._compiled, len(self._requests))
+
+    def shrink(self, inputs: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Give up the memory of all that was computed, and compute these again."""
+        if self._compiled is not None:
+            self._compiled.release_memory()
+            self.run(inputs)
+
     def close(self) -> None:
-        self._requests = ()
+        self._requests, self._compiled = (), None
 
 
 @functools.cache

@@ -61,7 +61,9 @@ class Target:
 class Session(Protocol):
     """One loaded, compiled model. Used by one thread at a time; open one session per thread.
 
-    A torch session also has `run_tensors(list[Tensor]) -> list[Tensor]`, which keeps GPU data on the GPU.
+    A torch session also has `run_tensors(list[Tensor]) -> list[Tensor]`, which keeps GPU data on the GPU. Where the library
+    can, `twin()` gives another session over the same weights, which may run beside this one and has to be closed by itself,
+    and `shrink(inputs)` gives back the memory that larger batches than these took.
     """
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
@@ -109,6 +111,13 @@ class FixedBatchSession:
                 part = [np.concatenate([value, np.repeat(value[-1:], lacking, axis=0)]) for value in part]
             results.append([value[: batch - lacking] for value in self._inner.run(part)])
         return results[0] if len(results) == 1 else [np.concatenate(values) for values in zip(*results, strict=True)]
+
+    def __getattr__(self, name: str) -> Any:
+        """`twin`, where what is inside has it."""
+        if name != "twin":
+            raise AttributeError(name)
+        twin: Callable[[], Session] = self._inner.twin  # type: ignore[attr-defined]
+        return lambda: FixedBatchSession(twin(), self._batch)
 
     def close(self) -> None:
         self._inner.close()
