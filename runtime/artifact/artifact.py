@@ -13,7 +13,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Required, TypedDict, Unpack
 
@@ -114,7 +114,7 @@ class Artifact:
 
     def open_choice(self, plan: Plan, choice: Choice, *, threads: int | None = None, ordinal: int | None = None) -> Session:
         """A session of one of the choices of a plan, as `open` opens it."""
-        target = choice.target(plan.device, threads or plan.threads, ordinal)
+        target = replace(choice.target(plan.device, threads or plan.threads, ordinal), kept=True)
         return backends.get(choice.backend).open(self.path, target, choice.files)
 
     def why_not(self, plan: Plan) -> str | None:

@@ -23,7 +23,8 @@ class Target:
 
     `batch` asks for a session compiled for that many rows alone: fewer are padded, more are run in parts. None
     takes any batch as it comes. With `streams` such a batch is cut into that many equal parts, which are computed side by side,
-    each by its share of the threads. `ordinal` says which of the visible GPUs; None is the process's current one.
+    each by its share of the threads. `ordinal` says which of the visible GPUs; None is the process's current one. `kept` lets
+    a library take what it compiled at an earlier start from the cache, and leave it there.
     """
 
     device: str = "cpu"
@@ -32,6 +33,7 @@ class Target:
     batch: int | None = None
     streams: int = 1
     ordinal: int | None = None
+    kept: bool = False
 
     def __post_init__(self) -> None:
         if self.device not in _DEVICES:

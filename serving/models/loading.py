@@ -14,6 +14,7 @@ from ...runtime.artifact.agreement import best_classes
 from ...runtime.artifact.artifact import Artifact, load_artifact
 from ...runtime.artifact.model_config import ModelConfig, check_config, read_config
 from ...runtime.artifact.plan import Choice, Plan
+from ...runtime.base.memory import give_back_memory
 from ...runtime.base.task import Task
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
@@ -32,7 +33,7 @@ from .memory_bound import MIB, MemoryBound
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .response_cache import ResponseCache
 from .self_check import check_answers, check_joining
-from .warmup import lent, warm_up
+from .warmup import lent, shrink, warm_up
 
 
 def load_tensor_model(
@@ -89,7 +90,7 @@ def load_tensor_model(
                 policy=BatchPolicy(max_delay=max_delay(declared, config)),
                 statistics=statistics,
                 max_queue=config.max_queue,
-                staging=_staging(artifact, table.largest),
+                staging=_staging(artifact, table.largest, sparing=light),
                 best=best_of(artifact.task),
                 devices=[number % devices for number in range(len(instances))],
             ),
@@ -122,6 +123,8 @@ def load_tensor_model(
     model.cache = cache.of_model() if cache is not None and _cacheable(declared) else None
     if light and memory is not None:
         assert isinstance(model.batcher, Batcher), "it was just made"
+        shrink(model.batcher.sessions(), artifact.signature)
+        give_back_memory()
         memory.settle()
         model.improvement = Improvement(
             artifact.name,
@@ -244,12 +247,12 @@ def _queue(artifact: Artifact, instance: Instance, table: LatencyTable, delay: f
     return Batcher([lent(instance)], table, name=artifact.name, policy=BatchPolicy(max_delay=delay), staging=staging)
 
 
-def _staging(artifact: Artifact, largest: int) -> Staging | None:
+def _staging(artifact: Artifact, largest: int, *, sparing: bool = False) -> Staging | None:
     """Where images are decoded to, for a model that takes them in a dtype of numpy."""
     inputs = artifact.signature.inputs
     if artifact.preprocessing is None or any(spec.dtype == "bfloat16" for spec in inputs):
         return None
-    return Staging([(spec.row_shape, np.dtype(spec.dtype)) for spec in inputs], largest)
+    return Staging([(spec.row_shape, np.dtype(spec.dtype)) for spec in inputs], largest, sparing=sparing)
 
 
 def open_instance(

@@ -95,7 +95,7 @@ def warm_up(
             for opener in openers[1:]:
                 add(opener)
         for instance in instances:
-            _shrink(instance, signature)
+            shrink(instance, signature)
     except BaseException:
         for instance in instances:
             close(instance)
@@ -161,7 +161,7 @@ def _each_once(instance: Instance, wrap: Callable[[Runner], Runner]) -> Instance
     return {bucket: wrapped[id(session)] for bucket, session in instance.items()}
 
 
-def _shrink(instance: Instance, signature: Signature) -> None:
+def shrink(instance: Instance, signature: Signature) -> None:
     """Have sessions give up the memory that they took for large batches; they take it again when such come."""
     for session in {id(session): session for session in instance.values()}.values():
         _shrunk(session, sample_inputs(signature, min(instance)))
