@@ -7,6 +7,7 @@ allows it. Whatever fails leaves the service as it was, with a line in the log a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -30,6 +31,7 @@ log = logging.getLogger("headrace.serving")
 # requests waiting, or the slice says nothing, and after so many such slices there is no more to do than one does.
 _SLICE_SECONDS, _SLICE_BATCHES, _PRESSED, _IDLE_SLICES = 0.25, 8, 0.8, 8
 _LONGEST_SLICE_SECONDS = 20.0
+_LEAVING_SECONDS = 0.1  # for one that has only to notice that it is to end
 # What is opened is measured by the memory of the whole process, so one thing at a time.
 _opening = threading.Lock()
 _under_way: set[threading.Thread] = set()
@@ -261,7 +263,11 @@ def another(session: Runner) -> Runner:
 def leave() -> None:
     """End a process that is done, where a library is still opening a session: that cannot be interrupted, and would crash when
     what it uses is taken down around it. Returns where there is none."""
-    if any(thread.is_alive() for thread in list(_under_way)):
+    left = list(_under_way)
+    for thread in left:
+        with contextlib.suppress(RuntimeError):  # it has not begun
+            thread.join(_LEAVING_SECONDS)
+    if any(thread.is_alive() for thread in left):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
