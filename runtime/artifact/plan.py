@@ -163,14 +163,22 @@ class Plan:
         """The choice to serve every batch size with, until there are sessions for some alone: of those that take any batch and
         were right wherever they were looked at, the quickest on the whole; where there is none, that of the smallest bucket,
         which runs larger batches in parts."""
-        wrong = {item.choice for item in self.measurements if item.status in ("refused", "failed")}
-        able = [choice for choice in self.choices.values() if choice.batch is None and replace(choice, files=()) not in wrong]
+        able = [choice for choice in self.choices.values() if choice.batch is None and not self._wrong_somewhere(choice)]
 
         def lost(choice: Choice) -> float:
             gains = (1.0 if own == choice else self.gain(bucket, choice) for bucket, own in self.choices.items())
             return math.prod(_UNMEASURED if gain is None else gain for gain in gains)
 
         return min(able, key=lost, default=self.choices[min(self.choices)])
+
+    def first_rows(self) -> int | None:
+        """In parts of how many rows that choice must be run, which was not right with more; None where it takes any."""
+        first = self.first()
+        return min(self.choices) if first.batch is None and self._wrong_somewhere(first) else None
+
+    def _wrong_somewhere(self, choice: Choice) -> bool:
+        found = (item.status for item in self.measurements if item.choice == replace(choice, files=()))
+        return any(status in ("refused", "failed") for status in found)
 
     def gain(self, bucket: int, over: Choice) -> float | None:
         """How many times quicker a bucket's choice was than another choice; None where that was not measured."""

@@ -15,6 +15,7 @@ from ...runtime.artifact.artifact import Artifact, load_artifact
 from ...runtime.artifact.model_config import ModelConfig, check_config, read_config
 from ...runtime.artifact.plan import Choice, Plan
 from ...runtime.base.memory import give_back_memory
+from ...runtime.base.session import FixedBatchSession, Session
 from ...runtime.base.task import Task
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
@@ -131,7 +132,9 @@ def load_tensor_model(
             model.batcher,
             memory,
             own=_own_sessions(artifact, plan, table.buckets, config.processes.threads),
-            second=None if wanted else partial(_second, artifact, plan, config.processes.threads),
+            second=None
+            if config.processes.instances or len(instances) > 1
+            else partial(_second, artifact, plan, config.processes.threads),
             prove=partial(check_joining, artifact, plan, alone=alone),
             grown=model.grow,
         )
@@ -172,11 +175,11 @@ def _second(artifact: Artifact, plan: Plan, threads: int | None, sessions: Insta
             return {bucket: made[id(session)] for bucket, session in sessions.items()}
 
         return Candidate(twins, 0)
-    first = plan.first()
-    return Candidate(
-        lambda: dict.fromkeys(sessions, artifact.open_choice(plan, first, threads=threads)),
-        expected_bytes(artifact, plan, first),
-    )
+
+    def anew() -> Instance:
+        return dict.fromkeys(sessions, next(iter(open_first(artifact, plan, max(sessions), threads).values())))
+
+    return Candidate(anew, expected_bytes(artifact, plan, plan.first()))
 
 
 def best_of(task: Task) -> Best | None:
@@ -277,8 +280,9 @@ def open_first(
     artifact: Artifact, plan: Plan, max_batch_size: int, threads: int | None, *, ordinal: int | None = None
 ) -> dict[int, Runner]:
     """The same, with the one session that serves every bucket to begin with."""
-    choice = plan.first()
-    session = artifact.open_choice(plan, choice, threads=threads, ordinal=ordinal)
+    session: Session = artifact.open_choice(plan, plan.first(), threads=threads, ordinal=ordinal)
+    if (rows := plan.first_rows()) is not None:
+        session = FixedBatchSession(session, rows)
     return dict.fromkeys(_planned(plan, max_batch_size), session)
 
 

@@ -81,7 +81,9 @@ def test_one_choice_to_begin_with_takes_any_batch_and_is_the_quickest_on_the_who
 def test_what_was_wrong_anywhere_is_not_begun_with():
     wrong = (measured(ANY, 8, 1.0, "refused"),)
     assert of_buckets(ANY, OTHER, FIXED[2], measurements=wrong).first() == OTHER
-    assert of_buckets(ANY, FIXED[1], FIXED[2], measurements=wrong).first() == ANY  # the smallest bucket's own: nothing else is
+    only = of_buckets(ANY, FIXED[1], FIXED[2], measurements=wrong)
+    assert (only.first(), only.first_rows()) == (ANY, 1)  # as many rows as it was right with
+    assert of_buckets(ANY, FIXED[1], FIXED[2]).first_rows() is None
 
 
 def test_where_none_takes_any_batch_the_smallest_runs_in_parts():
