@@ -9,8 +9,8 @@ torch (the second takes minutes), unless --models names a repository that has it
 Starts are cold, with nothing in the cache, and then warm. The first answer is that of a single row, or photo, over HTTP, asked
 for once the model answers; a bodiless request finds that out every 5 ms (503 while it is loading, then 400). Processor time is
 told too: on a busy machine it is the steadier figure. Memory is what is resident after the first answer, when the server is
-ready, and after 50 requests by one connection and 500 by 16; then those 16 go on for --seconds, so that what is tried beside the
-first session is decided, and the metrics say what was chosen.
+ready, and after 50 requests by one connection and 500 by 16. Then those 16 go on for --seconds, so that what is tried beside
+the first session is decided, and the metrics say what was chosen.
 """
 
 from __future__ import annotations

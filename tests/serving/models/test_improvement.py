@@ -366,6 +366,27 @@ def test_files_that_are_gone_when_they_are_tried_are_told_and_no_more(planned, c
         model.close()
 
 
+def test_a_version_takes_over_while_another_is_tried(planned):
+    """What was tried for the old one ends with it; the new one is tried by itself, with as much memory."""
+    memory = MemoryBound(1 << 40)
+    old = load(planned, memory)
+    for _ in range(20):
+        ask(old)
+    new = load_tensor_model(
+        planned / "tiny", ServeConfig.of(models=planned, threads=1), lambda text: None, version=1, before=old, memory=memory
+    )
+    old.close()
+    try:
+        end = time.monotonic() + SECONDS
+        while not new.improvement.outcomes.total() and time.monotonic() < end:
+            ask(new)
+        assert new.improvement.outcomes.total()
+        assert not any(outcome == "failed" for _, outcome in new.improvement.outcomes)
+        ask(new, 7)
+    finally:
+        new.close()
+
+
 def classify(server, image):
     connection = http.client.HTTPConnection(server.http, timeout=SECONDS)
     connection.request("POST", "/v1/classify/tiny", image, {"Content-Type": "image/png"})
