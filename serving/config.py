@@ -233,18 +233,22 @@ def parse_devices(text: str) -> tuple[int, ...] | None:
 class Processes(OptionGroup):
     """How many of what run side by side.
 
-    Without `instances` warm-up measures whether two sessions serve more than one: alone, a request has all cores either way;
-    under load, one batch may use the moments in which the other waits for its slowest thread, is collated or copied, or is
-    handed back.
+    Without `instances` it is measured whether two sessions serve more than one, at warm-up on GPUs, under the model's traffic
+    on a CPU: alone, a request has all cores either way; under load, one batch may use the moments in which the other waits for
+    its slowest thread, is collated or copied, or is handed back.
     """
 
     title = "Sessions and processes"
 
-    instances: int | None = option(None, "Sessions side by side per model (and GPU).", least=1, unset="what warm-up finds")
+    instances: int | None = option(None, "Sessions side by side per model (and GPU).", least=1, unset="what is measured")
     devices: tuple[int, ...] | None = option(
         None, "GPUs for models that were planned on one, as in 0,1; all are those that the server sees.",
         metavar="all|N,N", parse=parse_devices, unset="all",
         not_with_ray="a replica uses the GPUs that Ray gives it; see --gpus-per-replica",
+    )  # fmt: skip
+    memory_bytes: int | None = option(
+        None, "Resident memory of the process with the models, in MiB, up to which sessions are added to make them quicker.",
+        name="memory", unit=MIB, least=1, unset="a quarter more than the models take when they are ready",
     )  # fmt: skip
     threads: int | None = option(None, "CPU threads of each session.", least=1, unset="as the plan measured")
     frontends: int | None = option(

@@ -55,13 +55,15 @@ class Option:
         if given is not None and self.parse:
             return self.parse(given)
         if self.unit != 1:
-            return given * self.unit
+            return None if given is None else given * self.unit
         return tuple(given or ()) if self.default == () else given
 
     @property
     def shown(self) -> Any:
         """The default, as the command line has it; None for what has none, or no single one."""
-        return None if self.default == () else self.default // self.unit if self.unit != 1 else self.default
+        if self.default is None or self.default == ():
+            return None
+        return self.default // self.unit if self.unit != 1 else self.default
 
     def check(self, value: Any) -> None:
         """Raises ValueError where a choice or a number is not one that the option takes."""

@@ -27,8 +27,10 @@ def serve(config: ServeConfig) -> None:
         return
     import uvloop
 
+    from .models.improvement import leave
     from .observe.logs import log_output
     from .processes.single import SingleProcess
 
     with log_output(config.observe.log_format) as log_settings, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(SingleProcess(config, repository, log_settings).run())
+    leave()

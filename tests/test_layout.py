@@ -73,7 +73,7 @@ migrate/survey: checkpoints transforms
 migrate/worker: server stub_datasets
 runtime: cli
 runtime/artifact: decode_model manifest
-runtime/backends: eager inductor_autotuned onnxruntime openvino tensorrt
+runtime/backends: eager inductor_autotuned onnxruntime tensorrt
 runtime/backends/shared: kernel_timer torch_session
 runtime/base: calibration lock numerics
 runtime/capture: behavior diagnosis no_grad_mode obstacles programs rewrite source_locations

@@ -130,9 +130,12 @@ class Artifact:
         for onnxruntime (unless it computes on a GPU) or openvino. Raises BackendError.
         """
         plan = self.plan_here()
-        rows = batch or max(plan.buckets)
-        choice = plan.choice(rows)
-        return backends.get(choice.backend).open(self.path, plan.target(rows, threads=threads, ordinal=ordinal), choice.files)
+        return self.open_choice(plan, plan.choice(batch or max(plan.buckets)), threads=threads, ordinal=ordinal)
+
+    def open_choice(self, plan: Plan, choice: Choice, *, threads: int | None = None, ordinal: int | None = None) -> Session:
+        """A session of one of the choices of a plan, as `open` opens it."""
+        target = replace(choice.target(plan.device, threads or plan.threads, ordinal), kept=True)
+        return backends.get(choice.backend).open(self.path, target, choice.files)
 
     def why_not(self, plan: Plan) -> str | None:
         """Why a plan cannot be used here, and the command that mends it, in one line; None where it can."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -10,6 +11,8 @@ from ...specs import Precision
 from ..base.session import Target
 from .parity import ParityRecord
 
+# Times quicker than a choice that was not measured beside it a bucket's own is taken to be.
+_UNMEASURED = 1.25
 _STATUSES = ("won", "lost", "refused", "failed", "skipped")
 
 
@@ -155,6 +158,38 @@ class Plan:
     def choice(self, batch: int) -> Choice:
         """How to run a batch of that many rows."""
         return self.choices[self.bucket(batch)]
+
+    def first(self) -> Choice:
+        """The choice to serve every batch size with, until there are sessions for some alone: of those that take any batch and
+        were right wherever they were looked at, the quickest on the whole; where there is none, that of the smallest bucket,
+        which runs larger batches in parts."""
+        able = [choice for choice in self.choices.values() if choice.batch is None and not self._wrong_somewhere(choice)]
+
+        def lost(choice: Choice) -> float:
+            gains = (1.0 if own == choice else self.gain(bucket, choice) for bucket, own in self.choices.items())
+            return math.prod(_UNMEASURED if gain is None else gain for gain in gains)
+
+        return min(able, key=lost, default=self.choices[min(self.choices)])
+
+    def first_rows(self) -> int | None:
+        """In parts of how many rows that choice must be run, which was not right with more; None where it takes any."""
+        first = self.first()
+        return min(self.choices) if first.batch is None and self._wrong_somewhere(first) else None
+
+    def _wrong_somewhere(self, choice: Choice) -> bool:
+        found = (item.status for item in self.measurements if item.choice == replace(choice, files=()))
+        return any(status in ("refused", "failed") for status in found)
+
+    def gain(self, bucket: int, over: Choice) -> float | None:
+        """How many times quicker a bucket's choice was than another choice; None where that was not measured."""
+        times = {item.choice: item.median_ms for item in self.measurements if item.bucket == bucket and item.median_ms}
+        own, other = (times.get(replace(choice, files=())) for choice in (self.choices[bucket], over))
+        return None if own is None or other is None else other / own
+
+    def memory_mb(self, choice: Choice) -> float | None:
+        """The most that a session of a choice was seen to take, in megabytes (2^20 bytes); None where nobody looked."""
+        sizes = [item.memory_mb for item in self.measurements if item.choice == replace(choice, files=()) and item.memory_mb]
+        return max(sizes, default=None)
 
     def target(self, batch: int, *, threads: int | None = None, ordinal: int | None = None) -> Target:
         """The target to open `choice(batch)` with; `threads` overrides the plan's own."""

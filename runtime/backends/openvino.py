@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import io
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from mmap import MADV_DONTNEED, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +23,9 @@ from ...specs import BF16, FP16, FP32, INT8, INT8_BF16, Precision
 from ..base.session import FixedBatchSession
 from ..lowering.quantize import write_portable
 from . import Backend, loading
+from .shared.compiled_files import HEAD, drop, key_of, look_up, store
+
+log = logging.getLogger("headrace.cache")
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,23 +72,55 @@ class OpenVinoBackend(Backend):
             "PERFORMANCE_HINT": "LATENCY" if target.streams == 1 else "THROUGHPUT",
             "ENABLE_CPU_PINNING": False,  # several sessions in one process would be pinned to the same cores
         }
+        rows = None if target.batch is None else target.batch // target.streams
         with loading(paths[0], "openvino"):
-            model = _core().read_model(str(paths[0]))
-            if target.batch is not None:
-                rows = target.batch // target.streams
-                model.reshape({item: [rows, *list(item.partial_shape)[1:]] for item in model.inputs})
-            compiled = _core().compile_model(model, "CPU", settings)
-            requests = [compiled.create_infer_request() for _ in range(target.streams)]
-            session = _OpenVinoSession(requests, len(compiled.outputs))
+            compiled, memory = (_kept if target.kept else _compiled)(paths, rows, settings)
+            session = _OpenVinoSession(compiled, target.streams, memory)
             return session if target.batch is None else FixedBatchSession(session, target.batch)
 
 
-class _OpenVinoSession:
-    """With one request, any batch; with several, batches of equal parts, which run side by side."""
+def _compiled(paths: list[Path], rows: int | None, settings: dict[str, Any]) -> tuple[Any, mmap | None]:
+    """The compiled model, and the memory that holds its weights where that is not its own."""
+    model = _core().read_model(str(paths[0]))
+    if rows is not None:
+        model.reshape({item: [rows, *list(item.partial_shape)[1:]] for item in model.inputs})
+    return _core().compile_model(model, "CPU", settings), None
 
-    def __init__(self, requests: Sequence[Any], outputs: int) -> None:
-        self._requests = requests
-        self._outputs = outputs
+
+def _kept(paths: list[Path], rows: int | None, settings: dict[str, Any]) -> tuple[Any, mmap | None]:
+    """The same from the cache, into which it goes first if it is not there: its weights are the file's then, which is mapped.
+    The library's own cache would read whatever lies in its folder."""
+    import numpy as np
+    import openvino
+
+    key = key_of(paths, {"openvino": openvino.__version__, "rows": rows, "settings": settings})
+    found, own = look_up(key), None
+    if found is None:
+        own, written = _compiled(paths, rows, settings)[0], io.BytesIO()
+        own.export_model(written)
+        found = store(key, written.getbuffer())
+    if found is None:
+        return own, None
+    try:
+        blob = openvino.Tensor(np.frombuffer(found, np.uint8, offset=HEAD), shared_memory=True)
+        return _core().import_model(blob, "CPU", settings), found
+    except Exception as error:  # noqa: BLE001 - whatever the library raises: the graph is there still
+        log.warning("openvino cannot read what it compiled before, which is removed: %s", error)
+        drop(key)
+        return (own, None) if own is not None else _compiled(paths, rows, settings)
+
+
+class _OpenVinoSession:
+    """With one request, any batch; with several, batches of equal parts, which run side by side.
+
+    `memory` is where the weights lie from which the library made those that it computes with.
+    """
+
+    def __init__(self, compiled: Any, streams: int, memory: mmap | None = None) -> None:
+        self._memory = memory
+        self._compiled = compiled
+        self._requests: Sequence[Any] = [compiled.create_infer_request() for _ in range(streams)]
+        self._outputs = len(compiled.outputs)
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
         if not self._requests:
@@ -114,8 +152,23 @@ class _OpenVinoSession:
         found = [[request.get_output_tensor(index).data for request in self._requests] for index in range(self._outputs)]
         return [np.concatenate(parts) for parts in found]
 
+    def twin(self) -> Session:
+        """Other requests to the same compiled model: they wait for each other there, and not while rows come and go."""
+        if not self._requests:
+            raise BackendError("this session is closed; open another")
+        return _OpenVinoSession(self._compiled, len(self._requests), self._memory)
+
+    def shrink(self, inputs: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Give up the memory of all that was computed, and compute these again."""
+        if self._compiled is not None:
+            self._compiled.release_memory()
+            self.run(inputs)
+        if self._memory is not None and hasattr(self._memory, "madvise"):
+            self._memory.madvise(MADV_DONTNEED)  # of the file's pages those come back that are needed
+
     def close(self) -> None:
-        self._requests = ()
+        self._requests, self._compiled = (), None  # before the memory that they lie in
+        self._memory = None
 
 
 @functools.cache

@@ -23,7 +23,8 @@ class Target:
 
     `batch` asks for a session compiled for that many rows alone: fewer are padded, more are run in parts. None
     takes any batch as it comes. With `streams` such a batch is cut into that many equal parts, which are computed side by side,
-    each by its share of the threads. `ordinal` says which of the visible GPUs; None is the process's current one.
+    each by its share of the threads. `ordinal` says which of the visible GPUs; None is the process's current one. `kept` lets
+    a library take what it compiled at an earlier start from the cache, and leave it there.
     """
 
     device: str = "cpu"
@@ -32,6 +33,7 @@ class Target:
     batch: int | None = None
     streams: int = 1
     ordinal: int | None = None
+    kept: bool = False
 
     def __post_init__(self) -> None:
         if self.device not in _DEVICES:
@@ -61,7 +63,9 @@ class Target:
 class Session(Protocol):
     """One loaded, compiled model. Used by one thread at a time; open one session per thread.
 
-    A torch session also has `run_tensors(list[Tensor]) -> list[Tensor]`, which keeps GPU data on the GPU.
+    A torch session also has `run_tensors(list[Tensor]) -> list[Tensor]`, which keeps GPU data on the GPU. Where the library
+    can, `twin()` gives another session over the same weights, which may run beside this one and has to be closed by itself,
+    and `shrink(inputs)` gives back the memory that larger batches than these took.
     """
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
@@ -109,6 +113,13 @@ class FixedBatchSession:
                 part = [np.concatenate([value, np.repeat(value[-1:], lacking, axis=0)]) for value in part]
             results.append([value[: batch - lacking] for value in self._inner.run(part)])
         return results[0] if len(results) == 1 else [np.concatenate(values) for values in zip(*results, strict=True)]
+
+    def __getattr__(self, name: str) -> Any:
+        """`twin`, where what is inside has it."""
+        if name != "twin":
+            raise AttributeError(name)
+        twin: Callable[[], Session] = self._inner.twin  # type: ignore[attr-defined]
+        return lambda: FixedBatchSession(twin(), self._batch)
 
     def close(self) -> None:
         self._inner.close()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -26,6 +27,8 @@ log = logging.getLogger("headrace.serving")
 
 Rows = list[np.ndarray]
 Order = tuple[int, float, int]
+# So many batches more that found requests waiting than that had to wait for some: there is more to do than is done.
+_PRESSED = 64
 
 
 class Runner(Protocol):
@@ -46,6 +49,18 @@ def close(instance: Instance) -> None:
     """Close every session of an instance once."""
     for session in {id(session): session for session in instance.values()}.values():
         session.close()
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a batcher has done so far: rows, batches, and how many of those found requests waiting when one ended."""
+
+    rows: int = 0
+    batches: int = 0
+    pressed: int = 0
+
+    def since(self, earlier: Work) -> Work:
+        return Work(self.rows - earlier.rows, self.batches - earlier.batches, self.pressed - earlier.pressed)
 
 
 class Ticket:
@@ -124,14 +139,20 @@ class Batcher:
         self._busy_until = [0.0] * len(instances)
         self._running = [0] * len(instances)
         self._closing = False
-        self._instances = instances
-        self._devices = devices or [0] * len(instances)
-        self._threads = [
-            threading.Thread(target=self._work, args=(number,), name=f"headrace-{name}-{number}", daemon=True)
-            for number in range(len(instances))
-        ]
+        self._instances = [dict(instance) for instance in instances]
+        self._devices = list(devices or [0] * len(instances))
+        # Instances from this number on rest, until `activate` says otherwise.
+        self._active = len(instances)
+        self._rest = threading.Condition(self._lock)
+        self._done = Work()
+        self._pressure = 0
+        self._on_pressure: Callable[[], None] | None = None
+        self._threads = [self._thread(number) for number in range(len(instances))]
         for thread in self._threads:
             thread.start()
+
+    def _thread(self, number: int) -> threading.Thread:
+        return threading.Thread(target=self._work, args=(number,), name=f"headrace-{self._name}-{number}", daemon=True)
 
     @property
     def depth(self) -> int:
@@ -142,6 +163,73 @@ class Batcher:
         """Requests whose tensors are still on their way here (images being decoded), that wait in the queue, and that run."""
         with self._lock:
             return self._coming_count, len(self._queue), sum(self._running)
+
+    def work(self) -> Work:
+        """What was done so far."""
+        with self._lock:
+            return self._done
+
+    def under_pressure(self, call: Callable[[], None]) -> None:
+        """Have `call` called, once and in a thread that holds the batcher's lock, when there is more to do than is done."""
+        with self._lock:
+            self._pressure, self._on_pressure = 0, call
+
+    @property
+    def instances(self) -> int:
+        """How many there are."""
+        return len(self._instances)
+
+    def sessions(self, number: int = 0) -> dict[int, Runner]:
+        """Those of an instance."""
+        with self._lock:
+            return dict(self._instances[number])
+
+    def exchange(self, bucket: int, session: Runner, *, number: int = 0, quicker: float = 1.0) -> bool:
+        """From the next batch on run that bucket with another session, which takes 1/`quicker` of the time. The former one is
+        the caller's. False, and nothing is changed, once the batcher is closing."""
+        with self._lock:
+            if self._closing:
+                return False
+            self._instances[number][bucket] = session
+            self.table.quicken(bucket, quicker)
+            return True
+
+    def grow(self, instance: Instance, *, device: int = 0) -> bool:
+        """Run batches on one more instance, which is the batcher's from now on. False once the batcher is closing."""
+        with self._lock:
+            if self._closing:
+                return False
+            number = len(self._instances)
+            self._instances.append(dict(instance))
+            self._devices.append(device)
+            self._busy_until.append(0.0)
+            self._running.append(0)
+            self._threads.append(self._thread(number))
+            self._active = number + 1
+            self._threads[number].start()
+            return True
+
+    def activate(self, count: int) -> None:
+        """Let the first `count` instances run batches, and the others rest."""
+        with self._lock:
+            self._active = count
+            self._rest.notify_all()
+            self._changed.notify_all()
+
+    def drop(self) -> None:
+        """Give up the last instance after the batch that it runs, and close its sessions."""
+        with self._lock:
+            if self._closing:
+                return  # its sessions are closed with the others
+            number = len(self._instances) - 1
+            self._active = min(self._active, number)
+            instance, thread = self._instances.pop(), self._threads[number]
+            self._rest.notify_all()
+            self._changed.notify_all()
+        thread.join()
+        with self._lock:
+            del self._threads[number], self._running[number], self._busy_until[number], self._devices[number]
+        close(instance)
 
     def admit(self, rows: int, *, timeout: float, priority: int = 0, best: int = 0, arrived: float | None = None) -> Ticket:
         """Take a place for so many rows, to be answered within `timeout` seconds; priority 0 means none given. With `best` the
@@ -182,7 +270,7 @@ class Batcher:
             ahead_rows=self._line_rows - behind,
             waiting=self.depth,
             limit=self._max_queue,
-            busy_until=self._busy_until,
+            busy_until=self._busy_until[: self._active],
             table=self.table,
         )
         if rejection is None:
@@ -249,14 +337,15 @@ class Batcher:
     def close(self, *, drain: bool = True) -> None:
         """Admit nothing more, run what was admitted (or with drain=False fail it), and end the threads."""
         with self._lock:
-            self._closing = True
+            self._closing, self._on_pressure = True, None
+            self._rest.notify_all()
             dropped = [] if drain else [ticket for _, ticket in self._line]
             for ticket in dropped:
                 self._remove(ticket)
             self._changed.notify_all()
         waiting = [ticket for ticket in dropped if ticket.future.set_running_or_notify_cancel()]
         self._fail(waiting, OverloadedError("the server is shutting down"))
-        for thread in self._threads:
+        for thread in list(self._threads):
             thread.join()
         for instance in self._instances:
             close(instance)
@@ -305,17 +394,23 @@ class Batcher:
 
     def _next_batch(self, number: int) -> tuple[list[Ticket], int] | None:
         """Sleep until instance `number` has a batch to run: its tickets and bucket. None when there will be no more."""
+        pressed = True
         while True:
             rejected = None
             with self._lock:
                 while rejected is None:
-                    if self._closing and not self._line:
+                    resting = number >= self._active
+                    if (self._closing and (resting or not self._line)) or number >= len(self._instances):
                         self._changed.notify_all()  # the others have no more to wait for, either
                         return None
-                    free = sum(1 for count in self._running if not count)
+                    if resting:
+                        self._changed.notify()  # whoever woke it meant one that does not rest
+                        self._rest.wait()
+                        continue
+                    free = sum(1 for count in self._running[: self._active] if not count)
                     now = self._clock()
                     decision = self._policy.decide(
-                        now, self._queue, self.table, free=free, coming=self._coming_rows, instances=len(self._running)
+                        now, self._queue, self.table, free=free, coming=self._coming_rows, instances=self._active
                     )
                     if isinstance(decision, Dispatch) and self._better_elsewhere(number):
                         self._changed.notify()  # to the one that sleeps longest, which passes it on as well unless it is there
@@ -331,6 +426,7 @@ class Batcher:
                                 self._leave_place(ticket)
                         self._staging.turn()
                         if batch:
+                            self._press(pressed)
                             self._running[number] = len(batch)
                             if self._queue:  # another idle instance may take the rest
                                 self._changed.notify()
@@ -343,6 +439,7 @@ class Batcher:
                         self._leave_place(rejected)
                         self.table.settle(in_time=False)
                     elif isinstance(decision, Wait):
+                        pressed = False
                         self._changed.wait(None if decision.until is None else decision.until - now)
             if rejected.future.set_running_or_notify_cancel():
                 late = OverloadedError(f"model '{self._name}' could not run the request before its deadline; allow more time")
@@ -350,8 +447,17 @@ class Batcher:
 
     def _better_elsewhere(self, number: int) -> bool:
         """Whether the device of an instance computes, and another does not; with the lock held."""
-        busy = {device for device, running in zip(self._devices, self._running, strict=True) if running}
-        return self._devices[number] in busy and not busy.issuperset(self._devices)
+        devices = self._devices[: self._active]
+        busy = {device for device, running in zip(devices, self._running, strict=False) if running}
+        return self._devices[number] in busy and not busy.issuperset(devices)
+
+    def _press(self, pressed: bool) -> None:
+        """Count a batch that begins, with the lock held; `pressed` says that its instance had not to wait for it."""
+        self._done = Work(self._done.rows, self._done.batches + 1, self._done.pressed + pressed)
+        self._pressure = max(0, self._pressure + (1 if pressed else -1))
+        if self._pressure >= _PRESSED and self._on_pressure is not None:
+            call, self._on_pressure = self._on_pressure, None
+            call()
 
     def _work(self, number: int) -> None:
         """The life of one instance."""
@@ -366,6 +472,7 @@ class Batcher:
             finally:
                 with self._lock:
                     self._running[number] = 0
+                    self._done = Work(self._done.rows + sum(t.rows for t in batch), self._done.batches, self._done.pressed)
                     for ticket in batch:
                         self._leave_place(ticket)
                     self._changed.notify()

@@ -28,12 +28,13 @@ class Staging:
     """A ring of rows of one model's inputs. Requests take places in the order of arrival, which is mostly that of service.
 
     `inputs` holds the shape of a row and the dtype of each input, `largest` the rows of the largest batch. Pages cost nothing
-    before they are first written; with `largest` 0 no place is given. Not thread-safe: its owner has a lock already.
+    before they are first written; with `largest` 0 no place is given. `sparing` takes as few as do: where a CPU computes, a row
+    that is copied instead costs little beside what is computed of it. Not thread-safe: its owner has a lock already.
     """
 
-    def __init__(self, inputs: Sequence[tuple[tuple[int, ...], np.dtype]], largest: int) -> None:
+    def __init__(self, inputs: Sequence[tuple[tuple[int, ...], np.dtype]], largest: int, *, sparing: bool = False) -> None:
         row_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in inputs)
-        fitting = min(_BATCHES * largest, _MOST_BYTES // max(1, row_bytes))
+        fitting = min((_FEWEST_BATCHES if sparing else _BATCHES) * largest, _MOST_BYTES // max(1, row_bytes))
         self._rows = fitting if fitting >= _FEWEST_BATCHES * largest else 0
         self._largest = largest
         self._buffers = [np.empty((self._rows, *shape), dtype) for shape, dtype in inputs]

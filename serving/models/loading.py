@@ -14,10 +14,13 @@ from ...runtime.artifact.agreement import best_classes
 from ...runtime.artifact.artifact import Artifact, load_artifact
 from ...runtime.artifact.model_config import ModelConfig, check_config, read_config
 from ...runtime.artifact.plan import Choice, Plan
+from ...runtime.base.memory import give_back_memory
+from ...runtime.base.session import FixedBatchSession, Session
 from ...runtime.base.task import Task
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
 from ..batching.batcher import Batcher, Best, Instance, Runner, close
+from ..batching.contest import WORTH_IT
 from ..batching.latency_table import LatencyTable
 from ..batching.policy import BatchPolicy
 from ..batching.staging import Staging
@@ -26,10 +29,12 @@ from ..config import ServeConfig
 from ..images.fast_preprocessing import make_preprocessor
 from ..images.gpu_preprocessing import make_gpu_preprocessor
 from .devices import each_device
+from .improvement import Candidate, Improvement, another, has_twin
+from .memory_bound import MIB, MemoryBound
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .response_cache import ResponseCache
-from .self_check import check_answers
-from .warmup import lent, warm_up
+from .self_check import check_answers, check_joining
+from .warmup import lent, shrink, warm_up
 
 
 def load_tensor_model(
@@ -42,6 +47,7 @@ def load_tensor_model(
     before: TensorModel | None = None,
     cache: ResponseCache | None = None,
     early: Callable[[TensorModel], None] | None = None,
+    memory: MemoryBound | None = None,
 ) -> TensorModel:
     """Open, warm up, try out and profile one version. Raises ArtifactError or BackendError, leaving nothing open.
 
@@ -49,6 +55,9 @@ def load_tensor_model(
     its number of instances is kept, since measuring it beside live traffic would disturb both. It has a part of `cache`, unless
     its config says `response_cache { enable: false }`. `early` is given a model that answers as soon as the smallest batch has
     run; it must not be asked any more once this one is returned, or the error is raised, and closed then.
+
+    On a CPU the model has one session for all batch sizes at first. With `memory`, which bounds that, others are tried beside
+    it once there is traffic.
     """
     artifact = load_artifact(folder, version=version, trusted=config.security.trust_repository)
     if override is not None:
@@ -56,9 +65,12 @@ def load_tensor_model(
         artifact = replace(artifact, config=override)
     declared = artifact.config
     plan = artifact.plan_here()
-    opener = partial(open_instance, artifact, plan, declared.max_batch_size, config.processes.threads)
+    light = plan.device == "cpu"
+    open_any = open_first if light else open_instance
+    opener = partial(open_any, artifact, plan, declared.max_batch_size, config.processes.threads)
     openers = each_device(opener, plan, config.processes.devices)
-    progress(f"{artifact.name}: loading version {artifact.version} ({_described(plan)})")
+    described = str(plan.first()) if light and not plan.portable else _described(plan)
+    progress(f"{artifact.name}: loading version {artifact.version} ({described})")
     # A version that is loaded again goes on counting where it was: to Prometheus it is the same one.
     again = before is not None and before.version == str(artifact.version)
     statistics = before.statistics if before is not None and again else ModelStatistics()
@@ -79,7 +91,7 @@ def load_tensor_model(
                 policy=BatchPolicy(max_delay=max_delay(declared, config)),
                 statistics=statistics,
                 max_queue=config.max_queue,
-                staging=_staging(artifact, table.largest),
+                staging=_staging(artifact, table.largest, sparing=light),
                 best=best_of(artifact.task),
                 devices=[number % devices for number in range(len(instances))],
             ),
@@ -91,15 +103,17 @@ def load_tensor_model(
             instances_per_device=len(instances) // devices,
         )
 
+    wanted = config.processes.instances or (before.instances_per_device if before else None)
     instances, table = warm_up(
         openers,
         artifact.signature,
-        count=config.processes.instances or (before.instances_per_device if before else None),
+        count=wanted or (1 if light else None),
         early=None if early is None else lambda instance, guess: early(model_of([instance], guess)),
     )
     try:
         for instance in instances:
-            check_answers(artifact, plan, instance, partial(_queue, artifact, instance, table, max_delay(declared, config)))
+            queue = partial(_queue, artifact, instance, table, max_delay(declared, config))
+            alone = check_answers(artifact, plan, instance, queue)
     except BaseException:
         for instance in instances:
             close(instance)
@@ -108,7 +122,64 @@ def load_tensor_model(
     progress(f"{artifact.name}: version {artifact.version} is ready, {_counted(len(instances), len(openers))}, {timings}")
     model = model_of(instances, table, devices=len(openers))
     model.cache = cache.of_model() if cache is not None and _cacheable(declared) else None
+    if light and memory is not None:
+        assert isinstance(model.batcher, Batcher), "it was just made"
+        shrink(model.batcher.sessions(), artifact.signature)
+        give_back_memory()
+        memory.settle()
+        model.improvement = Improvement(
+            artifact.name,
+            model.batcher,
+            memory,
+            own=_own_sessions(artifact, plan, table.buckets, config.processes.threads),
+            second=None
+            if config.processes.instances or len(instances) > 1
+            else partial(_second, artifact, plan, config.processes.threads),
+            prove=partial(check_joining, artifact, plan, alone=alone),
+            grown=model.grow,
+        )
+        model.improvement.start()
     return model
+
+
+def _own_sessions(artifact: Artifact, plan: Plan, buckets: Sequence[int], threads: int | None) -> dict[int, Candidate]:
+    """For the buckets whose choice was measured to be so much quicker than the first, or was not measured beside that."""
+    first, found = plan.first(), {}
+    for bucket in buckets:
+        choice = plan.choice(bucket)
+        gain = None if plan.bucket(bucket) != bucket else plan.gain(bucket, first)
+        if choice != first and choice.batch in (None, bucket) and (gain is None or gain > WORTH_IT):
+            found[bucket] = Candidate(
+                partial(_only, artifact, plan, choice, threads, bucket), expected_bytes(artifact, plan, choice)
+            )
+    return found
+
+
+def _only(artifact: Artifact, plan: Plan, choice: Choice, threads: int | None, bucket: int) -> Instance:
+    return {bucket: artifact.open_choice(plan, choice, threads=threads)}
+
+
+def expected_bytes(artifact: Artifact, plan: Plan, choice: Choice) -> int:
+    """The memory that a session of a choice will take: as it was measured, or its files' and that of weights made of them."""
+    measured = plan.memory_mb(choice)
+    return 2 * sum((artifact.path / name).stat().st_size for name in choice.files) if measured is None else int(measured * MIB)
+
+
+def _second(artifact: Artifact, plan: Plan, threads: int | None, sessions: Instance) -> Candidate:
+    """One more instance of sessions like these; of the same weights where the library can."""
+    distinct = {id(session): session for session in sessions.values()}
+    if all(has_twin(session) for session in distinct.values()):
+
+        def twins() -> Instance:
+            made = {number: another(session) for number, session in distinct.items()}
+            return {bucket: made[id(session)] for bucket, session in sessions.items()}
+
+        return Candidate(twins, 0)
+
+    def anew() -> Instance:
+        return dict.fromkeys(sessions, next(iter(open_first(artifact, plan, max(sessions), threads).values())))
+
+    return Candidate(anew, expected_bytes(artifact, plan, plan.first()))
 
 
 def best_of(task: Task) -> Best | None:
@@ -179,24 +250,22 @@ def _queue(artifact: Artifact, instance: Instance, table: LatencyTable, delay: f
     return Batcher([lent(instance)], table, name=artifact.name, policy=BatchPolicy(max_delay=delay), staging=staging)
 
 
-def _staging(artifact: Artifact, largest: int) -> Staging | None:
+def _staging(artifact: Artifact, largest: int, *, sparing: bool = False) -> Staging | None:
     """Where images are decoded to, for a model that takes them in a dtype of numpy."""
     inputs = artifact.signature.inputs
     if artifact.preprocessing is None or any(spec.dtype == "bfloat16" for spec in inputs):
         return None
-    return Staging([(spec.row_shape, np.dtype(spec.dtype)) for spec in inputs], largest)
+    return Staging([(spec.row_shape, np.dtype(spec.dtype)) for spec in inputs], largest, sparing=sparing)
 
 
 def open_instance(
     artifact: Artifact, plan: Plan, max_batch_size: int, threads: int | None, *, ordinal: int | None = None
 ) -> dict[int, Runner]:
     """One instance, on the GPU `ordinal` if any: the session of every bucket; buckets that chose the same way share one."""
-    # Nobody measured for a portable plan, so its buckets mean nothing; warm-up measures powers of two.
-    planned = [1 << power for power in range(max_batch_size.bit_length())] if plan.portable else plan.buckets
     opened: dict[Choice, Runner] = {}
     sessions: dict[int, Runner] = {}
     try:
-        for bucket in [*(bucket for bucket in planned if bucket < max_batch_size), max_batch_size]:
+        for bucket in _planned(plan, max_batch_size):
             choice = plan.choice(bucket)
             if choice not in opened:
                 opened[choice] = artifact.open(bucket, threads=threads, ordinal=ordinal)
@@ -205,6 +274,22 @@ def open_instance(
         close(sessions)
         raise
     return sessions
+
+
+def open_first(
+    artifact: Artifact, plan: Plan, max_batch_size: int, threads: int | None, *, ordinal: int | None = None
+) -> dict[int, Runner]:
+    """The same, with the one session that serves every bucket to begin with."""
+    session: Session = artifact.open_choice(plan, plan.first(), threads=threads, ordinal=ordinal)
+    if (rows := plan.first_rows()) is not None:
+        session = FixedBatchSession(session, rows)
+    return dict.fromkeys(_planned(plan, max_batch_size), session)
+
+
+def _planned(plan: Plan, max_batch_size: int) -> list[int]:
+    # Nobody measured for a portable plan, so its buckets mean nothing; warm-up measures powers of two.
+    planned = [1 << power for power in range(max_batch_size.bit_length())] if plan.portable else plan.buckets
+    return [*(bucket for bucket in planned if bucket < max_batch_size), max_batch_size]
 
 
 def _cacheable(declared: ModelConfig) -> bool:

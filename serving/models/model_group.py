@@ -13,6 +13,7 @@ from ...runtime.artifact.artifact import versions
 from ...runtime.artifact.model_config import ModelConfig, read_config
 from ..config import ServeConfig
 from .loading import load_companion, load_tensor_model
+from .memory_bound import MemoryBound
 from .models import Model, TensorModel
 from .response_cache import ResponseCache
 from .snapshots import Key, Members, Snapshot, rows
@@ -46,6 +47,7 @@ class ModelGroup:
         report: Callable[[str], None],
         *,
         cache: ResponseCache | None = None,
+        memory: MemoryBound | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
@@ -54,6 +56,7 @@ class ModelGroup:
         self._config = config
         self._report = report
         self._cache = cache
+        self._memory = memory
         self._on_change = on_change
         self._turn = threading.Lock()
         self._guard = threading.Lock()  # of everything below, which is only ever changed inside a turn or by a drain
@@ -215,6 +218,7 @@ class ModelGroup:
                 override=self._override,
                 before=before.model if before else None,
                 cache=self._cache,
+                memory=self._memory,
                 early=self._answer_early if early else None,
             )
         except BaseException:

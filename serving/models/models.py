@@ -14,6 +14,7 @@ from ...specs import Preprocessing, Signature
 from ..batching.request_queue import RequestQueue
 from ..batching.statistics import ModelStatistics
 from ..protocol.messages import InferenceRequest, Tensor
+from .improvement import Improvement
 from .leases import Leases
 from .response_cache import ModelCache
 
@@ -97,6 +98,7 @@ class TensorModel(Model):
     preprocessor: Preprocessor | None = None
     instances: int = 1
     instances_per_device: int = 1
+    improvement: Improvement | None = field(default=None, repr=False)
     cache: ModelCache | None = None
     decoding: ModelStatistics = field(default_factory=ModelStatistics)
 
@@ -121,8 +123,14 @@ class TensorModel(Model):
         """The input that images become."""
         return self.config.inputs[0]
 
+    def grow(self, instances: int) -> None:
+        """There are so many instances now, on one device."""
+        self.instances = self.instances_per_device = instances
+
     def close(self, *, drain: bool = True) -> None:
         """Answer what was admitted (or with drain=False reject it), then end the model's threads and free its sessions."""
+        if self.improvement is not None:
+            self.improvement.stop()
         self.batcher.close(drain=drain)
         if self.cache is not None:
             self.cache.clear()

@@ -19,6 +19,7 @@ from ..config import ServeConfig
 from .folder_watch import FolderWatch
 from .leases import leased
 from .live_stats import model_live_stats
+from .memory_bound import MemoryBound
 from .model_group import ModelGroup
 from .models import Model
 from .notifications import Notifications
@@ -58,6 +59,7 @@ class ModelRepository:
         self._by_name: Mapping[str, ModelGroup] = {}
         self._progress: Callable[[str], None] = partial(log.info, "%s")
         self.cache = ResponseCache(config.batching.response_cache_bytes) if config.batching.response_cache_bytes else None
+        self._memory = MemoryBound(config.processes.memory_bytes)
         self._control = ThreadPoolExecutor(_CONTROL_THREADS, thread_name_prefix="headrace-control")
         self._poller: threading.Thread | None = None
         if not self._root.is_dir():
@@ -246,6 +248,7 @@ class ModelRepository:
                         self._config,
                         self._report,
                         cache=self.cache,
+                        memory=self._memory,
                         on_change=self.notifications.notify,
                     )
                     self._groups[name].expect(members[name], set())

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def warm_up(
         if early is not None and len(instances) == 1:
             instances[0] = _each_once(instances[0], _InTurns)
             _answer_early(instances[0], signature, early)
-        _heat(instances[-1], signature)
+        heat(instances[-1], signature)
 
     try:
         for _ in range(count or 1):
@@ -94,7 +95,7 @@ def warm_up(
             for opener in openers[1:]:
                 add(opener)
         for instance in instances:
-            _shrink(instance, signature)
+            shrink(instance, signature)
     except BaseException:
         for instance in instances:
             close(instance)
@@ -118,6 +119,12 @@ class _InTurns:
         with self._lock:
             _shrunk(self._session, inputs)
 
+    def __getattr__(self, name: str) -> Any:
+        """`twin`, where the session has it: that one has nobody to wait for."""
+        if name != "twin":
+            raise AttributeError(name)
+        return self._session.twin  # type: ignore[attr-defined]
+
     def close(self) -> None:
         with self._lock:
             self._session.close()
@@ -135,7 +142,7 @@ class _Lent:
 
 def _answer_early(instance: Instance, signature: Signature, early: Callable[[Instance, LatencyTable], None]) -> None:
     smallest = min(instance)
-    _heat({smallest: instance[smallest]}, signature)
+    heat({smallest: instance[smallest]}, signature)
     begin = time.perf_counter()
     instance[smallest].run(sample_inputs(signature, smallest))
     seconds = (time.perf_counter() - begin) / smallest
@@ -154,7 +161,7 @@ def _each_once(instance: Instance, wrap: Callable[[Runner], Runner]) -> Instance
     return {bucket: wrapped[id(session)] for bucket, session in instance.items()}
 
 
-def _shrink(instance: Instance, signature: Signature) -> None:
+def shrink(instance: Instance, signature: Signature) -> None:
     """Have sessions give up the memory that they took for large batches; they take it again when such come."""
     for session in {id(session): session for session in instance.values()}.values():
         _shrunk(session, sample_inputs(signature, min(instance)))
@@ -165,7 +172,8 @@ def _shrunk(session: Runner, inputs: Sequence[np.ndarray]) -> None:
         shrink(inputs)
 
 
-def _heat(instance: Instance, signature: Signature) -> None:
+def heat(instance: Instance, signature: Signature) -> None:
+    """Run a batch of each size. Raises BackendError for outputs that do not fit the signature or are not finite."""
     for bucket, session in instance.items():
         try:
             outputs = session.run(sample_inputs(signature, bucket))

@@ -84,6 +84,11 @@ class ModelCollector:
         busy = CounterMetricFamily(
             "headrace_busy_seconds", "Time that instances spent on batches: collating, running and splitting", labels=_LABELS
         )
+        tried = CounterMetricFamily(
+            "headrace_improvements",
+            "Sessions that were tried beside the first, by what became of them: kept, lost, memory or failed",
+            labels=(*_LABELS, "tried", "outcome"),
+        )
         for model, (labels, snapshot) in zip(models, snapshots, strict=True):
             latency.add_metric(labels, *_latency(model))
             if isinstance(model, TensorModel):
@@ -93,7 +98,9 @@ class ModelCollector:
                 slack.add_metric(labels, _cumulative(SLACK_BOUNDS, counts), total)
                 instances.add_metric(labels, model.instances)
                 busy.add_metric(labels, _busy_seconds(snapshot))
-        yield from (depth, sizes, slack, latency, instances, busy)
+                for what, count in (model.improvement.outcomes.copy() if model.improvement else {}).items():
+                    tried.add_metric((*labels, *what), count)
+        yield from (depth, sizes, slack, latency, instances, busy, tried)
 
 
 def _batch_sizes(model: TensorModel, snapshot: dict[str, Any]) -> tuple[list[tuple[str, float]], float]:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import uvloop
 
+from ..models.improvement import leave
 from ..observe.logs import LogSettings, log_output
 from .control import ControlLink
 from .messages import Alive, StartEngine, StartFrontEnd
@@ -54,6 +55,7 @@ def run(kind: type[Start], serve: Callable[[ControlLink, Start, list[int], LogSe
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(serving(log_settings))
+    leave()
 
 
 async def beat(send: Callable[[], None]) -> None:

@@ -135,6 +135,13 @@ class OnnxSession:
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
             self._opened().run(None, dict(zip(self._names, inputs, strict=True)), options)
 
+    def __getattr__(self, name: str) -> Any:
+        """`twin`, on a CPU: a session of the library computes for several threads at once, each with memory of its own."""
+        if name != "twin" or self._place != "cpu":
+            raise AttributeError(name)
+        session = self._opened()
+        return lambda: OnnxSession(session)
+
     def close(self) -> None:
         self._session = None
         if self._staging is not None:

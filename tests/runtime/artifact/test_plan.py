@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -55,3 +56,42 @@ def test_unknown_status_in_a_file_is_refused(plan):
     data["measurements"][0]["status"] = "bribed"
     with pytest.raises(ValueError, match="status"):
         Plan.from_json(data)
+
+
+def measured(choice, bucket, milliseconds, status="lost"):
+    return Measurement(choice=replace(choice, files=()), bucket=bucket, status=status, median_ms=milliseconds, memory_mb=5.0)
+
+
+def of_buckets(*choices, measurements=()):
+    return Plan(fingerprint={}, choices=dict(zip((1, 4, 8), choices, strict=True)), measurements=measurements)
+
+
+ANY, OTHER = (Choice(backend=name, precision=FP32, files=("model.onnx",)) for name in "ab")
+FIXED = [replace(ANY, batch=size) for size in (1, 4, 8)]
+
+
+def test_one_choice_to_begin_with_takes_any_batch_and_is_the_quickest_on_the_whole():
+    assert of_buckets(ANY, FIXED[1], FIXED[2]).first() == ANY
+    assert of_buckets(ANY, OTHER, OTHER).first() == OTHER
+    times = (measured(ANY, 8, 10.0), measured(OTHER, 8, 9.0), measured(OTHER, 1, 5.0), measured(ANY, 1, 1.0))
+    assert of_buckets(ANY, FIXED[1], OTHER, measurements=times).first() == ANY
+    assert of_buckets(OTHER, FIXED[1], ANY, measurements=times).first() == ANY
+
+
+def test_what_was_wrong_anywhere_is_not_begun_with():
+    wrong = (measured(ANY, 8, 1.0, "refused"),)
+    assert of_buckets(ANY, OTHER, FIXED[2], measurements=wrong).first() == OTHER
+    only = of_buckets(ANY, FIXED[1], FIXED[2], measurements=wrong)
+    assert (only.first(), only.first_rows()) == (ANY, 1)  # as many rows as it was right with
+    assert of_buckets(ANY, FIXED[1], FIXED[2]).first_rows() is None
+
+
+def test_where_none_takes_any_batch_the_smallest_runs_in_parts():
+    assert of_buckets(*FIXED).first() == FIXED[0]
+
+
+def test_gains_and_memory_are_those_that_were_measured():
+    plan = of_buckets(ANY, FIXED[1], FIXED[2], measurements=(measured(ANY, 4, 12.0), measured(FIXED[1], 4, 10.0, "won")))
+    assert plan.gain(4, ANY) == 1.2
+    assert plan.gain(8, ANY) is None
+    assert (plan.memory_mb(ANY), plan.memory_mb(FIXED[2])) == (5.0, None)

@@ -292,3 +292,85 @@ def test_what_is_counted_is_what_waits_whoever_comes_and_goes(batcher_of):
         assert values(ticket) == [2.0 * ticket.rows] * ticket.rows
     assert batcher.depth == 0
     assert (Checking.seen > 400, Checking.coming_seen) == (True, 0)
+
+
+def answered(batcher, count=40):
+    tickets = [batcher.admit(8, timeout=60) for _ in range(count)]
+    for number, ticket in enumerate(tickets):
+        batcher.submit(ticket, [np.full((8, 1), number, np.float32)])
+    for number, ticket in enumerate(tickets):
+        assert (ticket.future.result(60)[0] == 2 * number).all()
+
+
+def test_an_instance_joins_rests_and_goes_while_requests_are_answered(batcher_of):
+    first, second = Doubler(), Doubler()
+    batcher = batcher_of(first)
+    with ThreadPoolExecutor(1) as pool:
+        traffic = pool.submit(lambda: [answered(batcher, 20) for _ in range(60)])
+        assert batcher.grow(dict.fromkeys(TABLE, second))
+        assert second.entered.wait(60)
+        for _ in range(20):
+            batcher.activate(1)
+            batcher.activate(2)
+        batcher.activate(1)
+        while batcher.load()[2] > 1:  # the batch that it ran when it was told
+            time.sleep(0.001)
+        ran = len(second.sizes)
+        answered(batcher)
+        assert len(second.sizes) == ran
+        batcher.drop()
+        assert (second.closed, first.closed, batcher.instances) == (True, False, 1)
+        traffic.result()
+    assert batcher.grow(dict.fromkeys(TABLE, Doubler()))
+    answered(batcher)
+
+
+def test_one_that_rests_does_not_keep_the_others_from_ending(batcher_of):
+    gate = threading.Event()
+    first, second = Doubler(gate), Doubler()
+    batcher = batcher_of(first)
+    assert batcher.grow(dict.fromkeys(TABLE, second))
+    batcher.activate(1)
+    ticket = send(batcher, 1.0)
+    ending = threading.Thread(target=batcher.close)
+    ending.start()
+    gate.set()
+    ending.join(60)
+    assert not ending.is_alive()
+    assert values(ticket) == [2.0]
+    assert (first.closed, second.closed) == (True, True)
+
+
+def test_sessions_are_exchanged_between_two_batches(batcher_of):
+    gate = threading.Event()
+    first, other = Doubler(gate), Doubler()
+    batcher = batcher_of(first)
+    running = send(batcher, 1.0)
+    assert first.entered.wait(60)
+    assert batcher.exchange(1, other, quicker=4.0)
+    gate.set()
+    assert values(running) == [2.0]
+    assert values(send(batcher, 3.0)) == [6.0]
+    assert (other.sizes, first.sizes, first.closed) == ([1], [1], False)
+    assert batcher.table.to_json() == {"1": 0.25, "2": 1.0, "4": 1.0, "8": 1.0}
+
+
+def test_once_it_is_closed_nothing_joins(batcher_of):
+    batcher = batcher_of(Doubler())
+    batcher.close()
+    late = Doubler()
+    assert not batcher.grow(dict.fromkeys(TABLE, late))
+    assert not batcher.exchange(1, late)
+    assert not late.closed  # it is the caller's
+
+
+def test_it_tells_once_that_there_is_more_to_do_than_is_done(batcher_of):
+    batcher, told = batcher_of(Doubler()), []
+    batcher.under_pressure(lambda: told.append(True))
+    for _ in range(100):
+        answered(batcher, 1)
+    assert told == []
+    for _ in range(10):
+        answered(batcher, 60)
+    assert told == [True]
+    assert batcher.work().rows == 8 * 700
