@@ -167,7 +167,7 @@ def _choices(config: GraphConfig, device: str, have_images: bool) -> list[Choice
 def _precisions(config: GraphConfig, have_images: bool) -> tuple[Precision, ...]:
     if config.precision == "auto":
         return PRECISIONS if have_images else (FP32,)
-    return tuple(item for item in PRECISIONS if item.dtype == config.precision)
+    return tuple(item for item in PRECISIONS if item.dtype in config.precisions)
 
 
 def _no_memory(candidates: list[Candidate]) -> str | None:
@@ -436,7 +436,7 @@ class Autotuner:
         left = [candidate for candidate in self.candidates if candidate.session is not None and not candidate.status]
         begin = self.budget.used
         within = self.seconds_in_floats < _IN_FLOATS_SHARE * self.config.seconds(self.device) and self.budget.left > 0
-        if within or (self.config.precision == "int8" and not left):
+        if within or ("int8" in self.config.precisions and not left):
             more = [other.fixed(bucket, rejected.target.streams)] if rejected.target.batch else []
             self._join([other, *more], bucket, self.budget.left / 8)
             self.seconds_in_floats += self.budget.used - begin

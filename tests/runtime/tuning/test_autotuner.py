@@ -22,6 +22,7 @@ from headrace.runtime.tuning import autotuner as tune
 from headrace.runtime.tuning.candidate import Candidate
 from headrace.runtime.tuning.judging_data import JudgingData
 from headrace.runtime.tuning.measure import Samples
+from headrace.runtime.tuning.prediction import Layer, Machine, Prediction, Work
 from headrace.runtime.tuning.source import CapturedSource
 from headrace.specs import BF16, FP8, FP16, FP32, INT8, INT8_BF16
 
@@ -76,8 +77,11 @@ def test_every_candidate_is_in_the_plan_with_its_outcome(conv_net, tuned):
         if item.status in ("won", "lost"):
             assert item.repetitions >= 3
             assert item.spread_ms >= 0
+        if item.status == "won":  # what loses by measurement is not proved
             assert item.parity.passed
             assert {1, 2, 5} <= set(item.parity.batches)
+    portable = [item for item in plan.measurements if item.choice.backend in ("onnxruntime", "openvino")]
+    assert any(item.parity is not None and item.parity.passed for item in portable)  # but what other machines begin with is
     assert [fraction for fraction, _ in seen] == sorted(fraction for fraction, _ in seen)
     assert seen[-1][0] == 1.0
 
@@ -252,13 +256,12 @@ def test_what_has_no_memory_is_not_opened(conv_net, tuned, monkeypatch):
 def test_what_is_refused_holds_no_session(conv_net, tuned, monkeypatch):
     closed = []
     monkeypatch.setattr(Candidate, "close", lambda self: closed.append(str(self.choice)))
-    known = {"eager": backends.get("eager"), "wrong": WrongBackend(name="wrong")}
-    monkeypatch.setattr(backends, "discover", lambda: known)
-    measured = []
-    original = tune.measure
-    monkeypatch.setattr(tune, "measure", lambda *given, **more: measured.append(list(closed)) or original(*given, **more))
+    proved = []
+    original = Candidate.right_at
+    monkeypatch.setattr(Candidate, "right_at", lambda *given: proved.append(list(closed)) or original(*given))
+    with_fault(monkeypatch, lambda rows, outputs: [value if len(value) == 1 else value[::-1].copy() for value in outputs])
     tuned(conv_net, max_tuning_seconds=5)
-    assert "wrong fp32" in measured[0]  # before anything is measured
+    assert "faulty fp32" in proved[0]  # before anything else is proved
 
 
 def test_a_size_that_nothing_can_run_is_left_out(conv_net, tuned, monkeypatch):
@@ -283,18 +286,17 @@ def test_a_size_that_nobody_had_time_for_is_proved_all_the_same(conv_net, tuned,
         return outputs
 
     with_fault(monkeypatch, fault)
-    original, now = tune.time.monotonic, [0.0]
-    monkeypatch.setattr(tune, "time", SimpleNamespace(monotonic=lambda: original() + now[0]))
     report = tune.Autotuner._winner
 
     def winner(self, bucket):
-        now[0] = 1000.0  # after the first batch size the time is over
+        self.budget._used = 1000.0  # after the first batch size the time is over
         return report(self, bucket)
 
     monkeypatch.setattr(tune.Autotuner, "_winner", winner)
     plan = tuned(conv_net, buckets=(1, 4, 6), max_tuning_seconds=20)
     assert {bucket: choice.backend for bucket, choice in plan.choices.items()} == {1: "faulty", 4: "eager", 6: "faulty"}
     assert any("was used up" in item.why for item in plan.measurements if item.bucket == 6)
+    assert re.match(r"max_tuning_seconds=20 was not enough for batch 6, batch 4; about \d{4} would be", plan.cut)
     (lost,) = (item for item in plan.measurements if item.bucket == 4 and item.choice.backend == "faulty")
     assert "was used up" not in lost.why  # what stands there is why it may not be used, not that nobody measured it
 
@@ -500,7 +502,7 @@ def test_the_winner_for_one_batch_size_is_proved_and_measured_like_any(conv_net,
         assert set(names) == {"openvino fp32", "openvino fp32, fixed batch"} | streams
         fixed = names["openvino fp32, fixed batch"]
         assert fixed.status in ("won", "lost")
-        assert fixed.parity.passed
+        assert fixed.status == "lost" or fixed.parity.passed
         assert fixed.memory_mb is not None
         assert plan.choice(bucket).batch in (None, bucket)
 
@@ -515,11 +517,19 @@ def test_on_a_gpu_what_takes_long_begins_with_what_tensor_cores_compute():
             for backend in found
             if precision in backend.precisions
         ]
-        return [str(candidate.choice) for candidate in sorted(candidates, key=tune._urgency)]
+        machine = Machine({"fp32": 1e9, "bf16": 2e9, "int8": 4e9}, 1e9)
+        prediction = Prediction(Work((Layer(10**9, 1, 1),)), machine)
+
+        def urgency(candidate):
+            backend, precision = candidate.backend, candidate.target.precision
+            seconds = prediction.seconds(backend.name, precision, 1, efficiency=backend.efficiency)
+            return tune._urgency(candidate, seconds)
+
+        return [str(candidate.choice) for candidate in sorted(candidates, key=urgency)]
 
     assert order("cuda")[:6] == ["eager fp32", "eager bf16", "eager fp16", "kernels bf16", "kernels int8+bf16", "inductor bf16"]
     assert order("cuda")[-2:] == ["inductor fp32", "kernels fp32"]
-    assert order("cpu") == ["eager fp32", "eager bf16", "eager fp16", "inductor fp32", "inductor bf16", "inductor fp16"]
+    assert order("cpu") == ["eager bf16", "eager fp32", "eager fp16", "inductor bf16", "inductor fp32", "inductor fp16"]
 
 
 def with_times(monkeypatch, table, fault=None):
