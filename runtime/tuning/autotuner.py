@@ -200,6 +200,7 @@ class Autotuner:
         self.largest_decides = device in _LARGEST_DECIDES
         self.leader: Candidate | None = None  # the fastest of the heats that has passed
         self.cuts: list[tuple[str, float]] = []  # what the time did not allow, and the seconds that it needs
+        self.postponed: list[Candidate] = []
         self.prediction: Prediction | None = None
 
     def run(self) -> Plan:
@@ -269,6 +270,7 @@ class Autotuner:
         tried = [item for item in self.candidates if bucket in item.samples]
         found = {(item.backend.name, item.target.precision.whole): item.samples[bucket].median_ms / 1000 for item in tried}
         self.prediction.learn(found, bucket, {item.backend.name: item.backend.efficiency for item in tried})
+        self.prediction.machine.keep()
 
     def _heat(self, candidate: Candidate, bucket: int) -> None:
         """Measure it beside the best so far. The faster one must pass to lead, and what it leaves far behind runs no more."""
@@ -292,6 +294,7 @@ class Autotuner:
             if times > (_LONG_HOPE if long else _HOPE_UNBUILT) and not proving:
                 return f"is predicted to take {times:.1f} times as long as {self.leader.choice}"
         if why := self._no_time(candidate, bucket, rows):
+            self.postponed.append(candidate)
             if times <= _LONG_HOPE:
                 self.cuts.append((str(candidate.choice), candidate.backend.preparation_seconds))
             return why
@@ -302,12 +305,13 @@ class Autotuner:
         others = [other for other in self.candidates if not other.is_reference]
         if candidate.is_reference:  # it is built when nothing else may run
             enough = any(other.session is not None and not other.status for other in others)
-        else:  # it alone is not enough: one candidate that may be faster is always tried
-            enough = any(other.session is not None or other.status in ("failed", "refused") for other in others)
+        else:  # it alone is not enough: one candidate that may be faster is always tried, and another where that is refused
+            tried = ("failed", "refused") if candidate.backend.preparation_seconds >= _LONG_SECONDS else ()
+            enough = any(other.session is not None or other.status in tried for other in others)
         needed = candidate.backend.preparation_seconds
         kept = 0.0  # for what leads so far, to be measured and proved at every batch size
         if self.leader is not None and bucket in self.leader.samples:
-            kept = _CALLS_TO_PROVE * rows / bucket * self.leader.samples[bucket].median_ms / 1000
+            kept = _CALLS_TO_PROVE * rows / bucket * self._work(self.leader, bucket)
         if not enough or self.config.backend or needed + kept <= self.budget.left:
             return None
         allowed = f"max_tuning_seconds={self.config.seconds(self.device):g}"
@@ -320,11 +324,15 @@ class Autotuner:
         able.sort(key=lambda item: math.prod(_handicapped_ms(item, bucket) for bucket in measured))
         return able[:_FINALISTS]
 
+    def _work(self, candidate: Candidate, bucket: int) -> float:
+        """Seconds of work of one call."""
+        return self.budget.pace * candidate.samples[bucket].median_ms / 1000
+
     def _affordable(self, candidates: Sequence[Candidate], known: int, bucket: int) -> bool:
         """Whether they can be measured at that batch size, if need be a little beyond the time."""
         if self.budget.left:
             return True
-        tried = [item.samples[known].median_ms / 1000 for item in candidates if known in item.samples]
+        tried = [self._work(item, known) for item in candidates if known in item.samples]
         needed = _FEWEST_CALLS * sum(tried) * bucket / known
         if not self.largest_decides and self.budget.used + needed <= _OVERTIME * self.budget.seconds:
             return True
@@ -336,10 +344,16 @@ class Autotuner:
         return [item for item in self.candidates if not item.lossy and item.backend.format == "onnx" and item.session]
 
     def _prove_portable(self) -> None:
-        """One of them at least is held to parity, also if it does not win: other machines begin with it."""
+        """One of them at least is held to parity, also if it cannot win: other machines begin with it."""
+        if any(item.parity for item in self.candidates if not item.lossy and item.backend.format == "onnx"):
+            return
         found = [item for item in self._portable() if not item.status and not item.target.batch]
-        if found and not any(item.parity for item in self.candidates if not item.lossy and item.backend.format == "onnx"):
-            found[0].passes(self.reference, self.config)
+        late = [item for item in self.postponed if not item.lossy and item.backend.format == "onnx"]
+        if not found and late and not _no_memory(self.candidates):
+            late[0].status = ""
+            late[0].prepare(self.source, self.directory, self.reference)
+        for candidate in (found or late)[:1]:
+            candidate.passes(self.reference, self.config)
 
     def _able(self, bucket: int) -> list[Candidate]:
         """Those that may be used at that batch size and are not left behind."""
@@ -404,7 +418,7 @@ class Autotuner:
             if streams > 1 and candidate.backend.streams:
                 found.append(candidate.fixed(bucket, streams))
         if found and not self.budget.left:
-            took = _FEWEST_CALLS * sum(item.samples[bucket].median_ms for item in hopeful) / 1000
+            took = _FEWEST_CALLS * sum(self._work(item, bucket) for item in hopeful)
             self.cuts.append((f"sessions for batch {bucket} alone", len(found) * hopeful[0].backend.preparation_seconds + took))
         elif found:
             self._join(found, bucket, seconds)

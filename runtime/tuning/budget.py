@@ -49,6 +49,12 @@ class Budget:
         return self._used
 
     @property
+    def pace(self) -> float:
+        """Seconds of work in one by the wall's clock, at most 1: what was timed by the wall is so much work."""
+        passed = self._wall() - self._begin
+        return min(1.0, self.used / passed) if passed > 0 else 1.0
+
+    @property
     def left(self) -> float:
         """Seconds of work, 0 where they are over."""
         if self._wall() - self._begin > _MOST_WALL * self.seconds:

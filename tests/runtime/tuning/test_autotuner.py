@@ -1,24 +1,31 @@
+import functools
+import importlib
+import io
+import logging
 import re
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 import headrace
 from headrace import GraphConfig
 from headrace.errors import BackendError, InputError, ParityError
 from headrace.runtime import backends
-from headrace.runtime.artifact.plan import Choice
+from headrace.runtime.artifact.plan import Choice, Plan
 from headrace.runtime.backends.eager import EagerBackend
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.runtime.base.session import Target
 from headrace.runtime.capture.capture import capture
+from headrace.runtime.inspect.plan_table import plan_table
 from headrace.runtime.passes import run_passes
 from headrace.runtime.tuning import autotuner as tune
+from headrace.runtime.tuning.budget import Budget
 from headrace.runtime.tuning.candidate import Candidate
 from headrace.runtime.tuning.judging_data import JudgingData
 from headrace.runtime.tuning.measure import Samples
@@ -577,3 +584,146 @@ def test_what_was_left_behind_comes_back_where_nothing_else_may_be_used(conv_net
     plan = tuned(conv_net, buckets=(1, 4, 8), max_tuning_seconds=60)
     assert seen == [(8, ["close", "eager", "fast"]), (1, ["fast"]), (4, ["fast"]), (4, ["close", "eager"])]
     assert {bucket: choice.backend for bucket, choice in plan.choices.items()} == {1: "fast", 4: "close", 8: "fast"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedBackend(EagerBackend):
+    """Takes so many seconds per row, and to be prepared, by the clocks of `with_clocks`, which nothing else moves."""
+
+    clocks: object = None
+    per_row: float = 0.0
+    to_prepare: float = 0.0
+    off: float = 0.0
+
+    def prepare(self, captured, target, directory, records=None):
+        self.clocks.work(self.to_prepare)
+        return super().prepare(captured, target, directory, records)
+
+    def open(self, directory, target, files):
+        inner, backend = super().open(directory, target, files), self
+
+        class Session:
+            def run(self, inputs):
+                backend.clocks.work(backend.per_row * len(inputs[0]))
+                return [value + np.float32(backend.off) for value in inner.run(inputs)]
+
+            def close(self):
+                inner.close()
+
+        return Session()
+
+
+class Clocks:
+    """One thread that works, and a wall beside it that goes `busy` times as fast, because others work, too."""
+
+    def __init__(self, busy):
+        self.busy, self.done = busy, 0.0
+
+    def work(self, seconds):
+        self.done += seconds
+
+    def wall(self):
+        return self.busy * self.done
+
+
+def with_clocks(monkeypatch, busy, **backends_by_name):
+    """Backends by name as `TimedBackend` takes them; returns how often each ran which batch size when it was measured."""
+    clocks = Clocks(busy)
+    known = {name: TimedBackend(name=name, clocks=clocks, **more) for name, more in backends_by_name.items()}
+    monkeypatch.setattr(backends, "discover", lambda: known)
+    budget = functools.partial(Budget, wall=clocks.wall, own=lambda: clocks.done, everyone=lambda: 0.0)
+    monkeypatch.setattr(tune, "Budget", budget)
+    measure = importlib.import_module("headrace.runtime.tuning.measure")
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=clocks.wall, monotonic=clocks.wall))
+    seen, original = [], tune.Autotuner._measure
+
+    def noted(self, candidates, bucket, seconds):
+        seen.append((bucket, sorted(candidate.choice.backend for candidate in candidates)))
+        original(self, candidates, bucket, seconds)
+
+    monkeypatch.setattr(tune.Autotuner, "_measure", noted)
+    return seen
+
+
+MODELS = {
+    "eager": {"per_row": 0.3, "efficiency": 0.2},
+    "best": {"per_row": 0.02, "efficiency": 0.8},
+    "near": {"per_row": 0.025, "efficiency": 0.7},
+    "third": {"per_row": 0.03, "efficiency": 0.6},
+    "wrong": {"per_row": 0.001, "off": 5.0, "efficiency": 0.9},
+}
+
+
+def test_what_is_far_behind_in_the_heats_runs_no_more_and_the_best_two_are_measured_everywhere(conv_net, tuned, monkeypatch):
+    seen = with_clocks(monkeypatch, 1.0, **MODELS)
+    plan = tuned(conv_net, buckets=(1, 2, 4, 8), max_tuning_seconds=60)
+    heats = [(1, ["wrong"]), (1, ["best"]), (1, ["best", "near"]), (1, ["best", "third"]), (1, ["best", "eager"])]
+    rest = [(1, ["best", "near", "third"]), (8, ["best", "near", "third"]), (4, ["best", "near"]), (2, ["best", "near"])]
+    assert seen == heats + rest
+    assert {choice.backend for choice in plan.choices.values()} == {"best"}
+    found = {(item.bucket, item.choice.backend): item for item in plan.measurements}
+    assert found[4, "eager"].why == "takes 15.00 times as long as best fp32 at batch 1"
+    assert [found[bucket, "wrong"].status for bucket in (1, 2, 4, 8)] == ["refused"] * 4
+    assert found[1, "near"].parity is None, "what loses by measurement is not proved"
+    assert all(found[bucket, "best"].parity.passed for bucket in (1, 2, 4, 8))
+    assert plan.cut == ""
+
+
+@pytest.mark.parametrize("seconds", [4.0, 8.0, 16.0])
+def test_a_busy_machine_gets_the_plan_of_a_quiet_one(conv_net, tuned, monkeypatch, seconds):
+    found = []
+    for busy in (1.0, 3.5):
+        seen = with_clocks(monkeypatch, busy, **MODELS)
+        plan = tuned(conv_net, buckets=(1, 2, 4, 8), max_tuning_seconds=seconds)
+        cut = plan.cut.partition(";")[0]
+        found.append((seen, plan.choices, cut, [(item.candidate, item.status) for item in plan.measurements]))
+        monkeypatch.undo()
+    assert found[0] == found[1]
+    assert {choice.backend for choice in found[0][1].values()} == {"best"}
+
+
+def test_what_is_refused_costs_the_winner_nothing(conv_net, tuned, monkeypatch):
+    """As ONNX Runtime's int8 on a transformer: it seems the fastest, takes half the time to prepare, and is refused."""
+    forms = {**MODELS, "wrong": {**MODELS["wrong"], "to_prepare": 5.0}}
+    with_clocks(monkeypatch, 2.0, **forms)
+    plan = tuned(conv_net, buckets=(1, 2, 4, 8), max_tuning_seconds=10)
+    assert {choice.backend for choice in plan.choices.values()} == {"best"}
+    assert len(plan.choices) == 4
+
+
+def test_one_line_says_what_the_time_did_not_allow_and_how_much_would_be_enough(conv_net, tuned, monkeypatch, caplog):
+    late = {"per_row": 0.01, "efficiency": 0.5, "preparation_seconds": 12.0, "to_prepare": 12.0}
+    forms = {**MODELS, "late": late}
+    with_clocks(monkeypatch, 1.0, **forms)
+    with caplog.at_level(logging.INFO, "headrace.tuning"):
+        plan = tuned(conv_net, buckets=(1, 2, 4, 8), max_tuning_seconds=10)
+    assert plan.choice(1).backend == "best"
+    match = re.fullmatch(r"max_tuning_seconds=10 was not enough for late fp32; about (\d+) would be", plan.cut)
+    assert match, plan.cut
+    assert plan.cut in caplog.messages
+    assert Plan.from_json(plan.to_json()).cut == plan.cut
+    text = io.StringIO()
+    Console(file=text, width=150).print(plan_table(plan.to_json()))
+    assert plan.cut in text.getvalue()
+    monkeypatch.undo()
+    with_clocks(monkeypatch, 1.0, **forms)
+    again = tuned(conv_net, buckets=(1, 2, 4, 8), max_tuning_seconds=float(match[1]))
+    assert ({choice.backend for choice in again.choices.values()}, again.cut) == ({"late"}, "")
+
+
+def test_what_takes_long_and_is_predicted_to_lose_is_not_built(conv_net, tuned, monkeypatch):
+    forms = {**MODELS, "late": {"per_row": 0.01, "efficiency": 0.3, "preparation_seconds": 30.0, "to_prepare": 30.0}}
+    with_clocks(monkeypatch, 1.0, **forms)
+    monkeypatch.setattr(Prediction, "small", False)
+    plan = tuned(conv_net, buckets=(1, 4), max_tuning_seconds=100)
+    (item,) = (item for item in plan.measurements if item.bucket == 1 and item.choice.backend == "late")
+    assert item.status == "skipped"
+    assert re.fullmatch(r"is predicted to take \d\.\d times as long as best fp32", item.why)
+    assert plan.cut == ""
+
+
+def test_several_precisions_leave_the_choice_among_them(conv_net, tuned):
+    plan = tuned(conv_net, precision="fp32,int8", backend="eager", buckets=(1,))
+    assert [item.candidate for item in plan.measurements] == ["eager fp32"]
+    plan = tuned(conv_net, precision="bf16,fp32", backend="eager", buckets=(1,))
+    assert [item.candidate for item in plan.measurements] == ["eager bf16", "eager fp32"]

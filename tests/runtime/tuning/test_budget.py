@@ -41,6 +41,14 @@ def test_the_wall_ends_it_where_nothing_moves():
     assert budget.left == 0
 
 
+def test_the_pace_tells_what_part_of_the_time_was_work():
+    clocks = Clocks()
+    budget = clocks.budget(10)
+    assert budget.pace == 1
+    clocks.run(8, 2, 2)
+    assert budget.pace == 0.25
+
+
 def test_on_a_gpu_the_wall_counts():
     clocks = Clocks()
     budget = clocks.budget(10, device="cuda")
