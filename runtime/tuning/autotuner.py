@@ -200,6 +200,7 @@ class Autotuner:
         self.largest_decides = device in _LARGEST_DECIDES
         self.leader: Candidate | None = None  # the fastest of the heats that has passed
         self.cuts: list[tuple[str, float]] = []  # what the time did not allow, and the seconds that it needs
+        self.alone: list[int] = []  # batch sizes for which no session of their own was tried
         self.postponed: list[Candidate] = []
         self.prediction: Prediction | None = None
 
@@ -295,8 +296,9 @@ class Autotuner:
                 return f"is predicted to take {times:.1f} times as long as {self.leader.choice}"
         if why := self._no_time(candidate, bucket, rows):
             self.postponed.append(candidate)
-            if times <= _LONG_HOPE:
-                self.cuts.append((str(candidate.choice), candidate.backend.preparation_seconds))
+            needed = candidate.backend.preparation_seconds
+            if times <= _LONG_HOPE and (self.prediction is not None or needed <= self.budget.seconds):
+                self.cuts.append((str(candidate.choice), needed))
             return why
         return None if candidate.is_reference else _no_memory(self.candidates)
 
@@ -419,7 +421,8 @@ class Autotuner:
                 found.append(candidate.fixed(bucket, streams))
         if found and not self.budget.left:
             took = _FEWEST_CALLS * sum(self._work(item, bucket) for item in hopeful)
-            self.cuts.append((f"sessions for batch {bucket} alone", len(found) * hopeful[0].backend.preparation_seconds + took))
+            self.alone.append(bucket)
+            self.cuts.append(("", len(found) * hopeful[0].backend.preparation_seconds + took))
         elif found:
             self._join(found, bucket, seconds)
 
@@ -503,7 +506,10 @@ class Autotuner:
             return ""
         seconds = self.config.seconds(self.device)
         enough = math.ceil(_ROOM * (max(seconds, self.budget.used) + sum(needed for _, needed in self.cuts)))
-        what = ", ".join(dict.fromkeys(name for name, _ in self.cuts))
+        names = [*dict.fromkeys(name for name, _ in self.cuts if name)]
+        if self.alone:
+            names.append(f"sessions for one batch size alone (batch {', '.join(map(str, sorted(self.alone)))})")
+        what = ", ".join(names)
         line = f"max_tuning_seconds={seconds:g} was not enough for {what}; about {enough} would be"
         usual = self.config.max_tuning_seconds is None or seconds >= GraphConfig().seconds(self.device)
         log.log(logging.WARNING if usual else logging.INFO, "%s", line)  # whoever gives less, gives it knowingly
