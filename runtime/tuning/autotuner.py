@@ -247,8 +247,11 @@ class Autotuner:
                 if not candidate.status and not self.largest_decides:
                     self._heat(candidate, bucket)
         self._learn(bucket)
-        for candidate in [item for item in self.candidates if item.status == "refused" and bucket in item.samples]:
-            if self.leader is None or candidate.samples[bucket].median_ms < self.leader.samples[bucket].median_ms:
+        refused = [item for item in self.candidates if item.status == "refused" and bucket in item.samples]
+        refused = [item for item in refused if item.with_more_in_floats() is not None]
+        for candidate in sorted(refused, key=lambda item: item.samples[bucket].median_ms)[:1]:
+            best = self.leader.samples.get(bucket) if self.leader is not None else None
+            if best is None or candidate.samples[bucket].median_ms < best.median_ms:
                 self._try_in_floats(candidate, bucket)
         _check_any_left(self.candidates, self.config)
 
