@@ -156,30 +156,6 @@ def test_a_pinned_backend_that_disagrees_is_an_error(conv_net, tuned):
         tuned(conv_net, backend="onnxruntime", tolerance=1e-12)
 
 
-class WrongBackend(EagerBackend):
-    """Agrees at one row only: what a badly batched graph looks like."""
-
-    def open(self, directory, target, files):
-        inner = super().open(directory, target, files)
-
-        class Session:
-            def run(self, inputs):
-                return [value if len(value) == 1 else value[::-1].copy() for value in inner.run(inputs)]
-
-            def close(self):
-                inner.close()
-
-        return Session()
-
-
-def test_a_candidate_that_is_right_at_batch_one_only_is_refused(conv_net, tuned, monkeypatch):
-    known = {"eager": backends.get("eager"), "wrong": WrongBackend(name="wrong")}
-    monkeypatch.setattr(backends, "discover", lambda: known)
-    plan = tuned(conv_net, max_tuning_seconds=5)
-    assert statuses(plan)["wrong", "fp32"] == "refused"
-    assert {choice.backend for choice in plan.choices.values()} == {"eager"}
-
-
 class FaultyBackend(EagerBackend):
     """Fast, and does to rows what `fault(rows, outputs)` does."""
 
@@ -205,6 +181,18 @@ def with_fault(monkeypatch, fault, slower_eager=0.1):
     faulty = type("Faulty", (FaultyBackend,), {"fault": staticmethod(fault)})(name="faulty")
     slow = type("Slow", (FaultyBackend,), {"fault": staticmethod(lambda rows, outputs: outputs), "delay": slower_eager})()
     monkeypatch.setattr(backends, "discover", lambda: {"eager": slow, "faulty": faulty})
+
+
+def reversed_beyond_one(rows, outputs):
+    """Agrees at one row only: what a badly batched graph looks like."""
+    return [value if len(value) == 1 else value[::-1].copy() for value in outputs]
+
+
+def test_a_candidate_that_is_right_at_batch_one_only_is_refused(conv_net, tuned, monkeypatch):
+    with_fault(monkeypatch, reversed_beyond_one)
+    plan = tuned(conv_net, max_tuning_seconds=5)
+    assert statuses(plan)["faulty", "fp32"] == "refused"
+    assert {choice.backend for choice in plan.choices.values()} == {"eager"}
 
 
 def test_rows_beyond_those_that_are_usually_tried_are_proved(conv_net, tuned, monkeypatch):
@@ -266,7 +254,7 @@ def test_what_is_refused_holds_no_session(conv_net, tuned, monkeypatch):
     proved = []
     original = Candidate.right_at
     monkeypatch.setattr(Candidate, "right_at", lambda *given: proved.append(list(closed)) or original(*given))
-    with_fault(monkeypatch, lambda rows, outputs: [value if len(value) == 1 else value[::-1].copy() for value in outputs])
+    with_fault(monkeypatch, reversed_beyond_one)
     tuned(conv_net, max_tuning_seconds=5)
     assert "faulty fp32" in proved[0]  # before anything else is proved
 
