@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-training bench-gpu gpu-wheels bench-migrate bench-decoding bench-serving bench-host peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom test-docker test-classify bench-classify test-ray clean
+.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-by-hand bench-training bench-gpu gpu-wheels bench-migrate bench-decoding bench-serving bench-host peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
@@ -79,6 +79,12 @@ bench: setup
 
 bench-graphs: zoo-setup
 	$(BIN)/python tests/benchmarks/graphs.py
+
+# Our plan beside the strongest forms written by hand, resumable per model: MODELS=resnet50,swin_t, BUSY=2.
+bench-by-hand: zoo-setup
+	@$(BIN)/python -c 'from importlib.util import find_spec; raise SystemExit(not find_spec("nncf"))' || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'nncf>=3,<4'
+	$(BIN)/python tests/benchmarks/by_hand.py $(if $(MODELS),--models $(MODELS)) --busy $(or $(BUSY),0)
 
 bench-training: setup
 	$(BIN)/python tests/benchmarks/training.py --out docs/bench-training.json

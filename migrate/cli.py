@@ -13,7 +13,9 @@ from ..extras import require
 
 __all__ = ["compile_", "migrate", "rules", "run", "undo"]
 
-Precision = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16, fp8 or int8; auto: lossy only if real images prove it.")]
+Precision = Annotated[
+    str, typer.Option(help="auto, or one or several of fp32,bf16,fp16,fp8,int8; auto: lossy only if images prove it.")
+]
 Trust = Annotated[bool, typer.Option("--trust-repository", help="Run its code with your rights where it is not isolated.")]
 Task = Annotated[
     str, typer.Option(help="What the outputs are, where nothing tells: single-label, multi-label:0.3, embedding, dense, raw.")

@@ -22,7 +22,7 @@ def tune(
         Path | None, typer.Option(help="A folder of real images: they judge lossy precisions and set the ranges of int8.")
     ] = None,
     precision: Annotated[
-        str, typer.Option(help="auto, fp32, bf16, fp16, fp8 or int8; auto: lossy only if real images prove it.")
+        str, typer.Option(help="auto, or one or several of fp32,bf16,fp16,fp8,int8; auto: lossy only if images prove it.")
     ] = "auto",
     backend: Annotated[str | None, typer.Option(help="Pin one backend, e.g. onnxruntime.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda: what the plan is made for.")] = "cpu",

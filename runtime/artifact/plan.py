@@ -118,7 +118,8 @@ class Measurement:
 class Plan:
     """The winner per batch bucket on the machine that `fingerprint` describes.
 
-    `portable` marks a plan that nobody measured on this machine; `reason` then says why it was taken.
+    `portable` marks a plan that nobody measured on this machine; `reason` then says why it was taken. `cut` says in one line
+    what the time did not allow and how much would have been enough; empty where nothing was left out that might have won.
     """
 
     fingerprint: Mapping[str, Any]
@@ -128,6 +129,7 @@ class Plan:
     measurements: tuple[Measurement, ...] = field(default=(), repr=False)
     portable: bool = False
     reason: str = ""
+    cut: str = ""
 
     def __post_init__(self) -> None:
         if not self.choices:
@@ -236,5 +238,5 @@ class Plan:
         choices = {int(bucket): Choice.from_json(choice) for bucket, choice in data["choices"].items()}
         measurements = tuple(Measurement.from_json(item) for item in data["measurements"])
         names = ("device", "threads", "portable", "reason")
-        given = {name: data[name] for name in names}
+        given = {**{name: data[name] for name in names}, "cut": data.get("cut", "")}
         return cls(fingerprint=dict(data["fingerprint"]), choices=choices, measurements=measurements, **given)

@@ -41,9 +41,10 @@ class Backend(ABC):
     `prepare` then `open` is all there is to compiling, so what a plan measured is what an artifact loads. `devices` and
     `precisions` are those that it knows how to use, whether or not this machine has them. `format` is what `prepare` starts
     from: "onnx", the portable graph, or "torch", the captured program. `preparation_seconds` is roughly what that takes for a
-    usual model on two cores, beyond the portable graph that every artifact has: a bounded tuning goes from cheap to dear, and
-    skips what does not fit. `libraries` are those that a plan with it depends on. `fixed_batch` and `streams` say whether it
-    can compile for one batch size alone (`Target.batch`), which some graphs gain from, and compute the parts of such a batch
+    usual model on two cores, beyond the portable graph that every artifact has: a bounded tuning skips what does not fit.
+    `efficiency` is the share of the machine's peak that it reaches on usual models, which orders the candidates until plans
+    made on the machine tell it. `libraries` are those that a plan with it depends on. `fixed_batch` and `streams` say whether
+    it can compile for one batch size alone (`Target.batch`), which some graphs gain from, and compute the parts of such a batch
     side by side (`Target.streams`). `runs_code` says that what its files hold is run: machine code, or torch's programs, whose
     constants are pickles. Such files are opened of trusted packages only.
     """
@@ -53,6 +54,7 @@ class Backend(ABC):
     devices: tuple[str, ...]
     precisions: tuple[Precision, ...]
     preparation_seconds: float
+    efficiency: float = 0.7
     libraries: tuple[str, ...] = ("torch",)
     fixed_batch: bool = False
     streams: bool = False

@@ -26,6 +26,7 @@ class EagerBackend(Backend):
     devices: tuple[str, ...] = ("cpu", "cuda")
     precisions: tuple[Precision, ...] = (FP32, BF16, FP16)
     preparation_seconds: float = 2.0
+    efficiency: float = 0.3
 
     def missing(self) -> str | None:
         return None if importlib.util.find_spec("torch") else "torch is not installed: pip install torch"

@@ -51,6 +51,7 @@ class OpenVinoBackend(Backend):
     devices: tuple[str, ...] = ("cpu",)
     precisions: tuple[Precision, ...] = (FP32, BF16, FP16, INT8, INT8_BF16)
     preparation_seconds: float = 1.0
+    efficiency: float = 0.9
 
     def missing(self) -> str | None:
         return None if importlib.util.find_spec("openvino") else "openvino is not installed: pip install openvino"

@@ -9,10 +9,10 @@ from typing import Literal, get_args
 from .passes import PASSES
 from .task import read_task
 
-Precision = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
+Precision = str
 Device = Literal["auto", "cpu", "cuda"]
 
-_PRECISIONS, _DEVICES = get_args(Precision), get_args(Device)
+_PRECISIONS, _DEVICES = ("fp32", "bf16", "fp16", "fp8", "int8"), get_args(Device)
 _LARGEST_BUCKET = 4096
 _BUCKETS = {"cpu": (1, 2, 4, 8, 16), "cuda": (1, 2, 4, 8, 16, 32, 64, 128)}
 _SECONDS = {"cpu": 30.0, "cuda": 240.0}  # on a GPU each good candidate is compiled for up to a minute
@@ -22,17 +22,18 @@ _SECONDS = {"cpu": 30.0, "cuda": 240.0}  # on a GPU each good candidate is compi
 class GraphConfig:
     """How a graph is compiled. The defaults measure every lossless candidate and keep the fastest per batch size.
 
-    `precision`: "auto" keeps fp32 unless real images are given to `compile` and the parity gate passes; a name pins it. "int8"
-    always needs real images, for its ranges come from them. "fp8" is for wide linear layers on GPUs of compute capability 8.9
-    or newer.
+    `precision`: "auto" keeps fp32 unless real images are given to `compile` and the parity gate passes; a name pins it, and
+    several, such as "fp32,bf16", leave the choice among them. "int8" always needs real images, for its ranges come from them.
+    "fp8" is for wide linear layers on GPUs of compute capability 8.9 or newer.
     `backend`: pins one backend by name ("eager", "onnxruntime", "openvino", "inductor", "tensorrt", "kernels"); None measures
     all that are installed.
     `device`: "auto" is where the module's parameters are.
     `buckets`: ascending batch sizes that the plan is measured for; other sizes use the next larger bucket's choice. None: 1 to
     16 in powers of two, for a GPU to 128, where a graph is compiled ahead or saved, and the sizes that calls bring where it is
     compiled by a call.
-    `max_tuning_seconds`: for building and measuring candidates, after eager ran as the reference. When they are used up, what
-    is left is skipped, and the plan says so. None: 30, for a GPU 240.
+    `max_tuning_seconds`: for building and measuring candidates, after eager ran as the reference. On a CPU they are seconds of
+    work, so that a busy machine chooses as a quiet one does; four times as many by the clock end it in any case. When they are
+    used up, what is left is skipped, and the plan says so. None: 30, for a GPU 240.
     `tolerance`: largest accepted |difference| / largest |reference| for lossless candidates; None calibrates it from the
     model's own eager noise.
     `threads`: CPU threads of one session; None is the number of physical cores that this process may use.
@@ -58,8 +59,7 @@ class GraphConfig:
     max_captures: int = 4
 
     def __post_init__(self) -> None:
-        if self.precision not in _PRECISIONS:
-            raise ValueError(f"precision must be one of {', '.join(_PRECISIONS)}; got {self.precision!r}")
+        object.__setattr__(self, "precision", _checked_precision(self.precision))
         if self.device not in _DEVICES:
             raise ValueError(f"device must be one of {', '.join(_DEVICES)}; got {self.device!r}")
         if self.backend is not None and (not isinstance(self.backend, str) or not self.backend):
@@ -83,6 +83,11 @@ class GraphConfig:
         if not (_is_count(self.max_captures) and self.max_captures >= 1):
             raise ValueError(f"max_captures must be an integer of at least 1, got {self.max_captures!r}")
 
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Those that are asked for, by name; none under "auto"."""
+        return () if self.precision == "auto" else tuple(self.precision.split(","))
+
     def planned(self, device: str) -> tuple[int, ...]:
         """The buckets, with the default of "cpu" or "cuda" filled in."""
         return _BUCKETS[device] if self.buckets is None else self.buckets
@@ -90,6 +95,16 @@ class GraphConfig:
     def seconds(self, device: str) -> float:
         """`max_tuning_seconds`, with the default of "cpu" or "cuda" filled in."""
         return _SECONDS[device] if self.max_tuning_seconds is None else self.max_tuning_seconds
+
+
+def _checked_precision(given: object) -> str:
+    """Names in the order of what they keep, each once."""
+    names = [name.strip() for name in given.split(",")] if isinstance(given, str) else []
+    if names == ["auto"]:
+        return "auto"
+    if not names or not set(names) <= set(_PRECISIONS):
+        raise ValueError(f"precision must be auto, or one or several (fp32,bf16) of {', '.join(_PRECISIONS)}; got {given!r}")
+    return ",".join(name for name in _PRECISIONS if name in names)
 
 
 def _checked_buckets(buckets: object) -> tuple[int, ...]:

@@ -187,6 +187,7 @@ class Graph:
         `images` are real inputs [n, ...], at least 64 of them, with `labels` [n] if known: with them, precision "auto" also
         tries lossy precisions and keeps one that agrees in top-1. int8 takes its ranges from `calibration` images [m, ...],
         which should not be among those that judge it; without any, from a quarter of `images`, which are then not judged by.
+        Calibration may also be an iterable of batches, such as a DataLoader, or with `preprocessing` a folder of images.
         With `preprocessing` its arithmetic becomes part of the graph, and inputs, examples and images are decoded pixels, uint8
         [n, height, width, channels].
         `progress(fraction, text)` is told how far it is.
@@ -197,7 +198,7 @@ class Graph:
             examples = example_inputs or first_rows(images)
             if not examples:
                 raise InputError("compile needs example inputs, or images whose first rows can be taken")
-            self._judging = JudgingData.of(images, labels, calibration)
+            self._judging = JudgingData.of(images, labels, calibration, preprocessing)
             self._preprocessing = preprocessing
             self._kept.clear()
             self._latest = None

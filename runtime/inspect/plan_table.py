@@ -14,7 +14,8 @@ _Item = Mapping[str, Any]
 
 
 def plan_table(plan: Mapping[str, Any]) -> RenderableType:
-    """The table of `Plan.to_json()`, winners bold, and below it a line for each candidate that never came into question.
+    """The table of `Plan.to_json()`, winners bold, and below it a line for each candidate that never came into question, and
+    one for what the time did not allow.
 
     Speeds are rows per second, with the interquartile range in per cent; latency is that of the smallest batch.
     """
@@ -54,6 +55,8 @@ def plan_table(plan: Mapping[str, Any]) -> RenderableType:
             _outcome(items, plan, batches),
             style="bold green" if any(item["status"] == "won" for item in items) else None,
         )
+    if cut := plan.get("cut"):
+        notes.append(Text(cut, style="yellow"))
     return Group(table, *([Text("")] if notes else []), *notes)
 
 

@@ -65,8 +65,8 @@ class Trainer:
     ) -> None:
         if config.backend not in (None, *_WAYS):
             raise BackendError(f"a training graph runs {', '.join(_WAYS)}; {config.backend!r} is for inference")
-        if config.precision in ("fp8", "int8"):
-            raise BackendError(f"a training graph computes in fp32, bf16 or fp16; {config.precision} is for inference")
+        if len(config.precisions) > 1 or config.precision in ("fp8", "int8"):
+            raise BackendError(f"a training graph computes in one of fp32, bf16 and fp16; {config.precision} is for inference")
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ValueError(f"optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
         if _needs_closure(optimizer):

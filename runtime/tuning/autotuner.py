@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,15 @@ from ..base.config import GraphConfig
 from ..base.fingerprint import fingerprint
 from ..base.memory import free_megabytes
 from ..base.session import Target
+from .budget import Budget
 from .candidate import PARITY_BATCHES, PARITY_ROWS, Candidate
 from .judging_data import NO_IMAGES, JudgingData
 from .measure import measure
+from .prediction import Machine, Prediction
 from .reference import Reference
 from .source import Source
+
+log = logging.getLogger("headrace.tuning")
 
 Progress = Callable[[float, str], None]
 
@@ -32,10 +37,16 @@ Progress = Callable[[float, str], None]
 # behind the best.
 _LOSSY_HANDICAP = 1.03
 _FIXED_HANDICAP = 1.02  # a session for one batch size alone costs a set of weights of its own,
-_FIXED_HOPE = 1.5  # and is not tried where its sibling for any batch takes so many times the best,
-_STREAMS_HOPE = 1.2  # nor in streams where one stream does
+_FIXED_HOPE = 1.5  # and is not tried where its sibling for any batch takes so many times the best
 _IN_FLOATS_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; other candidates need the rest
 _LONG_SECONDS = 20.0
+# Times the best at the first batch size beyond which a candidate is measured at no other; not built where it is predicted; and
+# not built where that takes long.
+_HOPE, _HOPE_UNBUILT, _LONG_HOPE = 2.0, 4.0, 1.2
+_OPEN_ROUNDS, _FINALISTS = 2, 2  # batch sizes at which all that came near the best are measured; at the others the best two
+_CALLS_TO_PROVE = 14.0  # of one finalist at one batch size, to be measured and proved
+_FEWEST_CALLS, _OVERTIME = 4.0, 1.25  # to be measured; times the seconds that measuring may take with the last batch sizes
+_ROOM = 1.1
 _OPENING = 1.5  # times the memory of an open candidate, while one is opened
 _ON_TENSOR_CORES = (BF16, FP8, INT8_BF16, INT8, FP16, FP32)  # fp16 is no faster than bf16, and passes less often
 _FIRST_ON_GPUS = (("kernels", BF16), ("kernels", INT8_BF16))  # of what takes long: cuDNN's fused convolutions, and int8
@@ -68,26 +79,20 @@ def tune(
     target = Target(device=device, threads=config.threads)
     reference = source.reference(target, rows=rows, judging=judging, seconds=config.seconds(device) / 4)
     reference = replace(reference, calibrating=calibrating)
-    deadline = time.monotonic() + config.seconds(device)
+    budget = Budget(config.seconds(device), threads=target.thread_count, device=device)
     _check_labels(reference)
     if why := unusable(reference.outputs, reference.task, reference.noise):
         for candidate in candidates:
             if not candidate.is_reference and not candidate.status:
                 candidate.status, candidate.why = "refused", why  # nothing could be proved about them, so nothing is built
     try:
-        for index, candidate in enumerate(candidates):
-            report(0.1 + 0.5 * index / len(candidates), f"preparing {candidate.choice}")
-            if not candidate.status and (why := _no_time(candidate, candidates, config, deadline, kept=keep is not None)):
-                candidate.status, candidate.why = "skipped", why
-            if not candidate.status and not candidate.is_reference and (why := _no_memory(candidates)):
-                candidate.status, candidate.why = "skipped", why
-            if not candidate.status:
-                candidate.prepare(source, directory, reference, config)
-        if not any(candidate.session is not None and not candidate.status for candidate in candidates):
-            raise _nothing_left(candidates, config)
         if keep is not None:
+            for candidate in candidates:
+                if not candidate.status:
+                    candidate.prepare(source, directory, reference)
+            _check_any_left(candidates, config)
             return _kept(keep, candidates, reference, config)
-        return Autotuner(source, config, directory, device, reference, candidates, deadline, report).run()
+        return Autotuner(source, config, directory, device, reference, candidates, budget, report).run()
     finally:
         for candidate in candidates:
             candidate.close()
@@ -127,18 +132,20 @@ def _candidates(
     if all(candidate.status for candidate in candidates):
         reasons = "; ".join(sorted({candidate.why for candidate in candidates})) or f"none computes in {config.precision}"
         raise BackendError(f"no backend here can run {config.precision} on {device}: {reasons}")
-    return sorted(candidates, key=_urgency)
+    return candidates
 
 
-def _urgency(candidate: Candidate) -> tuple[float, ...]:
-    """What is prepared first, while there is time: what is cheap; of what takes long on a GPU, what gains most as far as known,
-    then what tensor cores compute."""
+def _urgency(candidate: Candidate, predicted: float) -> tuple[float, ...]:
+    """What is prepared first, while there is time: what does not take long, by its predicted seconds; of what takes long on a
+    GPU, what gains most as far as known, then what tensor cores compute."""
     seconds, precision = candidate.backend.preparation_seconds, candidate.target.precision.whole
-    if candidate.target.device == "cuda" and seconds >= _LONG_SECONDS:
+    if candidate.target.device == "cuda":
+        if seconds < _LONG_SECONDS:
+            return seconds, candidate.lossy
         form = candidate.backend.name, precision
         first = _FIRST_ON_GPUS.index(form) if form in _FIRST_ON_GPUS else len(_FIRST_ON_GPUS)
         return _LONG_SECONDS, first, _ON_TENSOR_CORES.index(precision), seconds
-    return seconds, candidate.lossy
+    return seconds >= _LONG_SECONDS, predicted, precision.rest != BF16.dtype, seconds
 
 
 def _choices(config: GraphConfig, device: str, have_images: bool) -> list[Choice]:
@@ -160,23 +167,7 @@ def _choices(config: GraphConfig, device: str, have_images: bool) -> list[Choice
 def _precisions(config: GraphConfig, have_images: bool) -> tuple[Precision, ...]:
     if config.precision == "auto":
         return PRECISIONS if have_images else (FP32,)
-    return tuple(item for item in PRECISIONS if item.dtype == config.precision)
-
-
-def _no_time(
-    candidate: Candidate, candidates: list[Candidate], config: GraphConfig, deadline: float, *, kept: bool
-) -> str | None:
-    """Why the time left does not allow to build it; None when it does, or when it must be built anyway."""
-    needed = candidate.backend.preparation_seconds
-    others = [other for other in candidates if not other.is_reference]
-    if candidate.is_reference:  # it is built when nothing else may run
-        enough = any(other.session is not None and not other.status for other in others)
-    else:  # it alone is not enough: one candidate that may be faster is always tried
-        enough = any(other.session is not None or other.status in ("failed", "refused") for other in others)
-    if not enough or kept or config.backend or time.monotonic() + needed <= deadline:
-        return None
-    allowed = f"max_tuning_seconds={config.seconds(candidate.target.device):g}"
-    return f"takes about {needed:.0f} s to prepare, more than {allowed} leaves"
+    return tuple(item for item in PRECISIONS if item.dtype in config.precisions)
 
 
 def _no_memory(candidates: list[Candidate]) -> str | None:
@@ -188,8 +179,9 @@ def _no_memory(candidates: list[Candidate]) -> str | None:
 
 
 class Autotuner:
-    """Who is fastest at which batch size. Candidates that come up on the way (a session for one batch size alone, int8 with
-    more layers in floats) join `candidates`."""
+    """Who is fastest at which batch size: by heats on a CPU, where each candidate, the most promising first, is measured beside
+    the best so far at one batch size, and only what comes near the best is measured at the others. Candidates that come up on
+    the way (a session for one batch size alone, int8 with more layers in floats) join `candidates`."""
 
     def __init__(
         self,
@@ -199,50 +191,184 @@ class Autotuner:
         device: str,
         reference: Reference,
         candidates: list[Candidate],
-        deadline: float,
+        budget: Budget,
         report: Progress,
     ) -> None:
         self.source, self.config, self.directory, self.device = source, config, directory, device
-        self.reference, self.candidates, self.deadline, self.report = reference, candidates, deadline, report
+        self.reference, self.candidates, self.budget, self.report = reference, candidates, budget, report
         self.seconds_in_floats = 0.0
+        self.largest_decides = device in _LARGEST_DECIDES
+        self.leader: Candidate | None = None  # the fastest of the heats that has passed
+        self.cuts: list[tuple[str, float]] = []  # what the time did not allow, and the seconds that it needs
+        self.alone: list[int] = []  # batch sizes for which no session of their own was tried
+        self.postponed: list[Candidate] = []
+        self.prediction: Prediction | None = None
 
     def run(self) -> Plan:
         """Measure the buckets, the ends first: they tell most if time runs out."""
         buckets = self.config.planned(self.device)
         order = [buckets[0], *reversed(buckets[1:])]
-        if largest_decides := self.device in _LARGEST_DECIDES and len(buckets) > 1:
+        if self.largest_decides and len(buckets) > 1:
             order[:2] = reversed(order[:2])
+        self._prepare(order[0], sum(buckets))
         winners: dict[int, Candidate] = {}
         for index, bucket in enumerate(order):
-            left = self.deadline - time.monotonic()
-            if index and left <= 0:
+            able = self._able(bucket) if index < _OPEN_ROUNDS or self.largest_decides else self._finalists(order[:index])
+            if index and not self._affordable(able, order[0], bucket):
                 continue
             self.report(0.6 + 0.4 * index / len(order), f"measuring batch {bucket}")
-            self._measure(self._able(bucket), bucket, max(0.0, left) / (len(order) - index) / 2)
-            self._try_fixed(bucket)
+            share = self.budget.left / (len(order) - index) / 3
+            self._measure(able, bucket, share)
+            self._try_fixed(bucket, share)
             winner = self._winner(bucket)
             if winner is None and self._bring_back():
                 self._measure(self._able(bucket), bucket, 0.0)
                 winner = self._winner(bucket)
             if winner is not None:
                 winners[bucket] = winner
-                if largest_decides and not index:
-                    self._leave_behind(bucket, winner)
+                if self.largest_decides and not index and len(buckets) > 1:
+                    for candidate in self._able(bucket):
+                        self._leave_behind(candidate, bucket, winner, _FAR_BEHIND)
         if not winners:
             raise _nothing_left(self.candidates, self.config)
+        self._prove_portable()
         self.report(1.0, "planned")
         return self._plan(winners)
+
+    def _prepare(self, bucket: int, rows: int) -> None:
+        """Open what may win, by heats at that batch size; `rows` are those of all batch sizes."""
+        self._predict(bucket)
+        for index, candidate in enumerate(self.candidates):
+            self.report(0.1 + 0.5 * index / len(self.candidates), f"preparing {candidate.choice}")
+            if not candidate.status and (why := self._not_worth(candidate, bucket, rows)):
+                candidate.status, candidate.why = "skipped", why
+            if not candidate.status:
+                candidate.prepare(self.source, self.directory, self.reference)
+                if not candidate.status and not self.largest_decides:
+                    self._heat(candidate, bucket)
+        self._learn(bucket)
+        refused = [item for item in self.candidates if item.status == "refused" and bucket in item.samples]
+        refused = [item for item in refused if item.with_more_in_floats() is not None]
+        for candidate in sorted(refused, key=lambda item: item.samples[bucket].median_ms)[:1]:
+            best = self.leader.samples.get(bucket) if self.leader is not None else None
+            if best is None or candidate.samples[bucket].median_ms < best.median_ms:
+                self._try_in_floats(candidate, bucket)
+        _check_any_left(self.candidates, self.config)
+
+    def _predict(self, bucket: int) -> None:
+        """Bring the candidates into the order of what they promise."""
+        predicted = dict.fromkeys(self.candidates, 0.0)
+        if not self.largest_decides and len(self.candidates) > 1:
+            self.prediction = Prediction(self.source.work(), Machine.here())
+            predicted = {candidate: self._predicted(candidate, bucket) for candidate in self.candidates}
+        self.candidates.sort(key=lambda candidate: _urgency(candidate, predicted[candidate]))
+
+    def _predicted(self, candidate: Candidate, bucket: int) -> float:
+        assert self.prediction is not None
+        backend, precision = candidate.backend, candidate.target.precision.whole
+        return self.prediction.seconds(backend.name, precision, bucket, efficiency=backend.efficiency)
+
+    def _learn(self, bucket: int) -> None:
+        if self.prediction is None:
+            return
+        tried = [item for item in self.candidates if bucket in item.samples]
+        found = {(item.backend.name, item.target.precision.whole): item.samples[bucket].median_ms / 1000 for item in tried}
+        self.prediction.learn(found, bucket, {item.backend.name: item.backend.efficiency for item in tried})
+        self.prediction.machine.keep()
+
+    def _heat(self, candidate: Candidate, bucket: int) -> None:
+        """Measure it beside the best so far. The faster one must pass to lead, and what it leaves far behind runs no more."""
+        leader = self.leader
+        self._measure([*([leader] if leader else []), candidate], bucket, 0.0)
+        if not candidate.able_at(bucket):
+            return
+        if leader is None or not leader.able_at(bucket) or _handicapped_ms(candidate, bucket) < _handicapped_ms(leader, bucket):
+            if not candidate.passes(self.reference, self.config):
+                self._reject_siblings(candidate)
+                return
+            leader, candidate, self.leader = candidate, leader or candidate, candidate
+        self._leave_behind(candidate, bucket, leader, _HOPE)
+
+    def _not_worth(self, candidate: Candidate, bucket: int, rows: int) -> str | None:
+        """Why it is not built: it will not win, or there is no time or no memory for it."""
+        times, long = 1.0, candidate.backend.preparation_seconds >= _LONG_SECONDS
+        if self.prediction is not None and self.leader is not None and not self.prediction.small:
+            times = self._predicted(candidate, bucket) / self._predicted(self.leader, bucket)
+            proving = not candidate.lossy and candidate.backend.format == "onnx" and not self._portable()
+            if times > (_LONG_HOPE if long else _HOPE_UNBUILT) and not proving:
+                return f"is predicted to take {times:.1f} times as long as {self.leader.choice}"
+        if why := self._no_time(candidate, bucket, rows):
+            self.postponed.append(candidate)
+            needed = candidate.backend.preparation_seconds
+            if times <= _LONG_HOPE and (self.prediction is not None or needed <= self.budget.seconds):
+                self.cuts.append((str(candidate.choice), needed))
+            return why
+        return None if candidate.is_reference else _no_memory(self.candidates)
+
+    def _no_time(self, candidate: Candidate, bucket: int, rows: int) -> str | None:
+        """Why the time left does not allow to build it; None when it does, or when it must be built anyway."""
+        others = [other for other in self.candidates if not other.is_reference]
+        if candidate.is_reference:  # it is built when nothing else may run
+            enough = any(other.session is not None and not other.status for other in others)
+        else:  # it alone is not enough: one candidate that may be faster is always tried, and another where that is refused
+            tried = ("failed", "refused") if candidate.backend.preparation_seconds >= _LONG_SECONDS else ()
+            enough = any(other.session is not None or other.status in tried for other in others)
+        needed = candidate.backend.preparation_seconds
+        kept = 0.0  # for what leads so far, to be measured and proved at every batch size
+        if self.leader is not None and bucket in self.leader.samples:
+            kept = _CALLS_TO_PROVE * rows / bucket * self._work(self.leader, bucket)
+        if not enough or self.config.backend or needed + kept <= self.budget.left:
+            return None
+        allowed = f"max_tuning_seconds={self.config.seconds(self.device):g}"
+        return f"takes about {needed:.0f} s to prepare, more than {allowed} leaves"
+
+    def _finalists(self, measured: Sequence[int]) -> list[Candidate]:
+        """The best two at the batch sizes that were measured."""
+        able = [item for item in self.candidates if not item.far_behind and all(item.able_at(bucket) for bucket in measured)]
+        able = [item for item in able if all(bucket in item.samples for bucket in measured)]
+        able.sort(key=lambda item: math.prod(_handicapped_ms(item, bucket) for bucket in measured))
+        return able[:_FINALISTS]
+
+    def _work(self, candidate: Candidate, bucket: int) -> float:
+        """Seconds of work of one call."""
+        return self.budget.pace * candidate.samples[bucket].median_ms / 1000
+
+    def _affordable(self, candidates: Sequence[Candidate], known: int, bucket: int) -> bool:
+        """Whether they can be measured at that batch size, if need be a little beyond the time."""
+        if self.budget.left:
+            return True
+        tried = [self._work(item, known) for item in candidates if known in item.samples]
+        needed = _FEWEST_CALLS * sum(tried) * bucket / known
+        if not self.largest_decides and self.budget.used + needed <= _OVERTIME * self.budget.seconds:
+            return True
+        self.cuts.append((f"batch {bucket}", needed))
+        return False
+
+    def _portable(self) -> list[Candidate]:
+        """Those that run the portable graph in fp32."""
+        return [item for item in self.candidates if not item.lossy and item.backend.format == "onnx" and item.session]
+
+    def _prove_portable(self) -> None:
+        """One of them at least is held to parity, also if it cannot win: other machines begin with it."""
+        if any(item.parity for item in self.candidates if not item.lossy and item.backend.format == "onnx"):
+            return
+        found = [item for item in self._portable() if not item.status and not item.target.batch]
+        late = [item for item in self.postponed if not item.lossy and item.backend.format == "onnx"]
+        if not found and late and not _no_memory(self.candidates):
+            late[0].status = ""
+            late[0].prepare(self.source, self.directory, self.reference)
+        for candidate in (found or late)[:1]:
+            candidate.passes(self.reference, self.config)
 
     def _able(self, bucket: int) -> list[Candidate]:
         """Those that may be used at that batch size and are not left behind."""
         return [candidate for candidate in self.candidates if candidate.able_at(bucket) and not candidate.far_behind]
 
-    def _leave_behind(self, bucket: int, best: Candidate) -> None:
-        """Measure no further what is far behind: each batch size that it is tried at costs it a recording."""
-        for candidate in self._able(bucket):
-            times = candidate.samples[bucket].median_ms / best.samples[bucket].median_ms if bucket in candidate.samples else 0.0
-            if times > _FAR_BEHIND:
-                candidate.far_behind = f"takes {times:.2f} times as long as {best.choice} at batch {bucket}"
+    def _leave_behind(self, candidate: Candidate, bucket: int, best: Candidate, most: float) -> None:
+        """Measure it no further if it takes more than so many times what the best takes."""
+        times = candidate.samples[bucket].median_ms / best.samples[bucket].median_ms if bucket in candidate.samples else 0.0
+        if times > most:
+            candidate.far_behind = f"takes {times:.2f} times as long as {best.choice} at batch {bucket}"
 
     def _bring_back(self) -> bool:
         """Whether there are such candidates, which are measured again from now on: nothing that is faster may be used."""
@@ -256,60 +382,58 @@ class Autotuner:
         repeated = -(-bucket // len(rows[0]))
         inputs = [np.concatenate([value] * repeated)[:bucket] for value in rows]
         sessions = [candidate.session for candidate in candidates if candidate.session is not None]
-        for candidate, samples in zip(candidates, measure(sessions, inputs, seconds=seconds), strict=True):
+        clock = lambda: self.budget.used  # noqa: E731
+        for candidate, samples in zip(candidates, measure(sessions, inputs, seconds=seconds, clock=clock), strict=True):
             if why := samples.failed or (None if candidate.is_reference else samples.leak):
                 candidate.lost[bucket] = ("failed", why)
                 candidate.samples.pop(bucket, None)
             else:
                 candidate.samples[bucket] = samples
 
-    def _join(self, candidates: Sequence[Candidate], bucket: int) -> None:
+    def _join(self, candidates: Sequence[Candidate], bucket: int, seconds: float) -> None:
         """Prepare candidates that come up late, and measure them beside the fastest so far."""
         for candidate in candidates:
             self.report(0.9, f"preparing {candidate.choice} for batch {bucket}")
             if why := _no_memory(self.candidates):
                 candidate.end("skipped", why)
             else:
-                candidate.prepare(self.source, self.directory, self.reference, self.config)
+                candidate.prepare(self.source, self.directory, self.reference)
         self.candidates += candidates
         ready = [candidate for candidate in candidates if candidate.session is not None and not candidate.status]
         if ready:
             able = [candidate for candidate in self._able(bucket) if bucket in candidate.samples]
             best = min(able, key=lambda candidate: candidate.samples[bucket].median_ms, default=None)
-            seconds = max(0.0, self.deadline - time.monotonic()) / 4
             self._measure([*([best] if best else []), *ready], bucket, seconds)
 
-    def _try_fixed(self, bucket: int) -> None:
+    def _try_fixed(self, bucket: int, seconds: float) -> None:
+        """Compile the best for that batch size alone, and for parts of it side by side."""
         able = [candidate for candidate in self._able(bucket) if bucket in candidate.samples]
-        best = min((candidate.samples[bucket].median_ms for candidate in able), default=0.0)
+        able.sort(key=lambda candidate: candidate.samples[bucket].median_ms)
         hopeful = [
             candidate
             for candidate in able
             if candidate.backend.fixed_batch
             and candidate.target.batch is None
-            and candidate.samples[bucket].median_ms <= _FIXED_HOPE * best
-        ]
-        if hopeful and (time.monotonic() < self.deadline):
-            self._join([candidate.fixed(bucket) for candidate in hopeful], bucket)
-            self._try_streams(bucket)
-
-    def _try_streams(self, bucket: int) -> None:
-        fixed = [candidate for candidate in self._able(bucket) if bucket in candidate.samples and candidate.target.batch]
+            and candidate.samples[bucket].median_ms <= _FIXED_HOPE * able[0].samples[bucket].median_ms
+        ][:_FINALISTS]
         streams = _streams(bucket, Target(threads=self.config.threads).thread_count)
-        best = min((candidate.samples[bucket].median_ms for candidate in fixed), default=0.0)
-        hopeful = [
-            candidate
-            for candidate in fixed
-            if candidate.backend.streams and candidate.samples[bucket].median_ms <= _STREAMS_HOPE * best
-        ]
-        if streams > 1 and hopeful and time.monotonic() < self.deadline:
-            self._join([candidate.fixed(bucket, streams) for candidate in hopeful], bucket)
+        found = []
+        for candidate in hopeful:
+            found.append(candidate.fixed(bucket))
+            if streams > 1 and candidate.backend.streams:
+                found.append(candidate.fixed(bucket, streams))
+        if found and not self.budget.left:
+            took = _FEWEST_CALLS * sum(self._work(item, bucket) for item in hopeful)
+            self.alone.append(bucket)
+            self.cuts.append(("", len(found) * hopeful[0].backend.preparation_seconds + took))
+        elif found:
+            self._join(found, bucket, seconds)
 
     def _winner(self, bucket: int) -> Candidate | None:
         """The fastest that may be used and is right at that batch size, with handicaps; None when none is."""
         while able := [candidate for candidate in self._able(bucket) if bucket in candidate.samples]:
             first = min(able, key=lambda candidate: _handicapped_ms(candidate, bucket))
-            if first.passes_gate(self.reference) and first.right_at(bucket, self.reference, self.config):
+            if first.passes(self.reference, self.config) and first.right_at(bucket, self.reference, self.config):
                 return first
             if first.status == "refused":
                 self._reject_siblings(first)
@@ -330,18 +454,19 @@ class Autotuner:
         if other is None or other.arithmetic in {candidate.arithmetic for candidate in self.candidates}:
             return
         left = [candidate for candidate in self.candidates if candidate.session is not None and not candidate.status]
-        begin = time.monotonic()
-        within = self.seconds_in_floats < _IN_FLOATS_SHARE * self.config.seconds(self.device) and begin < self.deadline
-        if within or (self.config.precision == "int8" and not left):
-            self._join([other, *([other.fixed(bucket, rejected.target.streams)] if rejected.target.batch else [])], bucket)
-            self.seconds_in_floats += time.monotonic() - begin
+        begin = self.budget.used
+        within = self.seconds_in_floats < _IN_FLOATS_SHARE * self.config.seconds(self.device) and self.budget.left > 0
+        if within or ("int8" in self.config.precisions and not left):
+            more = [other.fixed(bucket, rejected.target.streams)] if rejected.target.batch else []
+            self._join([other, *more], bucket, self.budget.left / 8)
+            self.seconds_in_floats += self.budget.used - begin
 
     def _proved(self, bucket: int, measured: int) -> Candidate | None:
         """For a batch size that nobody had time to measure: the fastest at another that takes any and is right at this one."""
         self._bring_back()
         able = [item for item in self._able(bucket) if item.target.batch is None and measured in item.samples]
         for candidate in sorted(able, key=lambda item: _handicapped_ms(item, measured)):
-            if candidate.passes_gate(self.reference) and candidate.right_at(bucket, self.reference, self.config):
+            if candidate.passes(self.reference, self.config) and candidate.right_at(bucket, self.reference, self.config):
                 return candidate
         return None
 
@@ -375,7 +500,23 @@ class Autotuner:
             device=self.device,
             threads=Target(threads=self.config.threads).thread_count,
             measurements=tuple(sorted(measurements, key=lambda item: (item.bucket, item.candidate))),
+            cut=self._cut(),
         )
+
+    def _cut(self) -> str:
+        """What was left out for want of time, and the seconds that would have been enough; said in the log, too."""
+        if not self.cuts:
+            return ""
+        seconds = self.config.seconds(self.device)
+        enough = math.ceil(_ROOM * (max(seconds, self.budget.used) + sum(needed for _, needed in self.cuts)))
+        names = [*dict.fromkeys(name for name, _ in self.cuts if name)]
+        if self.alone:
+            names.append(f"sessions for one batch size alone (batch {', '.join(map(str, sorted(self.alone)))})")
+        what = ", ".join(names)
+        line = f"max_tuning_seconds={seconds:g} was not enough for {what}; about {enough} would be"
+        usual = self.config.max_tuning_seconds is None or seconds >= GraphConfig().seconds(self.device)
+        log.log(logging.WARNING if usual else logging.INFO, "%s", line)  # whoever gives less, gives it knowingly
+        return line
 
 
 def _streams(bucket: int, threads: int) -> int:
@@ -390,7 +531,7 @@ def _handicapped_ms(candidate: Candidate, bucket: int) -> float:
 
 def _kept(keep: Plan, candidates: list[Candidate], reference: Reference, config: GraphConfig) -> Plan:
     """The plan with fresh files and parity; a choice that no longer passes is an error, for the caller to tune anew."""
-    if [candidate for candidate in candidates if not candidate.passes_gate(reference)]:
+    if [candidate for candidate in candidates if not candidate.passes(reference, config)]:
         raise ParityError("; ".join(f"{candidate.choice}: {candidate.why}" for candidate in candidates if candidate.status))
     fresh = {replace(candidate.choice, files=()): candidate for candidate in candidates}
     chosen = {bucket: fresh[replace(choice, files=())] for bucket, choice in keep.choices.items()}
@@ -400,6 +541,11 @@ def _kept(keep: Plan, candidates: list[Candidate], reference: Reference, config:
     parity = {str(candidate.choice): candidate.parity for candidate in candidates}
     records = [replace(item, parity=parity[item.candidate]) if item.candidate in parity else item for item in keep.measurements]
     return replace(keep, choices=choices, measurements=tuple(records))
+
+
+def _check_any_left(candidates: list[Candidate], config: GraphConfig) -> None:
+    if not any(candidate.session is not None and not candidate.status for candidate in candidates):
+        raise _nothing_left(candidates, config)
 
 
 def _nothing_left(candidates: list[Candidate], config: GraphConfig) -> BackendError | ParityError:

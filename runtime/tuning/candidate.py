@@ -72,16 +72,17 @@ class Candidate:
         """What decides its answers, whatever the batch size it is compiled for."""
         return self.choice.backend, self.choice.precision
 
-    def prepare(self, source: Source, directory: Path, reference: Reference, config: GraphConfig) -> None:
-        """Write its files, open its session, and judge what it computes; an error or a rejection becomes its status."""
+    def prepare(self, source: Source, directory: Path, reference: Reference) -> None:
+        """Write its files, open its session, and run a row; an error becomes its status. What it computes is judged by
+        `passes`, if it would win."""
         before = psutil.Process().memory_info().rss
         try:
             self.choice = source.prepare(self.choice, self.target, directory, self.calibration)
             self.session = self.backend.open(directory, self.target, self.choice.files)
+            self.session.run([value[:1] for value in reference.inputs])
         except (BackendError, OSError) as error:  # a full disk, too: what another candidate writes may fit
             self.end("failed", str(error))
             return
-        self._judge(reference, config)
         self.memory_mb = max(0.0, (psutil.Process().memory_info().rss - before) / _MEGABYTE)
 
     def fixed(self, bucket: int, streams: int = 1) -> Candidate:
@@ -97,11 +98,17 @@ class Candidate:
         target, choice = replace(self.target, **changes), replace(self.choice, **changes)
         return Candidate(self.backend, target, choice, self.calibration)
 
-    def _judge(self, reference: Reference, config: GraphConfig) -> None:
-        """Hold it to parity; anything but the reference is refused when it does not pass.
+    def passes(self, reference: Reference, config: GraphConfig) -> bool:
+        """Whether it may be used. Parity is asked once: a lossy one is judged on the real images where there are any; anything
+        but the reference is refused when it does not pass."""
+        if self.parity is None and not self.status:
+            if self.lossy and reference.images is not None:
+                self._judge_on_images(reference, reference.images)
+            else:
+                self._judge(reference, config)
+        return not self.status
 
-        A lossy one with real images to be judged on is only run here: `passes_gate` judges those that would win.
-        """
+    def _judge(self, reference: Reference, config: GraphConfig) -> None:
         assert self.session is not None
         batches = sorted({*PARITY_BATCHES, self.target.batch or 1, len(reference.inputs[0])})
         batches = [batch for batch in batches if batch <= len(reference.inputs[0])]
@@ -109,8 +116,6 @@ class Candidate:
             actual = [self.session.run([value[:batch] for value in reference.inputs]) for batch in batches]
         except BackendError as error:
             self.end("failed", str(error))
-            return
-        if self.lossy and reference.images is not None:
             return
         expected = [[value[:batch] for value in reference.outputs] for batch in batches]
         wanted, given = ([np.concatenate(parts) for parts in zip(*runs, strict=True)] for runs in (expected, actual))
@@ -160,42 +165,39 @@ class Candidate:
             self.wrong_on_rare = wrong_on_rare(self.session, reference, gate, lossy=self.lossy, batch=rows) or ""
         return self.wrong_on_rare
 
-    def passes_gate(self, reference: Reference) -> bool:
-        """Whether it may be used: a lossy one is judged on the real images, once."""
-        if self.lossy and self.parity is None and not self.status and reference.images is not None:
-            gate = lossy_gate(self.target.precision.dtype)
-            task, images, batches = reference.task, reference.images, (*PARITY_BATCHES, PARITY_ROWS)
-            assert images.scores is not None, "the reference computed them"
-            for expected in images.scores:
-                if why := unusable_reference(expected, 0.0):
-                    self._refuse(ParityRecord(status="failed", why=why, rows=len(expected), batches=batches))
-                    return False
-            try:
-                scores = self._scores(images, task)
-                lost = self._lost(reference)
-                assert self.session is not None
-                others = beyond_lossy(reference.outputs, self.session.run(reference.inputs), gate)
-            except BackendError as error:
-                self.end("failed", str(error))
-                return False
-            records = [
-                compare_lossy(
-                    expected, given, gate, head=task.heads[index], batches=batches,
-                    labels=images.labels if index == task.primary else None,
-                )
-                for index, expected, given in zip(task.judged, images.scores, scores, strict=True)
-            ]  # fmt: skip
-            first = task.judged.index(task.primary)
-            self.parity = functools.reduce(ParityRecord.beside, [records[first], *records[:first], *records[first + 1 :]])
-            if self.parity.passed and lost > gate.accuracy_points:
-                metric = METRICS[task.heads[task.primary].kind]
-                why = f"{metric} falls by {lost:.2f} points on the images that set its ranges"
-                self.parity = replace(self.parity, status="failed", why=why)
-            if self.parity.passed and others:
-                self.parity = replace(self.parity, status="failed", why=others)
-            if not self.parity.passed:
-                self._refuse(self.parity)
-        return not self.status
+    def _judge_on_images(self, reference: Reference, images: JudgingData) -> None:
+        assert self.session is not None
+        assert images.scores is not None, "the reference computed them"
+        gate = lossy_gate(self.target.precision.dtype)
+        task, batches = reference.task, (*PARITY_BATCHES, PARITY_ROWS)
+        for expected in images.scores:
+            if why := unusable_reference(expected, 0.0):
+                self._refuse(ParityRecord(status="failed", why=why, rows=len(expected), batches=batches))
+                return
+        try:
+            scores = self._scores(images, task)
+            lost = self._lost(reference)
+            others = beyond_lossy(reference.outputs, self.session.run(reference.inputs), gate)
+        except BackendError as error:
+            self.end("failed", str(error))
+            return
+        records = [
+            compare_lossy(
+                expected, given, gate, head=task.heads[index], batches=batches,
+                labels=images.labels if index == task.primary else None,
+            )
+            for index, expected, given in zip(task.judged, images.scores, scores, strict=True)
+        ]  # fmt: skip
+        first = task.judged.index(task.primary)
+        self.parity = functools.reduce(ParityRecord.beside, [records[first], *records[:first], *records[first + 1 :]])
+        if self.parity.passed and lost > gate.accuracy_points:
+            metric = METRICS[task.heads[task.primary].kind]
+            why = f"{metric} falls by {lost:.2f} points on the images that set its ranges"
+            self.parity = replace(self.parity, status="failed", why=why)
+        if self.parity.passed and others:
+            self.parity = replace(self.parity, status="failed", why=others)
+        if not self.parity.passed:
+            self._refuse(self.parity)
 
     def _scores(self, images: JudgingData, task: Task) -> tuple[Array, ...]:
         """The outputs that the task has judged, for the images."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...errors import InputError
-from ...specs import Signature, TensorSpec
+from ...specs import Preprocessing, Signature, TensorSpec
 from ..artifact.agreement import Array
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
+from ..images.image_folder import read_images
 
 _LEAST_CALIBRATION, _MOST_CALIBRATION, _LEAST_JUDGED = 16, 128, 64  # images
 
@@ -31,8 +33,13 @@ class JudgingData:
     scores: tuple[Array, ...] | None = None
 
     @classmethod
-    def of(cls, images: Any, labels: Any, calibration: Any) -> JudgingData:
-        """Tensors or arrays as they come from a user. Raises InputError when images and labels differ in number."""
+    def of(cls, images: Any, labels: Any, calibration: Any, preprocessing: Preprocessing | None = None) -> JudgingData:
+        """Tensors or arrays as they come from a user. Calibration may also be a folder of images, where the preprocessing is
+        part of the graph, or an iterable of batches, of which the first 128 rows are taken.
+
+        Raises InputError when images and labels differ in number, or there is nothing to calibrate with.
+        """
+        calibration = _calibration(calibration, preprocessing)
         if images is None and labels is not None:
             raise InputError("labels were given without images")
         arrays, ranges = (() if given is None else _arrays(_listed(given)) for given in (images, calibration))
@@ -65,7 +72,7 @@ class JudgingData:
             return Calibration(list(self.calibration)), JudgingData(), self
         count = len(self.images[0]) if self.images else 0
         taken = min(_MOST_CALIBRATION, count // 4, count - _LEAST_JUDGED)
-        if config.precision not in ("auto", "int8"):
+        if config.precision != "auto" and "int8" not in config.precisions:
             return "int8 was not asked for", JudgingData(), self
         if taken < _LEAST_CALIBRATION:
             least = _LEAST_JUDGED + _LEAST_CALIBRATION
@@ -116,6 +123,28 @@ def check_input(spec: TensorSpec, shape: tuple[int, ...], dtype: str, what: str)
 def first_rows(images: Any) -> tuple[torch.Tensor, ...]:
     """Two rows of each image input, as example inputs; none where there are no images."""
     return () if images is None else tuple(torch.as_tensor(value)[:2] for value in _listed(images))
+
+
+def _calibration(given: Any, preprocessing: Preprocessing | None) -> Any:
+    if isinstance(given, str | Path):
+        if preprocessing is None:
+            raise InputError(
+                f"calibration: how an image of {given} becomes an input is not known; give preprocessing=, or an iterable of "
+                "batches such as a DataLoader"
+            )
+        return read_images(Path(given), preprocessing, None, pixels=True, most=_MOST_CALIBRATION)[0]
+    if given is None or isinstance(given, torch.Tensor | np.ndarray | tuple | list):
+        return given
+    if not isinstance(given, Iterable):
+        raise InputError(f"calibration: give arrays, a folder or an iterable of batches, got a {type(given).__name__}")
+    parts: list[Array] = []
+    for batch in given:  # a data set's batches come with labels behind
+        parts += _arrays([batch[0] if isinstance(batch, tuple | list) else batch])
+        if sum(map(len, parts)) >= _MOST_CALIBRATION:
+            break
+    if not parts:
+        raise InputError("calibration: the iterable gave no batch")
+    return np.concatenate(parts)[:_MOST_CALIBRATION]
 
 
 def _arrays(values: Any) -> tuple[Array, ...]:

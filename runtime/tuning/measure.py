@@ -54,16 +54,23 @@ class Samples:
 
 
 def measure(
-    sessions: Sequence[Session], inputs: Sequence[Array], *, seconds: float, patience: float = _HOPELESS
+    sessions: Sequence[Session],
+    inputs: Sequence[Array],
+    *,
+    seconds: float,
+    patience: float = _HOPELESS,
+    clock: Callable[[], float] | None = None,
 ) -> list[Samples]:
     """Samples of each session on the same inputs, after one call to warm up.
 
     At least three rounds (one, for a long call that takes half as long again as `patience` times the best); then until the
-    fastest is told from the next, or `seconds` are over, or 25 rounds. What takes `patience` times the best is not
-    measured further, nor what `failed`. On a device that all sessions can be given rows on ahead, these lie there: to copy them
-    takes as long for each and up to three times what the computation takes, and a server copies while it computes.
+    fastest is told from the next, or `seconds` are over by the clock (the wall's unless one is given), or 25 rounds. What takes
+    `patience` times the best is not measured further, nor what `failed`. On a device that all sessions can be given rows on
+    ahead, these lie there: to copy them takes as long for each and up to three times what the computation takes, and a server
+    copies while it computes.
     """
-    deadline = time.monotonic() + seconds
+    clock = clock or time.monotonic
+    deadline = clock() + seconds
     held = [run for session in sessions if (run := _held(session, inputs)) is not None]
     runs: list[Callable[[], object]] = [partial(session.run, inputs) for session in sessions]
     runs = held if len(held) == len(runs) else runs
@@ -96,7 +103,7 @@ def measure(
         if round_number + 1 < _LEAST_ROUNDS:
             continue
         told_apart = round_number + 1 >= _USUAL_ROUNDS and _separated([samples[index] for index in running])
-        if told_apart or time.monotonic() >= deadline:
+        if told_apart or clock() >= deadline:
             break
     return samples
 

@@ -3,14 +3,14 @@ noisy. Torch-free."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..artifact.agreement import Array
-from ..base.session import Session
+from ..base.session import Session, default_threads
+from .budget import Budget
 
 _CHUNK = 16
 ROWS = 64  # 19 of 20 faults that one input in twenty shows are among so many
@@ -37,9 +37,9 @@ def run_rare(
 ) -> RareRows:
     """The reference on rare rows: the extreme ones, and others while `seconds` last."""
     inputs, outputs = rare_rows(usual), []
-    deadline = time.monotonic() + seconds
+    budget = Budget(seconds, threads=default_threads())
     done = 0
-    while done < ROWS and (not done or time.monotonic() < deadline):
+    while done < ROWS and (not done or budget.left):
         outputs.append(session.run([value[done : done + _CHUNK] for value in inputs]))
         done += _CHUNK
     return RareRows([value[:done] for value in inputs], [np.concatenate(parts) for parts in zip(*outputs, strict=True)], noise)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +18,7 @@ from ..base.session import Session, Target
 from ..base.task import DENSE, Task
 from ..capture.capture import CapturedGraph
 from ..capture.programs import like_parameter, on_device, rebuilt, runnable
+from .budget import Budget
 from .judging_data import NO_IMAGES, JudgingData
 from .rare_rows import RareRows, run_rare
 
@@ -55,7 +55,8 @@ def make_reference(
     seed: int = 0,
     with_rare: bool = False,
 ) -> Reference:
-    """Run the program eagerly in fp32 on `rows` rows, real ones where there are any, and on the images while `seconds` last.
+    """Run the program eagerly in fp32 on `rows` rows, real ones where there are any, and on the images while `seconds` of work
+    last.
 
     At least 64 images are run in any case, in an order that mixes classes stored one after the other. None are run when their
     scores are known. `with_rare` adds rare inputs, for a share of the seconds.
@@ -65,7 +66,7 @@ def make_reference(
         inputs = [fresh_rows(value, rows, seed=seed + index).numpy(force=True) for index, value in enumerate(captured.example)]
     captured, eager, outputs, noise = _run_eagerly(captured, target, inputs)
     if judging.images and judging.scores is None:
-        judging = _with_scores(judging, eager, captured.task, seconds)
+        judging = _with_scores(judging, eager, captured.task, target, seconds)
     rare = None
     if with_rare:
         rare = run_rare(
@@ -116,16 +117,16 @@ def _mixed(count: int) -> Array:
     return np.random.default_rng(0).permutation(count)
 
 
-def _with_scores(judging: JudgingData, eager: TorchSession, task: Task, seconds: float) -> JudgingData:
+def _with_scores(judging: JudgingData, eager: TorchSession, task: Task, target: Target, seconds: float) -> JudgingData:
     order = _mixed(len(judging.images[0]))
-    deadline = time.monotonic() + seconds
+    budget = Budget(seconds, threads=target.thread_count, device=target.device)
     maps = any(task.heads[index].kind == DENSE for index in task.judged)
     order = order[:_LEAST_IMAGES] if maps else order  # whose outputs are too large to keep many
     done = 0
 
     def batches() -> Iterator[list[Array]]:
         nonlocal done
-        while done < len(order) and (done < _LEAST_IMAGES or time.monotonic() < deadline):
+        while done < len(order) and (done < _LEAST_IMAGES or budget.left):
             chosen = order[done : done + CHUNK]
             done += len(chosen)
             yield [value[chosen] for value in judging.images]

@@ -32,6 +32,7 @@ from ..images.image_folder import read_images
 from ..lowering.portable import ONNX_FILE, PortableGraph
 from .autotuner import Progress, tune
 from .judging_data import JudgingData
+from .prediction import Work, work_of_portable
 from .random_rows import random_rows
 from .rare_rows import run_rare
 from .reference import CHUNK, NOISE_ROWS, RARE_SHARE, Reference, largest_changes, one_by_one, run_judged, some_rows
@@ -63,6 +64,9 @@ class PortableSource(Source):
             return Reference(inputs, outputs, noise, self.task, replace(judging, scores=scores), rare=rare)
         finally:
             session.close()
+
+    def work(self) -> Work:
+        return work_of_portable(self.directory / ONNX_FILE)
 
     def graph_for(self, backend: Backend, calibration: Calibration | None) -> PortableGraph | None:
         return PortableGraph(self.signature, calibration) if backend.format == "onnx" else None

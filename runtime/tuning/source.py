@@ -18,6 +18,7 @@ from ..capture.capture import CapturedGraph
 from ..lowering.portable import PortableGraph
 from ..passes import run_passes
 from .judging_data import JudgingData
+from .prediction import Work, work_of
 from .reference import Reference, make_reference
 
 Lowered = dict[tuple[str, Precision], tuple[PassRecord, ...]]
@@ -39,6 +40,10 @@ class Source(ABC):
     @abstractmethod
     def graph_for(self, backend: Backend, calibration: Calibration | None) -> CapturedGraph | PortableGraph | None:
         """What that backend's `prepare` gets; None when it cannot be prepared from here."""
+
+    @abstractmethod
+    def work(self) -> Work:
+        """What the graph has to compute."""
 
     def why_not(self, choice: Choice) -> str:
         """Why the choice cannot be prepared from here; empty when it can."""
@@ -104,6 +109,9 @@ class CapturedSource(Source):
 
     def reference(self, target: Target, *, rows: int, judging: JudgingData, seconds: float) -> Reference:
         return make_reference(self.captured, target, rows=rows, judging=judging, seconds=seconds, with_rare=True)
+
+    def work(self) -> Work:
+        return work_of(self.captured.program)
 
     def graph_for(self, backend: Backend, calibration: Calibration | None) -> CapturedGraph | PortableGraph | None:
         if backend.name == "eager":

@@ -16,11 +16,22 @@ def test_buckets_may_be_any_sequence():
     assert GraphConfig(buckets=[1, 3]).buckets == (1, 3)
 
 
+def test_a_precision_is_auto_a_name_or_several():
+    assert GraphConfig().precisions == ()
+    assert GraphConfig(precision="bf16").precisions == ("bf16",)
+    config = GraphConfig(precision="int8, fp32,int8")
+    assert (config.precision, config.precisions) == ("fp32,int8", ("fp32", "int8"))
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         ("precision", "fp64"),
         ("precision", "int4"),
+        ("precision", "fp32,int4"),
+        ("precision", "auto,fp32"),
+        ("precision", ""),
+        ("precision", 16),
         ("device", "tpu"),
         ("backend", ""),
         ("backend", 3),

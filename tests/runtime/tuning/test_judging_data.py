@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from headrace.errors import InputError
 from headrace.runtime.tuning.judging_data import JudgingData, first_rows
-from headrace.specs import Signature, TensorSpec
+from headrace.specs import Preprocessing, Resize, Signature, TensorSpec
 
 SIGNATURE = Signature(
     inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, 4)),),
@@ -42,3 +43,27 @@ def test_they_serve_graphs_of_their_row_shape_only_and_are_refused_where_they_ar
         JudgingData.of(images.astype(np.float64), None, None).for_graph(SIGNATURE)
     with pytest.raises(InputError, match="calibration: images must be float32, got float64"):
         JudgingData.of(None, None, images.astype(np.float64)).for_graph(SIGNATURE)
+
+
+def test_calibration_comes_from_batches_with_or_without_labels():
+    rows = torch.randn(150, 3, 4)
+    for batches in (
+        torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows, torch.arange(150)), batch_size=32),
+        (part for part in rows.split(40)),
+    ):
+        (found,) = JudgingData.of(None, None, batches).calibration
+        np.testing.assert_array_equal(found, rows[:128])
+    for nothing, why in ((iter(()), "gave no batch"), (5, "got a int")):
+        with pytest.raises(InputError, match=why):
+            JudgingData.of(None, None, nothing)
+
+
+def test_calibration_comes_from_a_folder_where_the_graph_holds_the_preprocessing(tmp_path):
+    for index in range(3):
+        Image.fromarray(np.full((9, 12, 3), 40 * index, np.uint8)).save(tmp_path / f"{index}.png")
+    steps = Preprocessing(geometry=(Resize(size=(6, 8)),), mean=(0.5,) * 3, std=(0.25,) * 3)
+    (found,) = JudgingData.of(None, None, str(tmp_path), steps).calibration
+    assert (found.shape, found.dtype) == ((3, 6, 8, 3), np.uint8)
+    assert [row[0, 0, 0] for row in found] == [0, 40, 80]
+    with pytest.raises(InputError, match="give preprocessing="):
+        JudgingData.of(None, None, tmp_path)
