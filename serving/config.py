@@ -248,7 +248,7 @@ class Processes(OptionGroup):
     )  # fmt: skip
     memory_bytes: int | None = option(
         None, "Resident memory of the process with the models, in MiB, up to which sessions are added to make them quicker.",
-        name="memory", unit=MIB, least=1, unset="a quarter more than the models take when they are ready",
+        name="memory", unit=MIB, least=1, unset="an eighth of the free memory more than the models take",
     )  # fmt: skip
     threads: int | None = option(None, "CPU threads of each session.", least=1, unset="as the plan measured")
     frontends: int | None = option(

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from ...runtime.base.memory import free_megabytes
 
 MIB = 1 << 20
-# Without a bound given: what the models take when they are ready, and this share of it.
-_MORE = 0.25
+# Without a bound given, sessions that make it quicker may take this share of the memory that was free when the models were ready.
+_SHARE = 1 / 8
 
 
 def resident_bytes() -> int:
@@ -20,8 +20,8 @@ def resident_bytes() -> int:
 
 
 class MemoryBound:
-    """`limit` bytes of resident memory, or None for a quarter more than when the models were ready. Any thread may call any
-    method. What is kept beyond the models' first sessions is counted."""
+    """`limit` bytes of resident memory, or None for an eighth of what was free when the models were ready beside what they took.
+    Any thread may call any method. What is kept beyond the models' first sessions is counted."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class MemoryBound:
         self.resident = resident
         self._free = free
         self._lock = threading.Lock()
-        self._kept = self._ready = 0
+        self._kept = self._spare = 0
 
     def settle(self) -> None:
         """A model is ready."""
         with self._lock:
-            self._ready = self.resident() - self._kept
+            self._spare = int(_SHARE * self._free() * MIB) + self._kept
 
     def keep(self, size: int) -> None:
         """Count something that stays; a negative size is of something that goes."""
@@ -49,6 +49,5 @@ class MemoryBound:
     def room(self) -> int:
         """How many bytes more may be taken now; less than none where it is too much already."""
         with self._lock:
-            more = int(_MORE * self._ready) - self._kept
-            room = more if self.limit is None else self.limit - self.resident()
+            room = self._spare - self._kept if self.limit is None else self.limit - self.resident()
         return min(room, int(self._free() * MIB))

@@ -38,7 +38,7 @@ class StandInState(dict[str, Any]):
     file = "the file"
     wanted: tuple[str, ...] = ()
     """Keys without which the script gave up."""
-    values: Mapping[str, str] = {}
+    named: Mapping[str, str] = {}
     """What keys hold that the script went by as by names, of a model say."""
     key: str | None = None
     """The key under which a checkpoint has it, where nothing tells what it is."""
@@ -56,8 +56,8 @@ class StandInState(dict[str, Any]):
             raise KeyError(key)
         if key in _MODELS:
             return self
-        if key in self.values:
-            return self.values[key]
+        if key in self.named:
+            return self.named[key]
         if _COUNT.search(key) and self.classes:
             return len(self.classes)
         if _NAMES.search(key):
@@ -71,7 +71,7 @@ class StandInState(dict[str, Any]):
         return part
 
     def __contains__(self, key: object) -> bool:
-        return key in _MODELS[:4] or key in self.wanted or key in self.values
+        return key in _MODELS[:4] or key in self.wanted or key in self.named
 
     def __bool__(self) -> bool:
         return True
@@ -79,7 +79,7 @@ class StandInState(dict[str, Any]):
     def __delitem__(self, key: str) -> None: ...
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self if key in _MODELS else self[key] if key in self.wanted or key in self.values else default
+        return self if key in _MODELS else self[key] if key in self.wanted or key in self.named else default
 
     def pop(self, key: str, default: Any = None) -> Any:
         return self if key in _MODELS else default
@@ -250,7 +250,7 @@ def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
     """Let models, optimizers and schedulers take such states, whole or as what a script made of them."""
     StandInState.classes = classes
     StandInState.wanted = tuple(stage.learned.get("checkpoint_keys", ()))
-    StandInState.values = stage.learned.get("checkpoint_values", {})
+    StandInState.named = stage.learned.get("checkpoint_values", {})
     given: list[bool] = []
     stage.at_risk.clear()
 
