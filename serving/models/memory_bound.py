@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ...runtime.base.memory import free_megabytes
 
 MIB = 1 << 20
-# Without a bound given, sessions that make it quicker may take this share of the memory that was free when the models were ready.
+# Without a bound given, sessions that make it quicker may take this share of what was free when the models were ready.
 _SHARE = 1 / 8
 
 
@@ -20,8 +20,10 @@ def resident_bytes() -> int:
 
 
 class MemoryBound:
-    """`limit` bytes of resident memory, or None for an eighth of what was free when the models were ready beside what they took.
-    Any thread may call any method. What is kept beyond the models' first sessions is counted."""
+    """`limit` bytes of resident memory, or None for an eighth of what was free when the models were ready, beside theirs.
+
+    Any thread may call any method. What is kept beyond the models' first sessions is counted.
+    """
 
     def __init__(
         self,
