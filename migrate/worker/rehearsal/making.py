@@ -55,6 +55,8 @@ class Maker:
         stated = len(names) if names else hints.class_count(stage.root, request.script)
         self.classes: int = learned or stated or hints.CLASSES
         names = names if names and len(names) == self.classes else hints.mapped_names(stage.root, self.classes)
+        if stage.learned.get("numbered"):
+            names = tuple(map(str, range(self.classes)))
         self.names = list(names or (f"class_{i:03d}" for i in range(self.classes)))
         size = stage.learned.get("image") or request.image or (256, 256)
         self.rows = max(ROWS, min(PER_CLASS * self.classes, 100))

@@ -106,6 +106,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return stage.add("columns", str(error.args[0]))
     if isinstance(error, KeyError) and ("npz" in text or any("numpy" in name for name in names) or stage.learned.get("keys")):
         return stage.add("keys", str(error.args[0]).split(" is not")[0].strip("'\""))
+    if isinstance(error, ValueError) and re.search(r"invalid literal for int\(\)|could not convert string to float", text):
+        return _of_a_class(stage, text) and stage.learn("numbered", True)
     if isinstance(error, IsADirectoryError | PermissionError) and error.filename:
         return stage.add("flat", os.path.dirname(str(error.filename)))
     if isinstance(error, NotADirectoryError) and error.filename:
@@ -121,6 +123,12 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     ):
         return "give the folder of the data with --data DIR"
     return None
+
+
+def _of_a_class(stage: Stage, text: str) -> bool:
+    """Whether a number was expected where the name of a class stands."""
+    found = re.search(r": '(.*)'$", text)
+    return found is not None and any(name in found[1] for name in Maker(stage).names)
 
 
 def _fewer_classes(stage: Stage, frames: list[Any], text: str) -> bool:

@@ -58,6 +58,12 @@ def test_a_split_of_the_true_size_teaches_that(on_stage):
     assert world.stage.learned["full"] is True
 
 
+def test_folders_of_classes_are_numbered_where_the_script_takes_them_for_numbers(rehearsed):
+    script = "import os\nprint(sorted(int(name) for name in os.listdir('photos/train'))[:3])\n"
+    done = rehearsed({"main.py": script})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "[0, 1, 2]\n", 2), done.stderr
+
+
 def test_an_error_of_another_kind_teaches_nothing(on_stage):
     world = on_stage(data)
     assert not data.lesson(world.stage, stopped(world, "1 / 0\n"))
