@@ -20,6 +20,7 @@ from typing import Any
 from ....errors import ArtifactError
 from ...proving.rehearsal_protocol import WANTING
 from ..checkpoint import are_weights, state_of, stripped
+from . import hints
 from .places import called_by_user
 from .stage import Stage
 
@@ -153,6 +154,15 @@ def named_value(frames: Sequence[types.FrameType]) -> tuple[str, Any] | None:
                 if names and keys and keys[0] is not None:
                     return keys[0], names[0]
     return None
+
+
+def stated_value(stage: Stage, frames: Sequence[types.FrameType]) -> tuple[str, Any] | None:
+    """The key of the part of a state that stands in which the innermost frame has that has one, and what the sources bind to
+    that name."""
+    held = [value for frame in reversed(frames) for value in frame.f_locals.values() if isinstance(value, StandInState)]
+    keys = [value.key for value in held if value.key is not None]
+    value = hints.stated(stage.root, stage.request.script, keys[0]) if keys else None
+    return (keys[0], value) if value is not None else None
 
 
 def _expected(node: ast.AST, states: Mapping[str, StandInState]) -> tuple[str, Any] | None:

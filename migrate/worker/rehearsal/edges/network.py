@@ -45,7 +45,10 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     gave_up = bool(frames) and is_users(frames[-1].f_code.co_filename, stage.root)
     if weights.unfit(stage, error, frames):
         return True
-    named, known = weights.named_value(frames), stage.learned.get("checkpoint_values", {})
+    known = stage.learned.get("checkpoint_values", {})
+    named = weights.named_value(frames)
+    if named is None and WANTING in str(error):
+        named = weights.stated_value(stage, frames)
     if named is not None and named[0] not in known:
         return stage.learn("checkpoint_values", {**known, named[0]: named[1]})
     key = weights.missed_key(frames[-1]) if gave_up else None
