@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--cases", type=Path, default=Path("build/unseen"), help="folder with the checked-out repositories")
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs" / "unseen", help="without a suffix")
     parser.add_argument("--again", action="store_true", help="run those too that stand in the results")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="for one run; more on a machine that does other work")
     parser.add_argument("--options", default="", help="more options for headrace migrate, in one string; the results say so")
     arguments = parser.parse_args()
     chosen = json.loads((HERE / "unseen.json").read_text(encoding="utf-8"))
@@ -46,7 +47,7 @@ def main() -> None:
         root = arguments.cases / name.replace("/", "+")
         if (arguments.names and name not in arguments.names) or not root.is_dir() or (name in results and not arguments.again):
             continue
-        results[name] = by_hand(name, root, arguments.options.split())
+        results[name] = by_hand(name, root, arguments.options.split(), arguments.seconds)
         print(f"{name}: {json.dumps(results[name])}", flush=True)
         kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         arguments.out.with_suffix(".md").write_text(page(chosen, results), encoding="utf-8")
@@ -54,7 +55,7 @@ def main() -> None:
         sys.exit(f"FALSE CLAIM: what is packaged is not the model that a person builds: {', '.join(false)}")
 
 
-def by_hand(name: str, root: Path, options: list[str]) -> dict[str, Any]:
+def by_hand(name: str, root: Path, options: list[str], seconds: int) -> dict[str, Any]:
     """One repository with the weights of a model built by hand; of several right ones, that which is packaged.
 
     One that differs may be another that the same weights fit, so the others are tried too.
@@ -67,11 +68,11 @@ def by_hand(name: str, root: Path, options: list[str]) -> dict[str, Any]:
                 reason = _last(made.stderr)
                 continue
             weights = [] if entry.get("own") else ["--checkpoint", f"{folder}/weights.pth"]
-            tried.append(run(root, [*(option for option in options if option != RANDOM), *weights], folder))
+            tried.append(run(root, [*(option for option in options if option != RANDOM), *weights], seconds, folder))
         if _outputs(tried[-1]).startswith("same"):
             break
     if not tried:
-        return {**run(root, options), "hand": {"outputs": f"not checked: {reason}"}}
+        return {**run(root, options, seconds), "hand": {"outputs": f"not checked: {reason}"}}
     return min(tried, key=lambda found: ("same", "diff", "not ").index(_outputs(found)[:4]))
 
 
@@ -102,13 +103,13 @@ def _last(text: str) -> str:
     return next((line.strip()[:200] for line in reversed(text.splitlines()) if line.strip()), "no word")
 
 
-def run(root: Path, options: list[str], hand: str | None = None) -> dict[str, Any]:
+def run(root: Path, options: list[str], seconds: int, hand: str | None = None) -> dict[str, Any]:
     """What became of one repository: the report's own words, the command's status and its seconds.
 
     `hand` is the folder of the model that a person builds, with which packages are compared.
     """
     started = time.monotonic()
-    found: dict[str, Any] = {"status": None, "seconds": SECONDS, "options": [item.replace(f"{hand}/", "") for item in options]}
+    found: dict[str, Any] = {"status": None, "seconds": seconds, "options": [item.replace(f"{hand}/", "") for item in options]}
     found["hand"] = {"outputs": "not checked: nothing is packaged"}
     with tempfile.TemporaryDirectory(prefix="headrace-unseen-", ignore_cleanup_errors=True) as scratch:
         command = [
@@ -125,10 +126,10 @@ def run(root: Path, options: list[str], hand: str | None = None) -> dict[str, An
         ]
         try:
             done = subprocess.run(
-                command, check=False, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
+                command, check=False, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL
             )
         except subprocess.TimeoutExpired:
-            return {**found, "error": f"stopped after {SECONDS} s"}
+            return {**found, "error": f"stopped after {seconds} s"}
         found |= {"status": done.returncode, "seconds": round(time.monotonic() - started)}
         try:
             report = json.loads(done.stdout)

@@ -83,6 +83,16 @@ def class_count(root: str, script: str) -> int | None:
     return None
 
 
+def stated(root: str, script: str, name: str) -> str | float | None:
+    """The text or number that the sources bind to a name, the script's own before others."""
+    for tree in sources(root, _script(root, script)):
+        for bound, value in _bound(tree):
+            constant = value.value if isinstance(value, ast.Constant) else None
+            if bound == name and isinstance(constant, str | int | float) and constant != "":
+                return constant
+    return None
+
+
 def _bound(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     """Names and what is bound to them: assignments, keywords, defaults of parameters and of command-line options."""
     for node in ast.walk(tree):

@@ -26,6 +26,9 @@ ROWS = 16
 PER_CLASS = 10
 """Images in a folder of one class, and rows of a table; of many classes fewer. A tenth of them still holds every class."""
 _LABEL = re.compile(r"label|class|target|categor|diagnos|level|grade|^y$|species|breed|^id_code$", re.I)
+_FILE = re.compile(r"file|path|image|img|photo|picture|name|(^|_)id$|uuid", re.I)
+MADE_NAME = re.compile(r"image_\d{4}\.jpg")
+"""What a table of made rows says of its images."""
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
 
@@ -55,6 +58,8 @@ class Maker:
         stated = len(names) if names else hints.class_count(stage.root, request.script)
         self.classes: int = learned or stated or hints.CLASSES
         names = names if names and len(names) == self.classes else hints.mapped_names(stage.root, self.classes)
+        if stage.learned.get("numbered"):
+            names = tuple(map(str, range(self.classes)))
         self.names = list(names or (f"class_{i:03d}" for i in range(self.classes)))
         size = stage.learned.get("image") or request.image or (256, 256)
         self.rows = max(ROWS, min(PER_CLASS * self.classes, 100))
@@ -138,10 +143,16 @@ class Maker:
         writer = csv.writer(file, delimiter="\t" if path.lower().endswith(".tsv") else ",")
         writer.writerow(names)
         text = "text" in self.stage.learned.get("labels", "")
+        files = [name for name in names if _FILE.search(name)]
+
+        def is_label(name: str) -> bool:
+            others = bool(self.stage.learned.get("other_columns")) and bool(files) and name not in files
+            return others or _LABEL.search(name) is not None
+
         for row in range(self._listed):
             label = row % self.classes
             first = self.names[label] if text else label
-            writer.writerow([first if _LABEL.search(name) else f"image_{row:04d}.jpg" for name in names])
+            writer.writerow([first if is_label(name) else f"image_{row:04d}.jpg" for name in names])
         return file.getvalue().encode()
 
     def _json(self, path: str) -> bytes:

@@ -20,6 +20,7 @@ from typing import Any
 from ....errors import ArtifactError
 from ...proving.rehearsal_protocol import WANTING
 from ..checkpoint import are_weights, state_of, stripped
+from . import hints
 from .places import called_by_user
 from .stage import Stage
 
@@ -38,8 +39,8 @@ class StandInState(dict[str, Any]):
     file = "the file"
     wanted: tuple[str, ...] = ()
     """Keys without which the script gave up."""
-    named: Mapping[str, str] = {}
-    """What keys hold that the script went by as by names, of a model say."""
+    stated: Mapping[str, Any] = {}
+    """What keys hold by which the script went, as by the name of a model."""
     key: str | None = None
     """The key under which a checkpoint has it, where nothing tells what it is."""
 
@@ -56,8 +57,8 @@ class StandInState(dict[str, Any]):
             raise KeyError(key)
         if key in _MODELS:
             return self
-        if key in self.named:
-            return self.named[key]
+        if key in self.stated:
+            return self.stated[key]
         if _COUNT.search(key) and self.classes:
             return len(self.classes)
         if _NAMES.search(key):
@@ -71,7 +72,7 @@ class StandInState(dict[str, Any]):
         return part
 
     def __contains__(self, key: object) -> bool:
-        return key in _MODELS[:4] or key in self.wanted or key in self.named
+        return key in _MODELS[:4] or key in self.wanted or key in self.stated
 
     def __bool__(self) -> bool:
         return True
@@ -79,7 +80,7 @@ class StandInState(dict[str, Any]):
     def __delitem__(self, key: str) -> None: ...
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self if key in _MODELS else self[key] if key in self.wanted or key in self.named else default
+        return self if key in _MODELS else self[key] if key in self.wanted or key in self.stated else default
 
     def pop(self, key: str, default: Any = None) -> Any:
         return self if key in _MODELS else default
@@ -130,22 +131,53 @@ def missed_key(frame: types.FrameType) -> str | None:
     return max(asked)[1] if asked else None
 
 
-def named_value(frames: Sequence[types.FrameType]) -> tuple[str, str] | None:
-    """A key of a state that stands in, and the first of the names with which a frame compares what is there: `arch == "small"`,
-    `arch in ("small", "large")`, `MODELS[arch]`; of the innermost frame that does so."""
+def named_value(frames: Sequence[types.FrameType]) -> tuple[str, Any] | None:
+    """A key of a state that stands in, and what the script expects there, in the innermost frame that tells.
+
+    That is `kept.get("arch") != "small"` last before it gave up, or the first of the names with which it compares what it took
+    from there: `arch == "small"`, `arch in ("small", "large")`, `MODELS[arch]`.
+    """
     for frame in reversed(frames):
-        held = {name: value.key for name, value in frame.f_locals.items() if isinstance(value, StandInState) and value.key}
-        if not held:
-            continue
+        states = {name: value for name, value in frame.f_locals.items() if isinstance(value, StandInState)}
         with contextlib.suppress(SyntaxError):
-            tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-            own = [node for node in ast.walk(tree) if frame.f_code.co_firstlineno <= getattr(node, "lineno", 0) <= _last(frame)]
-            for node in sorted(own, key=lambda node: node.lineno):  # type: ignore[attr-defined]
+            tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)) if states else "")
+            lines = range(frame.f_code.co_firstlineno, _last(frame) + 1)
+            nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr | ast.stmt) and node.lineno in lines]
+            nodes.sort(key=lambda node: node.lineno)
+            for node in reversed(nodes):
+                found = _expected(node, states) if node.lineno <= frame.f_lineno else None
+                if found is not None and StandInState.stated.get(found[0]) != found[1]:
+                    return found
+            for node in nodes:
                 of, names = _compared(node, frame)
-                key = next((held[item.id] for item in ast.walk(of) if isinstance(item, ast.Name) and item.id in held), None)
-                if key is not None and names:
-                    return key, names[0]
+                keys = [states[item.id].key for item in ast.walk(of) if isinstance(item, ast.Name) and item.id in states]
+                if names and keys and keys[0] is not None:
+                    return keys[0], names[0]
     return None
+
+
+def stated_value(stage: Stage, frames: Sequence[types.FrameType]) -> tuple[str, Any] | None:
+    """The key of the part of a state that stands in which the innermost frame has that has one, and what the sources bind to
+    that name."""
+    held = [value for frame in reversed(frames) for value in frame.f_locals.values() if isinstance(value, StandInState)]
+    keys = [value.key for value in held if value.key is not None]
+    value = hints.stated(stage.root, stage.request.script, keys[0]) if keys else None
+    return (keys[0], value) if value is not None else None
+
+
+def _expected(node: ast.AST, states: Mapping[str, StandInState]) -> tuple[str, Any] | None:
+    """A key of a state, and the constant with which what is there is compared."""
+    if not isinstance(node, ast.Compare):
+        return None
+    match node.left:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get"), args=[ast.Constant(value=key), *_]):
+            pass
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=key)):
+            pass
+        case _:
+            return None
+    value = node.comparators[0].value if isinstance(node.comparators[0], ast.Constant) else None
+    return (key, value) if name in states and isinstance(key, str) and isinstance(value, str | int) else None
 
 
 def _last(frame: types.FrameType) -> int:
@@ -250,7 +282,7 @@ def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
     """Let models, optimizers and schedulers take such states, whole or as what a script made of them."""
     StandInState.classes = classes
     StandInState.wanted = tuple(stage.learned.get("checkpoint_keys", ()))
-    StandInState.named = stage.learned.get("checkpoint_values", {})
+    StandInState.stated = stage.learned.get("checkpoint_values", {})
     given: list[bool] = []
     stage.at_risk.clear()
 

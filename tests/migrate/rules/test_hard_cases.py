@@ -181,3 +181,23 @@ def test_roots_agree_everywhere(tmp_path):
         for tokens in (side * side - 1, side * side, side * side + 1):
             rows = type("Rows", (), {"shape": (1, max(tokens, 0))})
             assert old["f"](rows) == new["f"](rows)
+
+
+def test_the_default_of_a_field_is_a_dataclass_of_another_file(tmp_path):
+    kinds = "@dataclass\nclass Data:\n    size: int = 1\n@dataclass(eq=False)\nclass Plain:\n    a: int = 1\n"
+    kinds = f"from dataclasses import dataclass\n{kinds}"
+    (tmp_path / "kinds.py").write_text(HEAD + kinds)
+    source = (
+        "import dataclasses\nimport kinds\nfrom kinds import Data, Plain\nSIDE = 2\n@dataclasses.dataclass\nclass All:\n"
+        "    side: int = 3\n    a: Data = Data()\n    b: Data = kinds.Data(SIDE)\n    c: Plain = Plain()\n"
+        "    d: Data = Data(side)\n"
+    )
+    found, remarks = run(tmp_path, source, "PS137")
+    expected = source.replace("= Data()", "= dataclasses.field(default_factory=Data)")
+    expected = expected.replace("= kinds.Data(SIDE)", "= dataclasses.field(default_factory=lambda: kinds.Data(SIDE))")
+    assert found == expected
+    assert [(item.line, item.fix) for item in remarks] == [
+        (9, "applied"),
+        (10, "applied"),
+        (12, "manual"),
+    ]  # the class has side

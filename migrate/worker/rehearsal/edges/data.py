@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import hugging_face_sets, torchvision_sets
-from ..making import Maker
+from ..making import MADE_NAME, Maker
 from ..paths import Paths
 from ..places import is_users
 from ..stage import Stage
@@ -106,6 +106,12 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return stage.add("columns", str(error.args[0]))
     if isinstance(error, KeyError) and ("npz" in text or any("numpy" in name for name in names) or stage.learned.get("keys")):
         return stage.add("keys", str(error.args[0]).split(" is not")[0].strip("'\""))
+    if isinstance(error, AttributeError | TypeError | ValueError) and _has_names_for_labels(stage, frames):
+        return stage.learn("other_columns", True)
+    if isinstance(error, ValueError) and re.search(r"invalid literal for int\(\)|could not convert string to float", text):
+        if MADE_NAME.search(text):
+            return stage.learn("other_columns", True)
+        return _of_a_class(stage, text) and stage.learn("numbered", True)
     if isinstance(error, IsADirectoryError | PermissionError) and error.filename:
         return stage.add("flat", os.path.dirname(str(error.filename)))
     if isinstance(error, NotADirectoryError) and error.filename:
@@ -121,6 +127,20 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     ):
         return "give the folder of the data with --data DIR"
     return None
+
+
+def _has_names_for_labels(stage: Stage, frames: list[Any]) -> bool:
+    """Whether a batch has names of made images, where its images are there: a column of labels was not known for one."""
+    own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
+    values = own[-1].f_locals.values() if own else ()
+    batches = [value for value in values if isinstance(value, tuple | list) and value]
+    return any(all(isinstance(item, str) and MADE_NAME.fullmatch(item) for item in batch) for batch in batches)
+
+
+def _of_a_class(stage: Stage, text: str) -> bool:
+    """Whether a number was expected where the name of a class stands."""
+    found = re.search(r": '(.*)'$", text)
+    return found is not None and any(name in found[1] for name in Maker(stage).names)
 
 
 def _fewer_classes(stage: Stage, frames: list[Any], text: str) -> bool:

@@ -43,13 +43,16 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that gave up for the want of a key in a checkpoint that stands in, or of a name under one."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     gave_up = bool(frames) and is_users(frames[-1].f_code.co_filename, stage.root)
-    key = weights.missed_key(frames[-1]) if gave_up else None
     if weights.unfit(stage, error, frames):
         return True
-    if key is not None and stage.add("checkpoint_keys", key):
-        return True
-    named, known = weights.named_value(frames), stage.learned.get("checkpoint_values", {})
-    return named is not None and named[0] not in known and stage.learn("checkpoint_values", {**known, named[0]: named[1]})
+    known = stage.learned.get("checkpoint_values", {})
+    named = weights.named_value(frames)
+    if named is None and WANTING in str(error):
+        named = weights.stated_value(stage, frames)
+    if named is not None and named[0] not in known:
+        return stage.learn("checkpoint_values", {**known, named[0]: named[1]})
+    key = weights.missed_key(frames[-1]) if gave_up else None
+    return key is not None and stage.add("checkpoint_keys", key)
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:

@@ -56,3 +56,8 @@ def test_names_that_a_table_of_the_repository_maps(tmp_path):
     (tmp_path / "broken.json").write_text("{")
     assert hints.mapped_names(str(tmp_path), 3) == ("21", "3", "45")
     assert hints.mapped_names(str(tmp_path), 4) is None
+
+
+def test_what_the_sources_bind_to_a_name(says):
+    said = says(main="arch = pick()\n", other="arch = ''\nnet = build(arch='small')\n")
+    assert (hints.stated(*said, "arch"), hints.stated(*said, "depth")) == ("small", None)

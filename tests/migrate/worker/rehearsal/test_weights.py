@@ -146,6 +146,28 @@ def test_a_checkpoint_says_by_name_which_model_it_is_of(rehearsed, choose):
     assert not done.report.user_weights
 
 
+def test_a_checkpoint_says_of_itself_what_the_script_insists_on(rehearsed):
+    script = (
+        "import torch\ndef main():\n    kept = torch.load('best.pth', weights_only=False)\n"
+        "    if kept.get('model_name') != 'small':\n        raise ValueError('not of this model')\n"
+        "    if kept['folds'] == 3 or kept.get('test_was_seen') is not False:\n        raise RuntimeError('seen')\n"
+        "    net = torch.nn.Linear(4, 3)\n    net.load_state_dict(kept['state_dict'])\n    print(kept['model_name'])\nmain()\n"
+    )
+    done = rehearsed({"main.py": script})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "small\n", 3), done.stderr
+
+
+def test_a_checkpoint_holds_under_a_name_what_the_sources_bind_to_it(rehearsed):
+    script = (
+        "import torch\nkept = torch.load('best.pth')\nsettings = kept['hyper_parameters']\n"
+        "def build(name, width):\n    return getattr(torch.nn, name.partition('.')[0])(width, 3)\n"
+        "net = build(settings['architecture'], 4)\nnet.load_state_dict(kept['state_dict'])\nprint(net)\n"
+    )
+    done = rehearsed({"main.py": script, "train.py": "import torch\nclass Settings:\n    architecture: str = 'Linear'\n"})
+    assert (done.report.ended, done.report.attempts) == ("finished", 2), done.stderr
+    assert done.stdout.startswith("Linear(")
+
+
 def test_what_the_training_script_saves_is_what_the_other_looks_for(rehearsed, tmp_path):
     files = {"net.py": BUILDS, "train.py": SAVES, "predict.py": READS}
     alone = rehearsed(files, script="predict.py", made=tmp_path / "made/predict")

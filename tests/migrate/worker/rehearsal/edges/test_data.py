@@ -58,6 +58,30 @@ def test_a_split_of_the_true_size_teaches_that(on_stage):
     assert world.stage.learned["full"] is True
 
 
+def test_folders_of_classes_are_numbered_where_the_script_takes_them_for_numbers(rehearsed):
+    script = "import os\nprint(sorted(int(name) for name in os.listdir('photos/train'))[:3])\n"
+    done = rehearsed({"main.py": script})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "[0, 1, 2]\n", 2), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("label", "use"),
+    [
+        ("int(row['kind'])", "print(label)"),
+        ("{'0': 5, '1': 6}.get(row['kind'], row['kind'])", "labels = [label] * 4\n    print(torch.tensor(labels)[0].item())"),
+    ],
+)
+def test_a_column_that_is_no_name_of_a_file_holds_labels_where_the_script_wants_numbers(rehearsed, label, use):
+    script = (
+        "import csv\nimport torch\nfrom PIL import Image\n"
+        "for row in list(csv.DictReader(open('data/test.csv')))[:1]:\n    Image.open('data/' + row['name'])\n"
+        f"    label = {label}\n    {use}\n"
+    )
+    done = rehearsed({"main.py": script})
+    assert (done.report.ended, done.report.attempts) == ("finished", 2), done.stderr
+    assert done.stdout in ("0\n", "5\n")
+
+
 def test_an_error_of_another_kind_teaches_nothing(on_stage):
     world = on_stage(data)
     assert not data.lesson(world.stage, stopped(world, "1 / 0\n"))
