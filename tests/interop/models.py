@@ -29,6 +29,7 @@ def package(
     outputs: Sizes,
     *,
     constants: Mapping[str, np.ndarray] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
     max_batch_size: int = 8,
 ) -> None:
     """Write the model of an ONNX graph into the repository `models`; its file is made in `scratch`."""
@@ -57,6 +58,7 @@ def package(
         plans=[],
         provenance={},
         max_batch_size=max_batch_size,
+        labels=labels,
     )
 
 
@@ -67,17 +69,19 @@ def arithmetic(
     *,
     dtype: str = "int32",
     to: str = "",
+    other_to: str = "",
     row: tuple[int, ...] = (16,),
     signs: str = "+-",
     max_batch_size: int = 8,
 ) -> None:
     """INPUT0 and INPUT1, their sum and their difference: `simple` of Triton's quick start.
 
-    `to` is the outputs' dtype where it is another; `signs` say what OUTPUT0 and OUTPUT1 are.
+    `to` is the outputs' dtype where it is another, `other_to` that of OUTPUT1; `signs` say what OUTPUT0 and OUTPUT1 are.
     """
     first, second, out, other = (f"{side}{n}" for side in ("INPUT", "OUTPUT") for n in (0, 1))
     # ONNX Runtime adds no int8.
-    wide = "float32" if dtype == "float32" else "int32"
+    wide = "float32" if dtype.startswith("float") else "int64"
+    kinds = {out: to or dtype, other: other_to or to or dtype}
     nodes = [
         *(
             helper.make_node("Cast", [given], [f"wide_{given}"], to=getattr(TensorProto, _onnx(wide)))
@@ -88,12 +92,14 @@ def arithmetic(
             for sign, made in zip(signs, (out, other), strict=True)
         ),
         *(
-            helper.make_node("Cast", [f"wide_{made}"], [made], to=getattr(TensorProto, _onnx(to or dtype)))
-            for made in (out, other)
+            helper.make_node("Cast", [f"wide_{made}"], [made], to=getattr(TensorProto, _onnx(kind)))
+            for made, kind in kinds.items()
         ),
     ]
-    inputs, outputs = dict.fromkeys((first, second), (dtype, row)), dict.fromkeys((out, other), (to or dtype, row))
-    package(models, name, scratch, nodes, inputs, outputs, max_batch_size=max_batch_size)
+    inputs, outputs = dict.fromkeys((first, second), (dtype, row)), {made: (kind, row) for made, kind in kinds.items()}
+    scores = row == (16,) and kinds[out].startswith("float")
+    labels = {out: [f"label{number}" for number in range(16)]} if scores else None
+    package(models, name, scratch, nodes, inputs, outputs, labels=labels, max_batch_size=max_batch_size)
 
 
 def versions(models: Path, name: str, scratch: Path, numbers: Sequence[int], *, policy: str, dtype: str, to: str = "") -> None:

@@ -8,6 +8,7 @@ FILES = "model files over the network, refused with 501"
 WORDS = "other words for the same refusal"
 STATUS = "another status for the same refusal"
 KEYS = "a refused key is always refused in the same words, which tell nothing of the machine"
+LABELS = "labels for whole numbers; here only floats are scores of classes"
 TRACES = "Triton's trace extension, which stays off"
 
 _AIO, _HTTP = "L0_grpc/python_grpc_aio_test.py TestGrpcAioClient", "L0_http/http_test.py HttpTest"
@@ -16,8 +17,13 @@ _INPUTS, _MEMORY = "L0_input_validation/input_validation_test.py", "L0_shared_me
 _STATUS, _CYCLE = "L0_server_status/server_status_test.py", "L0_lifecycle/lifecycle_test.py LifeCycleTest"
 _CLASSES = "L0_parameters/class_count_test.py ClassificationParameterTest"
 
+_INFER = "L0_infer/infer_test.py InferTest"
+
 # By file, case and, where both protocols run it, CLIENT_TYPE.
 CANNOT = {
+    **{f"{_INFER}.test_raw_{kinds}": STRINGS for kinds in ("ooo", "oii", "oio", "ooi", "ioo", "iio", "ioi")},
+    **{f"{_INFER}.test_class_{kinds}": LABELS for kinds in ("bbb", "sss", "iii", "lll")},
+    **{f"{_INFER}.test_mix_{kinds}": LABELS for kinds in ("sss", "lll")},
     f"{_AIO}.test_load_model": STATUS,
     f"{_AIO}.test_unload_model": STATUS,
     f"{_AIO}.test_register_cuda_shared_memory": CUDA,

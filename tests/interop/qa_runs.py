@@ -28,15 +28,15 @@ class Run:
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     cases: tuple[str, ...] = ()
-    prepare: tuple[Callable[[Path], None], ...] = ()
+    prepare: tuple[Callable[[Path], object], ...] = ()
 
 
-def _sum(name: str, **settings: object) -> Make:
-    return lambda models, scratch: arithmetic(models, name, scratch, **settings)  # type: ignore[arg-type]
+def _sum(name: str, **settings: Any) -> Make:
+    return lambda models, scratch: arithmetic(models, name, scratch, **settings)
 
 
-def _same(name: str, **settings: object) -> Make:
-    return lambda models, scratch: identity(models, name, scratch, **settings)  # type: ignore[arg-type]
+def _same(name: str, **settings: Any) -> Make:
+    return lambda models, scratch: identity(models, name, scratch, **settings)
 
 
 SIMPLE = _sum("simple")
@@ -59,7 +59,7 @@ STATUS = "L0_server_status/server_status_test.py"
 
 
 def _versions(name: str, numbers: Sequence[int], policy: str = "all { }", **settings: str) -> Make:
-    return lambda models, scratch: versions(models, name, scratch, numbers, policy=policy, **settings)  # type: ignore[arg-type]
+    return lambda models, scratch: versions(models, name, scratch, numbers, policy=policy, **settings)
 
 
 def _floats(kind: str) -> Make:
@@ -76,9 +76,9 @@ def _slow(models: Path, scratch: Path) -> None:
     waiting(models, "custom_identity_int32", scratch, seconds=3)
 
 
-def _aside(name: str) -> Callable[[Path], None]:
+def _aside(name: str) -> Callable[[Path], object]:
     """A model that the test copies into the repository."""
-    return lambda here: shutil.move(here / "models" / name, here / name)  # type: ignore[return-value]
+    return lambda here: shutil.move(here / "models" / name, here / name)
 
 
 def _empty(name: str, *numbers: int) -> Callable[[Path], None]:
@@ -92,16 +92,59 @@ def _empty(name: str, *numbers: int) -> Callable[[Path], None]:
     return prepare
 
 
-def _copied(version: str) -> Callable[[Path], None]:
+def _copied(version: str) -> Callable[[Path], object]:
     folder = Path(f"models/libtorch_{FLOATS}")
-    return lambda here: shutil.copytree(here / folder / "1", here / folder / version)  # type: ignore[return-value]
+    return lambda here: shutil.copytree(here / folder / "1", here / folder / version)
 
 
 def _cycle(name: str, *models: Make, **settings: Any) -> Run:
     return Run(file=LIFECYCLE, models=models, cases=(f"LifeCycleTest.{name}",), **settings)
 
 
+# Of L0_infer what its ONNX models are asked; those of uint8 it has not.
+_PLAIN = ("bbb", "sss", "iii", "lll", "hhh", "fff", "hff", "bii", "ibb", "ibs", "iff", "fii", "ihs")
+_STRINGS = ("ooo", "oii", "oio", "ooi", "ioo", "iio", "ioi")
+_CLASSES = ("bbb", "sss", "iii", "lll", "fff", "iff")
+_VERSIONS = ("latest_1", "latest_2", "all", "specific_1", "specific_1_3")
+INFER = (
+    *(f"InferTest.test_raw_{kinds}" for kinds in (*_PLAIN, *_STRINGS)),
+    *(f"InferTest.test_raw_version_{what}" for what in _VERSIONS),
+)
+CLASSES = tuple(f"InferTest.test_{what}_{kinds}" for what in ("class", "mix") for kinds in _CLASSES)
+_ONNX = (
+    _versions("onnx_int8_int8_int8", (1, 2, 3), "latest { num_versions: 1 }", dtype="int8"),
+    _versions("onnx_int16_int16_int16", (1, 2, 3), "latest { num_versions: 2 }", dtype="int16"),
+    _integers("onnx"),
+    _versions("onnx_float16_float16_float16", (1, 2, 3), "specific { versions: [1] }", dtype="float16"),
+    _floats("onnx"),
+    _sum("onnx_int64_int64_int64", dtype="int64"),
+    _sum("onnx_float16_float32_float32", dtype="float16", to="float32"),
+    _sum("onnx_int8_int32_int32", dtype="int8", to="int32"),
+    _sum("onnx_int32_int8_int8", to="int8"),
+    _sum("onnx_int32_int8_int16", to="int8", other_to="int16"),
+    _sum("onnx_int32_float32_float32", to="float32"),
+    _sum("onnx_float32_int32_int32", dtype="float32", to="int32"),
+    _sum("onnx_int32_float16_int16", to="float16", other_to="int16"),
+)
+
+
 RUNS = (
+    *(
+        Run(
+            file="L0_infer/infer_test.py",
+            models=_ONNX,
+            options=SHARED,
+            environment={
+                "BACKENDS": "onnx",
+                "ENSEMBLES": "0",
+                "NOBATCH": "0",
+                "TRITON_SERVER_CPU_ONLY": "1",
+                "TEST_SYSTEM_SHARED_MEMORY": shared,
+            },
+            cases=(*INFER, *classes),
+        )
+        for shared, classes in (("0", CLASSES), ("1", ()))  # with shared memory the file has no classification
+    ),
     Run(file="L0_http/python_http_aio_test.py", models=(SIMPLE, *(_sum(f"another{n}") for n in range(6))), options=AIO),
     Run(file="L0_grpc/python_grpc_aio_test.py", models=(SIMPLE, *(_sum(f"another{n}") for n in range(7))), options=AIO),
     Run(file="L0_grpc/python_unit_test.py", models=(SIMPLE,), cases=("GrpcTest",)),

@@ -46,7 +46,7 @@ def run(chosen: Run, qa: Path, folder: Path) -> dict[str, str]:
     for prepare in chosen.prepare:
         prepare(here)
     options = [word for pair in _PORTS.items() for word in pair] + ["--id", "triton", "--instances", "1", *chosen.options]
-    out, environment = folder / "cases.jsonl", {**os.environ, **chosen.environment}
+    out, environment = folder / "cases.jsonl", {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **chosen.environment}
     with Server(headrace_service(models, "", options=options), folder=folder, timeout_seconds=300) as server:
         server.wait_ready()
         environment["SERVER_PID"] = str(server.ready.get("pid", ""))
