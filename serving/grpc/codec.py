@@ -29,8 +29,6 @@ def decode_infer(message: Any) -> InferenceRequest:
     priority, timeout, _ = read_parameters(parameters_of(message.parameters))
     check_names("inputs", [item.name for item in message.inputs])
     check_names("outputs", [item.name for item in message.outputs])
-    if not message.inputs:
-        raise InputError("'inputs' must name at least one tensor")
     sent = [item for item in message.inputs if "shared_memory_region" not in item.parameters]
     raw = list(message.raw_input_contents)
     if raw and len(raw) != len(sent):

@@ -76,7 +76,7 @@ class Service:
         return encode_infer(await self._plane.infer(request.model_name, request.model_version, decoded))
 
     async def SystemSharedMemoryStatus(self, request: Any) -> Any:
-        regions = {region["name"]: region for region in self._plane.shared_memory.status(request.name)}
+        regions = {region["name"]: region for region in self._plane.shared_memory_status(request.name)}
         return fill(pb.SystemSharedMemoryStatusResponse(), {"regions": regions})
 
     async def SystemSharedMemoryRegister(self, request: Any) -> Any:

@@ -176,7 +176,7 @@ class Handlers:
 
     async def status(self, region: str = "") -> Response:
         """The registered regions, or one of them."""
-        return JSONResponse(self._plane.shared_memory.status(region))
+        return JSONResponse(self._plane.shared_memory_status(region))
 
     async def register(self, request: Request, region: str) -> Response:
         """Register part of a shared memory object: {"key": ..., "offset": ..., "byte_size": ...}."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import ArtifactError
 from ...runtime.artifact.artifact import versions
-from ...runtime.artifact.model_config import ModelConfig, read_config
+from ...runtime.artifact.model_config import FILE, ModelConfig, read_config
 from ..config import ServeConfig
 from .loading import load_companion, load_tensor_model
 from .memory_bound import MemoryBound
@@ -64,6 +64,7 @@ class ModelGroup:
         self._members = Members(tensor=False)
         self._wanted: set[str] = set()
         self._override: ModelConfig | None = None
+        self._overridden: tuple[int, ...] | None = None  # the file's own stamp when it was overridden
         self._ready: dict[int, _Loaded] = {}
         self._companions: dict[str, Model] = {}
         self._failed: dict[int, tuple[str, str]] = {}  # a version's signature, and what was wrong with it
@@ -92,13 +93,15 @@ class ModelGroup:
         """Have these names serve as well, from their folders as they are now; reasons for what could not be loaded.
 
         What failed before is tried once more. With `configure` the tensor model's config is `override`, or else its folder's
-        own; without, it is taken from where it was taken last. With `early` its newest version answers before it is warm.
+        own, if that was written since it was overridden; without, it is taken from where it was taken last. With `early` its
+        newest version answers before it is warm.
         """
         with self._turn:
             self._wanted |= names
             self._failed = {}
-            if configure:
-                self._override = override
+            stamp = self._config_stamp()
+            if configure and (override is not None or stamp != self._overridden):
+                self._override, self._overridden = override, stamp if override is not None else None
             return self._update(members, early=early)
 
     def unload(self, members: Members, names: set[str]) -> None:
@@ -106,7 +109,7 @@ class ModelGroup:
         with self._turn:
             self._wanted -= names
             if self.name in names:
-                self._failed, self._override = {}, None
+                self._failed, self._override, self._overridden = {}, None, None
             self._update(members, look=False)
 
     def follow(self, members: Members) -> dict[Key, str]:
@@ -292,6 +295,14 @@ class ModelGroup:
         with self._guard:
             self._reasons[name, version] = reason
         self._report(f"{name}: {f'version {version} is ' if version else ''}not served: {reason}")
+
+    def _config_stamp(self) -> tuple[int, ...]:
+        """What changes when the folder's config is written anew; nothing where there is none."""
+        try:
+            found = (self._root / self.name / FILE).stat()
+        except OSError:
+            return ()
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def _reason(self, error: Exception) -> str:
         """An error's message; callers see it, so it names files inside the repository only."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import InputError
@@ -47,7 +47,8 @@ class Model:
         if missing := [name for name in expected if name not in given]:
             raise InputError(
                 f"expected {len(expected)} inputs but got {len(given)} inputs for model '{self.name}'. "
-                f"Got input(s) {list(given)}, but missing required input(s) {missing}"
+                f"Got input(s) {_listed(given)}, but missing required input(s) {_listed(missing)}. "
+                "Please provide all required input(s)."
             )
         ordered = [given[name] for name in expected]
         for tensor, declared in zip(ordered, self.config.inputs, strict=True):
@@ -154,6 +155,11 @@ class ClassifyModel(Model):
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
         return {name: self.target.labels[source] for name, source in self.outputs.items()}
+
+
+def _listed(names: Iterable[str]) -> str:
+    """As Triton lists them, for clients that look for its words."""
+    return f"[{','.join(repr(name) for name in names)}]"
 
 
 def _fits(shape: tuple[int, ...], row: Sequence[int]) -> bool:

@@ -188,8 +188,8 @@ class ModelRepository:
     def _start(self, work: Callable[[], None], name: str) -> Future[None]:
         if self._mode != "explicit":
             raise UnsupportedError(
-                f"cannot load or unload '{name[:100]}': model control is not enabled on this server; "
-                "start the server with --model-control-mode explicit"
+                f"cannot load or unload '{name[:100]}': explicit model load / unload is not allowed if polling is enabled, or "
+                "model control is not enabled at all; start the server with --model-control-mode explicit"
             )
         if self._draining.is_set():
             raise OverloadedError("the server is shutting down")
@@ -217,7 +217,7 @@ class ModelRepository:
             listed = "; ".join(
                 f"{f'version {version}: ' if version else ''}{reason}" for (_, version), reason in concerned.items()
             )
-            raise InputError(f"failed to load '{name}': {listed}")
+            raise InputError(f"failed to load '{name}', load failed for model '{name}': {listed}")
 
     def _unload_model(self, name: str, dependents: bool) -> None:
         group, members = self._find(name, gone=True)
@@ -310,8 +310,8 @@ class ModelRepository:
 
 
 def _completed(given: ModelConfig, own: ModelConfig) -> ModelConfig:
-    """A config that may leave out what the model's own says of its kind and its tensors, as Triton fills that in."""
-    implied = ("backend", "platform", "input", "output")
+    """A config that may leave out what the model's own says of its kind, batches and tensors, as Triton fills that in."""
+    implied = ("backend", "platform", "max_batch_size", "input", "output")
     missing = {name: own.message[name] for name in implied if name in own.message and not given.message.get(name)}
     return parse_config_json(json.dumps({**given.message, **missing}), where="parameter 'config'")
 

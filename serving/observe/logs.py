@@ -114,7 +114,8 @@ class LogSettings(logging.Filter):
         self._handler = handler
         self._levels = {"log_info": True, "log_warning": True, "log_error": True}
         self._verbose = 0
-        self._format = form
+        # What Triton calls its own form of text, which is what clients compare with.
+        self._format = "default" if form == "text" else form
         handler.setFormatter(_FORMATS[form]())
         handler.addFilter(self)
 
@@ -139,7 +140,9 @@ class LogSettings(logging.Filter):
             if name not in known:
                 raise InputError(f"unknown log setting '{str(name)[:50]}'; there are {', '.join(known)}")
             if name == "log_file" and value != "":
-                raise UnsupportedError("log_file cannot be set over the network; redirect the server's standard error")
+                raise UnsupportedError(
+                    "log file location can not be updated through network protocol; redirect the server's standard error"
+                )
             if name in self._levels and not isinstance(value, bool):
                 raise InputError(f"log setting '{name}' must be true or false")
             if name == "log_verbose_level" and not (type(value) is int and 0 <= value < 1 << 32):

@@ -80,8 +80,14 @@ class DataPlane:
     def shared_memory(self) -> SharedMemory:
         """The registered regions. Raises UnsupportedError unless the server was started to have them."""
         if self._shared_memory is None:
-            raise UnsupportedError("shared memory is not enabled on this server; start it with --shared-memory")
+            raise UnsupportedError(
+                "Client shared memory is disabled: it is not enabled on this server; start it with --shared-memory"
+            )
         return self._shared_memory
+
+    def shared_memory_status(self, name: str = "") -> list[dict[str, Any]]:
+        """The registered regions, or that one. A server that has no shared memory says so of a name; it has no regions."""
+        return [] if self._shared_memory is None and not name else self.shared_memory.status(name)
 
     def no_cuda_shared_memory(self) -> UnsupportedError:
         """What registering such a region is answered with. That none is registered, and that all are forgotten, is true."""
@@ -420,7 +426,10 @@ def _tensor_metadata(tensor: ConfigTensor) -> dict[str, Any]:
 def _raw_input(model: Model, body: bytes) -> Tensor:
     """A body that is one input's bytes: an image (or any one BYTES element), or whole rows of a tensor."""
     if len(model.config.inputs) != 1:
-        raise InputError(f"model '{model.name}' has {len(model.config.inputs)} inputs, and a raw body holds one; send JSON")
+        raise InputError(
+            f"Raw request must only have 1 input (found 1) to be deduced but got {len(model.config.inputs)} inputs in "
+            f"'{model.name}' model configuration; send JSON"
+        )
     declared = model.config.inputs[0]
     if declared.datatype == "BYTES":
         return Tensor(declared.name, "BYTES", bytes_array([body], (1, *(1 for _ in declared.shape))))

@@ -101,14 +101,20 @@ class SharedMemory:
             raise InputError(f"a shared memory region's name must have 1 to {_MAX_NAME} printable characters")
         for field, value, least in (("offset", offset, 0), ("byte_size", byte_size, 1)):
             if type(value) is not int or not least <= value < 1 << 63:
-                raise InputError(f"region '{name}': '{field}' must be an integer of at least {least}")
+                raise InputError(
+                    f"failed to register shared memory region '{name}': invalid args, '{field}' must be an integer of at least "
+                    f"{least} and below 2^63"
+                )
         opened = _open(name, key)
         region = _Region(name, key, offset, byte_size, opened)
         if os.fstat(opened).st_size < offset + byte_size:
-            raise InputError(f"region '{name}': the object is smaller than 'offset' and 'byte_size' together")
+            raise InputError(
+                f"failed to register shared memory region '{name}': invalid args, the object is smaller than 'offset' and "
+                "'byte_size' together"
+            )
         with self._lock:
             if name in self._regions:
-                raise InputError(f"shared memory region '{name}' is already registered; unregister it first")
+                raise InputError(f"shared memory region '{name}' already in manager; unregister it first")
             if len(self._regions) >= _MAX_REGIONS:
                 raise InputError(f"{_MAX_REGIONS} shared memory regions are registered already; unregister one first")
             self._regions[name] = region
@@ -180,9 +186,10 @@ class SharedMemory:
     def _within(self, what: str, place: SharedPlace) -> _Region:
         region = self._find(place.region)
         if place.offset + place.byte_size > region.byte_size:
+            wrong = "offset" if place.offset >= region.byte_size else "offset + byte size"
             raise InputError(
-                f"{what}: {place.byte_size} bytes from {place.offset} on do not lie within "
-                f"shared memory region '{region.name}', which has {region.byte_size}"
+                f"Invalid {wrong} for shared memory region '{region.name}': {what} takes {place.byte_size} bytes from "
+                f"{place.offset} on, which do not lie within its {region.byte_size}"
             )
         return region
 

@@ -51,8 +51,6 @@ def decode_request(
         at += used
     if at != len(binary):
         raise InputError(f"the request carries {len(binary)} bytes of binary data, but its inputs account for {at}")
-    if not (inputs or shared):
-        raise InputError("'inputs' must name at least one tensor")
     outputs = [_decode_output(entry) for entry in _entries(message, "outputs")] if message.get("outputs") else None
     return InferenceRequest(
         inputs=inputs,

@@ -36,8 +36,8 @@ def check_names(field: str, names: Sequence[Any]) -> None:
     for name in names:
         if not isinstance(name, str) or not name or len(name) > _MAX_NAME:
             raise InputError(f"every entry of '{field}' needs a 'name'")
-    if len(set(names)) != len(names):
-        raise InputError(f"'{field}' names a tensor twice")
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise InputError(f"{field.removesuffix('s')} '{twice[0]}' already exists in request; name each tensor once")
 
 
 def read_tensor(name: str, datatype: Any, shape: Any) -> tuple[str, list[int]]:

@@ -17,14 +17,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import onnx
-from onnx import TensorProto, helper
-
-from headrace.runtime.artifact.artifact import write_artifact
 from headrace.serving.bench.servers import Server, terminate_as_exit
 from headrace.serving.bench.services import headrace_service
-from headrace.specs import Signature, TensorSpec
 from tests.serving.conftest import Repository, photo
+
+from .models import arithmetic, identity
 
 STRINGS, SEQUENCES = "a model of strings", "sequences: these models keep no state between requests"
 # By what an example's name holds, why it cannot pass.
@@ -47,48 +44,6 @@ ARGUMENTS = {
 _SECONDS = 120
 # simple_http_model_control.py counts the models of the repository that it was written for.
 _MODELS = 7
-
-
-def arithmetic(models: Path, name: str, scratch: Path, *, dtype: str = "int32") -> None:
-    """INPUT0 [16] and INPUT1 [16], their sum and their difference: `simple` of Triton's quick start."""
-    files, kind = scratch / name, getattr(TensorProto, dtype.upper())
-    files.mkdir()
-    # ONNX Runtime adds no int8.
-    nodes = [
-        *(helper.make_node("Cast", [f"INPUT{n}"], [f"wide{n}"], to=TensorProto.INT32) for n in (0, 1)),
-        helper.make_node("Add", ["wide0", "wide1"], ["sum"]),
-        helper.make_node("Sub", ["wide0", "wide1"], ["difference"]),
-        helper.make_node("Cast", ["sum"], ["OUTPUT0"], to=kind),
-        helper.make_node("Cast", ["difference"], ["OUTPUT1"], to=kind),
-    ]
-    sides = [[helper.make_tensor_value_info(f"{side}{n}", kind, ["batch", 16]) for n in (0, 1)] for side in ("INPUT", "OUTPUT")]
-    opset = helper.make_opsetid("", 17)
-    onnx.save(
-        helper.make_model(helper.make_graph(nodes, name, *sides), opset_imports=[opset], ir_version=9), files / "model.onnx"
-    )
-    inputs, outputs = (
-        tuple(TensorSpec(name=f"{side}{n}", dtype=dtype, shape=("batch", 16)) for n in (0, 1)) for side in ("INPUT", "OUTPUT")
-    )
-    signature = Signature(inputs=inputs, outputs=outputs)
-    write_artifact(
-        models / name, name=name, files_from=files, signature=signature, parity={}, plans=[], provenance={}, max_batch_size=8
-    )
-
-
-def identity(models: Path, name: str, scratch: Path) -> None:
-    """INPUT0, a row of 16 numbers, as OUTPUT0."""
-    files = scratch / name
-    files.mkdir()
-    inputs, outputs = (
-        [helper.make_tensor_value_info(side, TensorProto.INT32, ["batch", 16])] for side in ("INPUT0", "OUTPUT0")
-    )
-    graph = helper.make_graph([helper.make_node("Identity", ["INPUT0"], ["OUTPUT0"])], name, inputs, outputs)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), files / "model.onnx")
-    signature = Signature(
-        inputs=(TensorSpec(name="INPUT0", dtype="int32", shape=("batch", 16)),),
-        outputs=(TensorSpec(name="OUTPUT0", dtype="int32", shape=("batch", 16)),),
-    )
-    write_artifact(models / name, name=name, files_from=files, signature=signature, parity={}, plans=[], provenance={})
 
 
 def free(port: int) -> bool:

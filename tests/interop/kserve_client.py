@@ -19,7 +19,7 @@ from pathlib import Path
 from headrace.serving.bench.servers import Server, terminate_as_exit
 from headrace.serving.bench.services import headrace_service
 
-from .client_examples import arithmetic
+from .models import arithmetic
 
 CALLS = Path(__file__).with_name("kserve_calls.py")
 

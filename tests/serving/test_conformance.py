@@ -276,7 +276,9 @@ def test_every_method_answers_over_grpc(server):
     with grpc.insecure_channel(server.grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         off = {
-            "/v2/systemsharedmemory/status": lambda: stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest()),
+            "/v2/systemsharedmemory/region/x/status": lambda: stub.SystemSharedMemoryStatus(
+                pb.SystemSharedMemoryStatusRequest(name="x")
+            ),
             "/v2/logging": lambda: stub.LogSettings(pb.LogSettingsRequest()),
             "/v2/trace/setting": lambda: stub.TraceSetting(pb.TraceSettingRequest()),
         }

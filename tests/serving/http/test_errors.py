@@ -207,7 +207,7 @@ def test_unknown_paths_models_and_methods(call):
         ("GET", "/v2/models/tiny/infer", 405),
         ("POST", "/v2/repository/models/tiny/load", 501),
         ("POST", "/v2/repository/models/tiny/unload", 501),
-        ("GET", "/v2/systemsharedmemory/status", 501),
+        ("GET", "/v2/systemsharedmemory/region/x/status", 501),
         ("GET", "/v2/logging", 501),
     ):
         found, answer, _ = call(method, path, b"{}" if method == "POST" else None)

@@ -224,8 +224,21 @@ def test_a_config_given_with_the_request(clients, repository, scale_of):
             scale_of(client)
         client.load_model("tiny_classify")  # brings what it needs as it is
         assert http.get_model_config("tiny")["max_batch_size"] == 1
+        client.load_model("tiny")  # L0_lifecycle: test_model_config_overwite
+        assert http.get_model_config("tiny")["max_batch_size"] == 1
+        (repository.path / "tiny" / "config.pbtxt").touch()
         client.load_model("tiny")
         assert scale_of(client) == 2
+    client.load_model("tiny", config=json.dumps(config))
+    client.unload_model("tiny")
+    client.load_model("tiny")
+    assert scale_of(client) == 2
+    # What it leaves out is the model's own, as where Triton completes a configuration.
+    client.load_model("tiny", config='{"version_policy": {"specific": {"versions": [1]}}}')
+    assert http.get_model_config("tiny")["max_batch_size"] > 1
+    assert scale_of(client) == 1
+    client.unload_model("tiny")
+    client.load_model("tiny")
     config["input"][0]["dims"] = [4]
     for bad, says in ((json.dumps(config), "does not fit the model"), ("{", "in JSON"), ('{"nope": 1}', "nope")):
         for client in (http, grpc):

@@ -128,7 +128,7 @@ def test_settings(logging_server, transport):
         lines = _lines(logging_server, until=_has(f"loud-{transport}"))
         assert not _has(f"quiet-{transport}")(lines)
         for changes, says in (
-            ({"log_file": "/tmp/written"}, "cannot be set over the network"),
+            ({"log_file": "/tmp/written"}, "log file location can not be updated through network protocol"),
             ({"log_format": "xml"}, "must be text or json"),
             ({"log_info": False, "log_format": "xml"}, "must be text or json"),
         ):

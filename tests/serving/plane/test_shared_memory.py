@@ -120,7 +120,7 @@ def test_regions_are_those_of_both_transports(sharing, make):
         for client in (http, grpc):
             with pytest.raises(InferenceServerException, match="unknown shared memory region 'nope'"):
                 client.get_system_shared_memory_status("nope")
-            with pytest.raises(InferenceServerException, match="already registered"):
+            with pytest.raises(InferenceServerException, match="already in manager"):
                 client.register_system_shared_memory("a", key, 10)
             with pytest.raises(InferenceServerException, match="CUDA shared memory is not supported"):
                 client.register_cuda_shared_memory("c", b"eA==", 0, 10)

@@ -190,7 +190,7 @@ def test_time_outs_of_every_other_call(slow):
         "not enabled"),
         ("update_trace_settings", ("slow", {}), "not enabled"), ("get_trace_settings", (), "not enabled"),
         ("update_log_settings", ({},), "not enabled"), ("get_log_settings", (), "not enabled"),
-        ("get_system_shared_memory_status", (), "not enabled"), ("register_system_shared_memory", ("", "", 0), "not enabled"),
+        ("get_system_shared_memory_status", (), ""), ("register_system_shared_memory", ("", "", 0), "not enabled"),
         ("unregister_system_shared_memory", (), "not enabled"), ("get_cuda_shared_memory_status", (), ""),
         ("register_cuda_shared_memory", ("", b"", 0, 0), "not supported"), ("unregister_cuda_shared_memory", (), ""),
     )  # fmt: skip

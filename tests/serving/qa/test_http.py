@@ -97,8 +97,10 @@ def test_nested_json(server):
 def test_names_given_twice(server):
     """L0_http: test_duplicate_output_names, test_duplicate_inputs, test_missing_inputs, test_invalid_input_types."""
     good = {"inputs": [TENSOR | {"data": ROW.tolist()}]}
-    assert "twice" in refused(server, json.dumps(good | {"outputs": [{"name": "scores"}] * 2}))
-    assert "twice" in refused(server, json.dumps({"inputs": good["inputs"] * 2}))
+    assert "output 'scores' already exists in request" in refused(
+        server, json.dumps(good | {"outputs": [{"name": "scores"}] * 2})
+    )
+    assert "input 'images' already exists in request" in refused(server, json.dumps({"inputs": good["inputs"] * 2}))
     for inputs in ([], None, "x", [1], [[]], [{}], {"name": "images"}):
         assert "inputs" in refused(server, json.dumps({"inputs": inputs}))
 

@@ -138,7 +138,7 @@ def test_regions_that_reach_out(sharing, memory, transport):
             with pytest.raises(InferenceServerException, match="no shared memory object"):
                 client.register_system_shared_memory("r", key, 10)
         client.register_system_shared_memory("r", memory.name, whole - 4096, 4096)
-        with pytest.raises(InferenceServerException, match="already registered"):
+        with pytest.raises(InferenceServerException, match="already in manager"):
             client.register_system_shared_memory("r", memory.name, 10)
         tensor = module.InferInput("images", [8, 3, 16, 16], "FP32")
         for size, offset in ((SIZE, whole - 4096 - SIZE + 1), (SIZE, whole), (SIZE, 2**62), (2**62, 0), (2**63 - 1, 2**63 - 1)):

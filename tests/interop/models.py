@@ -1,0 +1,181 @@
+"""Models as the tests and examples of others name them, written as ONNX graphs."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from headrace.runtime.artifact.artifact import write_artifact
+from headrace.specs import Signature, TensorSpec
+
+Sizes = Mapping[str, tuple[str, tuple[int, ...]]]  # a tensor's dtype and the shape of one row, by its name
+
+_OPSET = helper.make_opsetid("", 17)
+
+
+def package(
+    models: Path,
+    name: str,
+    scratch: Path,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sizes,
+    outputs: Sizes,
+    *,
+    constants: Mapping[str, np.ndarray] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
+    max_batch_size: int = 8,
+) -> None:
+    """Write the model of an ONNX graph into the repository `models`; its file is made in `scratch`."""
+    files = scratch / name
+    files.mkdir()
+    sides = [
+        [
+            helper.make_tensor_value_info(tensor, getattr(TensorProto, _onnx(dtype)), ["batch", *row])
+            for tensor, (dtype, row) in side.items()
+        ]
+        for side in (inputs, outputs)
+    ]
+    initializers = [numpy_helper.from_array(value, constant) for constant, value in (constants or {}).items()]
+    graph = helper.make_graph(nodes, name, *sides, initializer=initializers)
+    onnx.save(helper.make_model(graph, opset_imports=[_OPSET], ir_version=9), files / "model.onnx")
+    given, made = (
+        tuple(TensorSpec(name=tensor, dtype=dtype, shape=("batch", *row)) for tensor, (dtype, row) in side.items())
+        for side in (inputs, outputs)
+    )
+    write_artifact(
+        models / name,
+        name=name,
+        files_from=files,
+        signature=Signature(inputs=given, outputs=made),
+        parity={},
+        plans=[],
+        provenance={},
+        max_batch_size=max_batch_size,
+        labels=labels,
+    )
+
+
+def arithmetic(
+    models: Path,
+    name: str,
+    scratch: Path,
+    *,
+    dtype: str = "int32",
+    to: str = "",
+    other_to: str = "",
+    row: tuple[int, ...] = (16,),
+    signs: str = "+-",
+    max_batch_size: int = 8,
+) -> None:
+    """INPUT0 and INPUT1, their sum and their difference: `simple` of Triton's quick start.
+
+    `to` is the outputs' dtype where it is another, `other_to` that of OUTPUT1; `signs` say what OUTPUT0 and OUTPUT1 are.
+    """
+    first, second, out, other = (f"{side}{n}" for side in ("INPUT", "OUTPUT") for n in (0, 1))
+    # ONNX Runtime adds no int8.
+    wide = "float32" if dtype.startswith("float") else "int64"
+    kinds = {out: to or dtype, other: other_to or to or dtype}
+    nodes = [
+        *(
+            helper.make_node("Cast", [given], [f"wide_{given}"], to=getattr(TensorProto, _onnx(wide)))
+            for given in (first, second)
+        ),
+        *(
+            helper.make_node({"+": "Add", "-": "Sub"}[sign], [f"wide_{first}", f"wide_{second}"], [f"wide_{made}"])
+            for sign, made in zip(signs, (out, other), strict=True)
+        ),
+        *(
+            helper.make_node("Cast", [f"wide_{made}"], [made], to=getattr(TensorProto, _onnx(kind)))
+            for made, kind in kinds.items()
+        ),
+    ]
+    inputs, outputs = dict.fromkeys((first, second), (dtype, row)), {made: (kind, row) for made, kind in kinds.items()}
+    scores = row == (16,) and kinds[out].startswith("float")
+    labels = {out: [f"label{number}" for number in range(16)]} if scores else None
+    package(models, name, scratch, nodes, inputs, outputs, labels=labels, max_batch_size=max_batch_size)
+
+
+def versions(models: Path, name: str, scratch: Path, numbers: Sequence[int], *, policy: str, dtype: str, to: str = "") -> None:
+    """`arithmetic` in several versions, of which all but the first swap the two outputs, as in NVIDIA's generator of models."""
+    for number in numbers:
+        own = scratch / f"{name}_{number}"
+        (own / "files").mkdir(parents=True)
+        arithmetic(own, name, own / "files", dtype=dtype, to=to, signs="+-" if number == 1 else "-+")
+        if not (models / name).exists():
+            shutil.copytree(own / name, models / name, ignore=shutil.ignore_patterns("1"))
+        shutil.copytree(own / name / "1", models / name / str(number))
+    with (models / name / "config.pbtxt").open("a") as config:
+        config.write(f"version_policy {{ {policy} }}\n")
+
+
+def identity(
+    models: Path,
+    name: str,
+    scratch: Path,
+    *,
+    dtype: str = "int32",
+    row: tuple[int, ...] = (16,),
+    count: int = 1,
+    names: tuple[str, str] = ("INPUT{}", "OUTPUT{}"),
+    max_batch_size: int = 8,
+) -> None:
+    """INPUT0 as OUTPUT0, and so `count` tensors."""
+    pairs = [(names[0].format(number), names[1].format(number)) for number in range(count)]
+    nodes = [helper.make_node("Identity", [given], [made]) for given, made in pairs]
+    inputs, outputs = (dict.fromkeys(side, (dtype, row)) for side in zip(*pairs, strict=True))
+    package(models, name, scratch, nodes, inputs, outputs, max_batch_size=max_batch_size)
+
+
+def waiting(models: Path, name: str, scratch: Path, *, seconds: float) -> None:
+    """INPUT0, one whole number, as OUTPUT0; for a 10 only after so long, by products that this machine is timed with."""
+    probe, trial = scratch / "probe", 100
+    (probe / "files").mkdir(parents=True)
+    _products(probe, name, probe / "files", trial)
+    session = onnxruntime.InferenceSession(probe / name / "1" / "model.onnx")
+    begin = time.monotonic()
+    session.run(None, {"INPUT0": np.array([[10]], np.int32)})
+    _products(models, name, scratch, round(seconds / (time.monotonic() - begin) * trial))
+
+
+def _products(models: Path, name: str, scratch: Path, products: int) -> None:
+    """The model of `waiting`. Warm-up sends it no 10."""
+    matrix = np.full((512, 512), 1 / 512, np.float32)
+    body = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["before", "matrix"], ["after"]),
+            helper.make_node("Identity", ["on"], ["still"]),
+        ],
+        "product",
+        [
+            helper.make_tensor_value_info("step", TensorProto.INT64, []),
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("before", TensorProto.FLOAT, [512, 512]),
+        ],
+        [
+            helper.make_tensor_value_info("still", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("after", TensorProto.FLOAT, [512, 512]),
+        ],
+    )
+    nodes = [
+        helper.make_node("Equal", ["INPUT0", "ten"], ["tens"]),
+        helper.make_node("Cast", ["tens"], ["ones"], to=TensorProto.INT64),
+        helper.make_node("ReduceMax", ["ones"], ["one"], keepdims=0),
+        helper.make_node("Mul", ["one", "products"], ["steps"]),
+        helper.make_node("Loop", ["steps", "", "matrix"], ["last"], body=body),
+        helper.make_node("ReduceMax", ["last"], ["largest"], keepdims=0),  # below 1 / 2, so that it adds nothing
+        helper.make_node("Cast", ["largest"], ["nothing"], to=TensorProto.INT32),
+        helper.make_node("Add", ["INPUT0", "nothing"], ["OUTPUT0"]),
+    ]
+    constants = {"ten": np.array(10, np.int32), "products": np.array(products, np.int64), "matrix": matrix}
+    package(models, name, scratch, nodes, {"INPUT0": ("int32", (1,))}, {"OUTPUT0": ("int32", (1,))}, constants=constants)
+
+
+def _onnx(dtype: str) -> str:
+    return {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper())
