@@ -15,7 +15,6 @@ from ...specs import Preprocessing, Signature, TensorSpec
 from ..artifact.agreement import Array
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
-from ..images.image_folder import read_images
 
 _LEAST_CALIBRATION, _MOST_CALIBRATION, _LEAST_JUDGED = 16, 128, 64  # images
 
@@ -132,6 +131,8 @@ def _calibration(given: Any, preprocessing: Preprocessing | None) -> Any:
                 f"calibration: how an image of {given} becomes an input is not known; give preprocessing=, or an iterable of "
                 "batches such as a DataLoader"
             )
+        from ..images.image_folder import read_images  # Pillow, which a machine that only compiles need not have
+
         return read_images(Path(given), preprocessing, None, pixels=True, most=_MOST_CALIBRATION)[0]
     if given is None or isinstance(given, torch.Tensor | np.ndarray | tuple | list):
         return given

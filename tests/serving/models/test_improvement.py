@@ -53,7 +53,7 @@ class Serving:
     def __init__(self, first, *, limit=None, expected=0, taken=0, own=None, second=None, prove=None):
         self.first, self.resident, self.grown = first, 100 * MIB, []
         self.batcher = Batcher([dict.fromkeys((1, 4), first)], LatencyTable({1: 0.01, 4: 0.04}))
-        self.memory = MemoryBound(limit, resident=lambda: self.resident, free=lambda: 1e6)
+        self.memory = MemoryBound(limit, resident=lambda: self.resident, free=lambda: 200.0)  # an eighth of which is 25
         self.memory.settle()
 
         def opening(session):
