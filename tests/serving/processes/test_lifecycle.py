@@ -204,7 +204,7 @@ def test_a_killed_front_end_takes_only_its_own_connections_along(start, models, 
         before = load.outcomes[200]
         _until(lambda: load.outcomes[200] > before, "nobody is answered any more")
     assert set(load.outcomes) <= {200, "broken"}, load.outcomes
-    assert load.outcomes["broken"] <= 6  # once per client at most
+    assert load.outcomes["broken"] <= 12  # once per client, and once more where one was let in while the process died
     assert set(calls.outcomes) <= {"ok", "StatusCode.UNAVAILABLE"}, calls.outcomes
     assert other.is_running()
     assert _is_ready(server)

@@ -70,7 +70,7 @@ def test_every_option_of_serve_is_known_to_one_side():
         "host", "http_port", "ready_file", "instances", "threads", "max_queue", "timeout", "token_file", "log_format",
         "access_log", "response_cache_bytes", "decoding", "allowed_host", "max_queue_delay_secs", "max_body_bytes",
         "max_decompressed_bytes", "max_json_depth",
-        "trust_repository", "id",
+        "trust_repository", "id", "memory",
         "max_json_values", "max_inflight_bytes", "max_pixels", "body_timeout_secs", "decode_threads", "drain_secs",
     }  # fmt: skip
     assert {one.parameter for group in GROUPS.values() for one in options_of(group) if not one.not_with_ray} == works
