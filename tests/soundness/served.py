@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -106,14 +107,22 @@ def _in_sessions(change: Callable[[list[np.ndarray], float], list[np.ndarray]]) 
             self.session.close()
 
     def make(magnitude: float) -> AbstractContextManager[Any]:
-        right = loading.open_instance
-
-        def opened(*given: Any, **more: Any) -> dict[int, Any]:
-            return {bucket: Changed(session, magnitude) for bucket, session in right(*given, **more).items()}
-
-        return patch.object(loading, "open_instance", opened)
+        return _opening(
+            lambda right, *given, **more: {
+                bucket: Changed(session, magnitude) for bucket, session in right(*given, **more).items()
+            }
+        )
 
     return _planted(make)
+
+
+@contextmanager
+def _opening(change: Callable[..., Any]) -> Iterator[None]:
+    """However the loader opens sessions, `change(open, ...)` does it."""
+    with ExitStack() as stack:
+        for name in ("open_first", "open_instance"):
+            stack.enter_context(patch.object(loading, name, partial(change, getattr(loading, name))))
+        yield
 
 
 def _other_version(magnitude: float) -> str | None:
@@ -126,12 +135,7 @@ def _other_version(magnitude: float) -> str | None:
         shutil.copytree(package(BUCKETS), models / "net")
         graph = headrace.compile(other, torch.from_numpy(images()[:2]), config=replace(CONFIG, buckets=BUCKETS))
         wrong = graph.save(models / "aside" / "net", labels=[f"class {index}" for index in range(10)])
-        right = loading.open_instance
-
-        def opened(artifact: Any, *given: Any, **more: Any) -> Any:
-            return right(replace(artifact, path=wrong / "1"), *given, **more)
-
-        with patch.object(loading, "open_instance", opened):
+        with _opening(lambda right, artifact, *given, **more: right(replace(artifact, path=wrong / "1"), *given, **more)):
             return load(models)
 
 
