@@ -56,6 +56,7 @@ def test_all_take_turns_and_the_hopeless_stop_early(monkeypatch):
     log, now = [], [0.0]
     monkeypatch.setattr(by_hand.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(by_hand.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(by_hand.time, "sleep", lambda seconds: None)
 
     def takes(name, seconds):
         def run(rows):
