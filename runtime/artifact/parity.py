@@ -177,6 +177,17 @@ def tolerances(reference: Sequence[Array], gate: Gate) -> list[float | None]:
     return [_tolerance(value, gate, _noise(gate, index)) if floats[index] else None for index, value in enumerate(reference)]
 
 
+def largest_changes(base: Sequence[Array], others: Sequence[Sequence[Array]]) -> tuple[float, ...]:
+    """How far any of the others is from each output, in its units; 0 for what are no floats."""
+    noise = [0.0] * len(base)
+    for other in others:
+        for index, (expected, actual) in enumerate(zip(base, other, strict=True)):
+            if expected.dtype.kind == "f":
+                difference = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
+                noise[index] = max(noise[index], float(np.nan_to_num(difference).max(initial=0.0)))
+    return tuple(noise)
+
+
 def beyond(reference: Sequence[Array], candidate: Sequence[Array], limits: Sequence[float | None]) -> str | None:
     """Which output is off by more than its limit, or agrees in too few of its values; None where none is."""
     if why := _shape_mismatch(reference, candidate):

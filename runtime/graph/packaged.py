@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -19,7 +18,7 @@ from ...errors import HeadraceError, InputError
 from ..artifact.agreement import Array
 from ..artifact.artifact import load_artifact
 from ..artifact.manifest import MANIFEST
-from ..artifact.parity import Gate, beyond, tolerances
+from ..artifact.parity import Gate, beyond, largest_changes, tolerances
 from ..base.structure import Structure, flatten
 from ..inspect.journal import Journal
 from .loaded import LoadedGraph
@@ -75,7 +74,7 @@ def find_packaged(
             given = _leaves(graph(*inputs))[0]
             limits = tolerances(wanted, Gate())
             if beyond(wanted, given, limits):
-                limits = tolerances(wanted, Gate(noise=_changes(wanted, _leaves(again())[0])))
+                limits = tolerances(wanted, Gate(noise=largest_changes(wanted, [_leaves(again())[0]])))
             why = beyond(wanted, given, limits)
         except HeadraceError as error:
             why = str(error)
@@ -118,11 +117,6 @@ def _leaves(outputs: Any) -> tuple[list[Array], Structure]:
     values, structure = flatten(outputs, lambda value: isinstance(value, torch.Tensor), _reject)
     floats = [value.detach().float() if value.is_floating_point() else value for value in values]
     return [value.numpy(force=True) for value in floats], structure
-
-
-def _changes(wanted: list[Array], others: list[Array]) -> tuple[float, ...]:
-    return tuple(float(np.nan_to_num(np.abs(one - other)).max(initial=0.0)) if one.dtype.kind == "f" else 0.0
-                 for one, other in zip(wanted, others, strict=True))  # fmt: skip
 
 
 def _reject(where: str, value: Any) -> None:

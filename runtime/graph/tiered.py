@@ -176,12 +176,11 @@ class TieredGraph:
         return outputs
 
     def _eagerly(self, *inputs: torch.Tensor) -> Any:
-        """The module as it is called; an autocast around the call is the caller's."""
-        with (
-            LOCK,
-            torch.no_grad(),
-            _evaluating(self._seen.modules),
-        ):  # not while another graph captures: torch would trace this, too
+        """The module as it is called, but not while another graph captures, since torch would trace this, too.
+
+        An autocast around the call is the caller's.
+        """
+        with LOCK, torch.no_grad(), _evaluating(self._seen.modules):
             return self._call_eagerly(*inputs)
 
     @property

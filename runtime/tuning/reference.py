@@ -12,6 +12,7 @@ import torch
 from ...errors import BackendError
 from ..artifact.agreement import Array
 from ..artifact.known_answers import known_rows, record
+from ..artifact.parity import largest_changes
 from ..backends.shared.torch_session import TorchSession
 from ..base.numerics import fresh_rows
 from ..base.session import Session, Target
@@ -153,17 +154,6 @@ def _noise(
             TorchSession(_perturbed(captured), target).run(inputs),
         ],
     )
-
-
-def largest_changes(base: list[Array], others: Sequence[list[Array]]) -> tuple[float, ...]:
-    """How far any of the others is from each output, in its units; 0 for what are no floats."""
-    noise = [0.0] * len(base)
-    for other in others:
-        for index, (expected, actual) in enumerate(zip(base, other, strict=True)):
-            if expected.dtype.kind == "f":
-                difference = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
-                noise[index] = max(noise[index], float(np.nan_to_num(difference).max(initial=0.0)))
-    return tuple(noise)
 
 
 def one_by_one(session: Session, inputs: list[Array]) -> list[Array]:

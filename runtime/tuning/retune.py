@@ -19,7 +19,7 @@ from .. import backends
 from ..artifact.agreement import Array
 from ..artifact.artifact import Artifact, load_artifact, measured_otherwise
 from ..artifact.manifest import digest, read_manifest, write_manifest
-from ..artifact.parity import ParityRecord
+from ..artifact.parity import ParityRecord, largest_changes
 from ..artifact.plan import Plan
 from ..backends import Backend
 from ..base.atomic import old_model_stays, replacing
@@ -35,7 +35,7 @@ from .judging_data import JudgingData
 from .prediction import Work, work_of_portable
 from .random_rows import random_rows
 from .rare_rows import run_rare
-from .reference import CHUNK, NOISE_ROWS, RARE_SHARE, Reference, largest_changes, one_by_one, run_judged, some_rows
+from .reference import CHUNK, NOISE_ROWS, RARE_SHARE, Reference, one_by_one, run_judged, some_rows
 from .source import Lowered, Source
 
 
