@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LARGEST_SERVED = 128
 """Requests wait for no larger batch: one takes some milliseconds already."""
-_JUDGED = 96
+_JUDGED = 768
 
 
 def preprocessing(bench: Bench) -> Any:

@@ -48,7 +48,7 @@ def over_http(
     logs.mkdir()
     services = _services(bench, subject, preprocessing, logs)
     found["services"] = {}
-    concurrencies = (1, 4) if bench.quick else (1, 64, 256, 512)
+    concurrencies = (1, 4) if bench.quick else (1, 64, 256, 512, 1024)
     rounds = 1 if bench.quick else 2
     with ExitStack() as stack:
         servers: dict[str, Server] = {}
