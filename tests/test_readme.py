@@ -13,10 +13,3 @@ def test_the_quick_start_runs(tmp_path, warm_python):
     done = warm_python(["-c", code], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "models" / "tiny" / "config.pbtxt").is_file()
-
-
-def test_every_command_and_option_shown_exists(warm_headrace):
-    for command, rest in re.findall(r"^ +headrace (\w+)(.*)$", README, re.MULTILINE):
-        shown = warm_headrace(command, "--help")
-        for option in re.findall(r"(--[\w-]+)", rest.partition("#")[0]):
-            assert option in shown.stdout, f"headrace {command} has no {option}"
