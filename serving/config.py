@@ -14,6 +14,7 @@ from .options import OptionGroup, option, options_of
 
 MIB = 1 << 20
 _MAX_FRONTENDS = 64
+APIS = ("kserve-v1", "sagemaker", "vertex")  # as the table of routes names them
 # By default so many cores get one front end; fewer than twice as many get none, since the arena and the engine's own process
 # cost more there than one event loop that shares a process with its batcher.
 _CORES_PER_FRONTEND = 8
@@ -49,9 +50,15 @@ class Addresses(OptionGroup):
     )  # fmt: skip
     server_name: str = option("headrace", "What the server calls itself in its metadata, as Triton's --id.", name="id")
     ready_file: Path | None = option(None, "Written as JSON with the ports once every model was tried.")
+    apis: tuple[str, ...] = option(
+        (), f"Take requests in another platform's form, too: {', '.join(APIS)}. Repeatable.", name="api", metavar="FORM",
+        not_with_ray="Ray Serve's proxies pass on what the other routes take",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if unknown := [api for api in self.apis if api not in APIS]:
+            raise ValueError(f"--api must be one of {', '.join(APIS)}, got {unknown[0]!r}")
         fixed = [port for port in (self.http_port, self.grpc_port, self.metrics_port) if port]
         if len(set(fixed)) != len(fixed):
             raise ValueError(f"--http-port, --grpc-port and --metrics-port must differ, got {fixed}")

@@ -15,6 +15,7 @@ from ..plane.data_plane import DataPlane
 from ..protocol.routes import ROUTES, Cost
 from .errors import error_response, response_of
 from .handlers import Handlers
+from .instance_handlers import InstanceHandlers
 from .openapi import DescribedApp
 
 _CLIENT_GONE = 499  # nginx's status for it; nobody reads it
@@ -30,12 +31,14 @@ def create_app(plane: DataPlane) -> FastAPI:
         redirect_slashes=False,  # the redirect would name whatever host the request's header claims
     )
     _add_error_handlers(app)
-    handlers = Handlers(plane)
+    handlers, of_platforms = Handlers(plane), InstanceHandlers(plane)
     for route in ROUTES:
+        if route.api and route.api not in plane.config.addresses.apis:
+            continue
         for path in route.paths if route.handler else ():
             app.add_api_route(
                 path,
-                getattr(handlers, route.handler),
+                getattr(of_platforms if route.api else handlers, route.handler),
                 methods=route.methods.split(),
                 name=route.name or route.handler,
                 tags=[route.tag] if route.tag else None,

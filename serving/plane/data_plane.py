@@ -34,7 +34,7 @@ from ..observe.stages import Stage, note_batch, stages
 from ..protocol.codec import binary_to_tensor
 from ..protocol.config_json import config_json
 from ..protocol.messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array
-from ..protocol.results import chosen, classified, embedded, not_answered, requested_outputs
+from ..protocol.results import chosen, classified, embedded, image_routes, not_answered, requested_outputs
 from .settings import Settings
 from .shared_memory import SharedMemory
 
@@ -238,6 +238,13 @@ class DataPlane:
     async def embed(self, name: str, image: bytes, *, version: str = "", timeout: float | None = None) -> dict[str, Any]:
         """The vector of one encoded image."""
         return await self._answered("embed", name, version, image, timeout, embedded)
+
+    async def answer_image(self, name: str, image: bytes, *, count: int = 5, timeout: float | None = None) -> dict[str, Any]:
+        """What `classify` says of an image, or where the model gives no class scores, `embed`."""
+        model = self.repository.get(name)
+        if isinstance(model, TensorModel) and image_routes(model.task) == ("embed",):
+            return await self.embed(name, image, timeout=timeout)
+        return await self.classify(name, image, count=count, timeout=timeout)
 
     async def _answered(
         self,

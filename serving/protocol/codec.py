@@ -124,6 +124,40 @@ def tensor_to_binary(tensor: Tensor) -> bytes:
     return b"".join(len(value).to_bytes(4, "little") + value for value in tensor.data.ravel())
 
 
+def from_json_data(name: str, datatype: str, shape: list[int], data: Any) -> np.ndarray:
+    """Numbers or strings, flat or nested, in the tensor's dtype and shape; nothing is rounded, wrapped or parsed."""
+    if datatype == "FP16":
+        raise InputError(f"input '{name}': FP16 cannot be sent as JSON; send it as binary data")
+    if not isinstance(data, list):
+        raise InputError(f"input '{name}': 'data' must be a list")
+    count = math.prod(shape)
+    if datatype == "BYTES":
+        flat = _flatten(data)
+        if not all(isinstance(value, str) for value in flat):
+            raise InputError(f"input '{name}': BYTES in JSON must be strings")
+        if len(flat) != count:
+            raise InputError(f"input '{name}': shape {shape} takes {count} elements, got {len(flat)}")
+        return bytes_array([value.encode("utf-8", "surrogatepass") for value in flat], shape)
+    dtype = np.dtype(DATATYPES[datatype])
+    try:
+        # Without a common dtype numpy would make floats of large integers, and numbers of strings.
+        given = _array(data, object if dtype.kind in "iu" else None)
+    except (ValueError, OverflowError, TypeError):
+        raise InputError(f"input '{name}': 'data' is not a regular array of numbers") from None
+    if given.size != count:
+        raise InputError(f"input '{name}': shape {shape} takes {count} elements, got {given.size}")
+    if given.size and given.dtype.kind not in _KINDS.get(datatype, "O"):
+        raise InputError(f"input '{name}': 'data' does not hold {datatype} values")
+    if dtype.kind in "iu" and given.size:
+        if not all(type(value) is int for value in given.ravel()):
+            raise InputError(f"input '{name}': 'data' does not hold {datatype} values")
+        limits = np.iinfo(dtype)
+        if given.min() < limits.min or given.max() > limits.max:
+            raise InputError(f"input '{name}': {datatype} goes from {limits.min} to {limits.max}")
+    with np.errstate(over="ignore"):
+        return given.astype(dtype).reshape(shape)
+
+
 def _split_bytes(name: str, count: int, data: memoryview) -> list[bytes]:
     values: list[bytes] = []
     at = 0
@@ -156,7 +190,7 @@ def _decode_input(entry: dict[str, Any], binary: memoryview) -> tuple[Tensor | S
     if size is None:
         if "data" not in entry:
             raise InputError(f"input '{name}': give 'data' or the parameter 'binary_data_size'")
-        return Tensor(name, datatype, _from_json_data(name, datatype, shape, entry["data"])), 0
+        return Tensor(name, datatype, from_json_data(name, datatype, shape, entry["data"])), 0
     if type(size) is not int or size < 0:
         raise InputError(f"input '{name}': 'binary_data_size' must be a non-negative integer")
     if "data" in entry:
@@ -168,40 +202,6 @@ def _decode_input(entry: dict[str, Any], binary: memoryview) -> tuple[Tensor | S
 
 def _decode_output(entry: dict[str, Any]) -> RequestedOutput:
     return read_output(entry["name"], _parameters(entry, f"output '{entry['name']}'"))
-
-
-def _from_json_data(name: str, datatype: str, shape: list[int], data: Any) -> np.ndarray:
-    """Numbers or strings, flat or nested, in the tensor's dtype and shape; nothing is rounded, wrapped or parsed."""
-    if datatype == "FP16":
-        raise InputError(f"input '{name}': FP16 cannot be sent as JSON; send it as binary data")
-    if not isinstance(data, list):
-        raise InputError(f"input '{name}': 'data' must be a list")
-    count = math.prod(shape)
-    if datatype == "BYTES":
-        flat = _flatten(data)
-        if not all(isinstance(value, str) for value in flat):
-            raise InputError(f"input '{name}': BYTES in JSON must be strings")
-        if len(flat) != count:
-            raise InputError(f"input '{name}': shape {shape} takes {count} elements, got {len(flat)}")
-        return bytes_array([value.encode("utf-8", "surrogatepass") for value in flat], shape)
-    dtype = np.dtype(DATATYPES[datatype])
-    try:
-        # Without a common dtype numpy would make floats of large integers, and numbers of strings.
-        given = _array(data, object if dtype.kind in "iu" else None)
-    except (ValueError, OverflowError, TypeError):
-        raise InputError(f"input '{name}': 'data' is not a regular array of numbers") from None
-    if given.size != count:
-        raise InputError(f"input '{name}': shape {shape} takes {count} elements, got {given.size}")
-    if given.size and given.dtype.kind not in _KINDS.get(datatype, "O"):
-        raise InputError(f"input '{name}': 'data' does not hold {datatype} values")
-    if dtype.kind in "iu" and given.size:
-        if not all(type(value) is int for value in given.ravel()):
-            raise InputError(f"input '{name}': 'data' does not hold {datatype} values")
-        limits = np.iinfo(dtype)
-        if given.min() < limits.min or given.max() > limits.max:
-            raise InputError(f"input '{name}': {datatype} goes from {limits.min} to {limits.max}")
-    with np.errstate(over="ignore"):
-        return given.astype(dtype).reshape(shape)
 
 
 def _array(data: list[Any], dtype: type[object] | None) -> np.ndarray:

@@ -31,16 +31,18 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _WORD = re.compile(rb"true|false|null|NaN|-?Infinity")
 
 
-def parse_json(data: bytes, *, end: int | None = None, max_depth: int = 32, max_values: int = 1 << 22) -> Any:
+def parse_json(
+    data: bytes, *, end: int | None = None, max_depth: int = 32, max_values: int = 1 << 22, max_string: int = _MAX_STRING
+) -> Any:
     """The value of the document in the first `end` bytes, by default in all.
 
     Raises InputError when it is malformed, not UTF-8, or nested deeper than `max_depth`, and TooLargeError when it has more
-    than `max_values` numbers, or more of anything else than a tensor needs.
+    than `max_values` numbers, a string of more than `max_string` bytes, or more of anything else than a tensor needs.
     """
     try:
         end = len(data) if end is None else end
         if end > SMALL_JSON:
-            return _Reading(data, end, max_depth, max_values).document()
+            return _Reading(data, end, max_depth, max_values, max_string).document()
         data = data[:end]
         if len(data) > _TINY:
             _check_depth(data, max_depth)
@@ -78,8 +80,9 @@ def _check_depth(data: bytes, limit: int) -> None:
 class _Reading:
     """One long document, and how far it is read."""
 
-    def __init__(self, data: bytes, end: int, max_depth: int, max_values: int) -> None:
+    def __init__(self, data: bytes, end: int, max_depth: int, max_values: int, max_string: int) -> None:
         self._data, self._end = data, end
+        self._max_string = max_string
         self._max_depth = max_depth
         self._max_values = max_values
         self._at = self._parts = self._values = 0
@@ -159,10 +162,10 @@ class _Reading:
         return found == bracket
 
     def _string(self) -> Any:
-        found = _STRING.match(self._data, self._at, self._most(_MAX_STRING))
+        found = _STRING.match(self._data, self._at, self._most(self._max_string))
         if found is None:
-            if self._end - self._at > _MAX_STRING:
-                raise TooLargeError(f"a string in the JSON has more than {_MAX_STRING:,} bytes; send it as binary data")
+            if self._end - self._at > self._max_string:
+                raise TooLargeError(f"a string in the JSON has more than {self._max_string:,} bytes; send it as binary data")
             raise self._wrong()
         self._at = found.end()
         return self._load(found.group())

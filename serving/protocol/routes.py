@@ -37,7 +37,8 @@ class Route:
     """One HTTP route; its `template` may hold one optional part in brackets.
 
     `handler` names the method of `http.handlers.Handlers` that answers; without one the metrics port does. A route without a
-    `tag` is not in the OpenAPI document, where `body` and `answer` stand; it is called `name` there, or as its handler.
+    `tag` is not in the OpenAPI document, where `body` and `answer` stand; it is called `name` there, or as its handler. One
+    with an `api` is another platform's, there only where that was asked for, and answered by `InstanceHandlers`.
     """
 
     methods: str
@@ -49,6 +50,7 @@ class Route:
     body: Schema | None = None
     answer: Schema | None = None
     name: str = ""
+    api: str = ""
 
     @property
     def paths(self) -> list[str]:
@@ -102,6 +104,14 @@ ROUTES = (
     ),
     Route("GET", _TRACE, "trace_settings", _ADMIN, Cost.CONTROL, "settings", answer=of.TRACE_SETTINGS),
     Route("POST", _TRACE, "change_trace_settings", _ADMIN, Cost.CONTROL, "settings", of.TRACE_SETTINGS_BODY, of.TRACE_SETTINGS),
+    # The first: a model's path would fit it as well.
+    Route("POST", "/v1/models/{model}:predict", "v1_predict", _INFER, Cost.INFERENCE, api="kserve-v1"),
+    Route("GET", "/v1/models", "v1_models", _READ, api="kserve-v1"),
+    Route("GET", "/v1/models/{model}", "v1_model", _READ, api="kserve-v1"),
+    Route("GET", "/ping", "platform_health", _OPEN, Cost.PROBE, api="sagemaker"),
+    Route("POST", "/invocations", "invocations", _INFER, Cost.INFERENCE, api="sagemaker"),
+    Route("GET", "/vertex/health", "platform_health", _OPEN, Cost.PROBE, api="vertex", name="vertex_health"),
+    Route("POST", "/vertex/predict", "vertex_predict", _INFER, Cost.INFERENCE, api="vertex"),
     # The console is a page without data; what it draws is read as whoever looks at it.
     Route("GET HEAD", "/", "page", _OPEN, Cost.PROBE),
     Route("GET HEAD", "/console/{name}", "page_file", _OPEN, Cost.PROBE),

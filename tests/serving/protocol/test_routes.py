@@ -2,7 +2,9 @@
 
 import pytest
 
+from headrace.serving.config import APIS
 from headrace.serving.http.handlers import Handlers
+from headrace.serving.http.instance_handlers import InstanceHandlers
 from headrace.serving.protocol.routes import METHODS, ROUTES, SERVICE, Cost, find_route
 
 
@@ -17,6 +19,8 @@ from headrace.serving.protocol.routes import METHODS, ROUTES, SERVICE, Cost, fin
         ("/v2/trace/setting", "trace_settings", {}),
         ("/v2/models/tiny/trace/setting", "trace_settings", {"model": "tiny"}),
         ("/v2/systemsharedmemory/region/r/status", "status", {"region": "r"}),
+        ("/v1/models/tiny:predict", "v1_predict", {"model": "tiny"}),
+        ("/v1/models/tiny", "v1_model", {"model": "tiny"}),
         ("/", "page", {}),
         ("/openapi.json", "openapi", {}),
     ],
@@ -35,8 +39,13 @@ def test_another_spelling_has_none(path):
 
 
 def test_every_row_leads_to_a_handler_and_every_handler_has_a_row():
-    named = {route.handler for route in ROUTES} - {""}
-    assert named == {name for name in vars(Handlers) if not name.startswith("_")}
+    for api, handlers in ((False, Handlers), (True, InstanceHandlers)):
+        named = {route.handler for route in ROUTES if bool(route.api) == api} - {""}
+        assert named == {name for name in vars(handlers) if not name.startswith("_")}
+
+
+def test_every_platform_that_may_be_asked_for_has_rows():
+    assert {route.api for route in ROUTES} - {""} == set(APIS)
 
 
 def test_an_optional_part_makes_two_paths():
@@ -49,4 +58,5 @@ def test_what_runs_a_model_is_the_same_over_both_transports():
         f"/{SERVICE}/ModelInfer",
         f"/{SERVICE}/ModelStreamInfer",
     }
-    assert {route.handler for route in ROUTES if route.cost is Cost.INFERENCE} == {"infer", "classify", "embed"}
+    own = {route.handler for route in ROUTES if route.cost is Cost.INFERENCE and not route.api}
+    assert own == {"infer", "classify", "embed"}

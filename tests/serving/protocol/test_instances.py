@@ -1,0 +1,64 @@
+"""Whatever JSON a stranger sends is either understood or one clear error."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from headrace.errors import InputError, TooLargeError
+from headrace.runtime.artifact.model_config import ConfigTensor
+from headrace.serving.protocol.instances import read_instances, rows_of, tensors_of
+from headrace.serving.protocol.messages import Tensor
+
+ONE = (ConfigTensor(name="images", datatype="FP32", shape=(2, 3)),)
+OPEN = (ConfigTensor(name="images", datatype="FP32", shape=(3, -1, -1)),)
+TWO = (ConfigTensor(name="a", datatype="INT64", shape=(1,)), ConfigTensor(name="b", datatype="BYTES", shape=(2,)))
+NAMES = st.sampled_from(["a", "b", "b64", "images"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(instances=st.lists(JSON, max_size=4), inputs=st.sampled_from([ONE, OPEN, TWO]))
+@example(instances=[[[1, 2, 3], [4, 5, 6]]], inputs=ONE)
+@example(instances=[{"a": [1], "b": ["x", "y"]}], inputs=TWO)
+@example(instances=[[[]]], inputs=OPEN)
+def test_any_instances(instances, inputs):
+    body = json.dumps({"instances": instances}).encode()
+    with contextlib.suppress(InputError, TooLargeError):
+        asked = read_instances(body, max_depth=32, max_values=1000)
+        assert bool(asked.images) != bool(asked.rows)
+        if asked.rows:
+            tensors = tensors_of(asked.rows, inputs)
+            assert all(len(tensor.data) == len(instances) for tensor in tensors)
+
+
+@given(body=st.binary(max_size=60))
+def test_any_bytes(body):
+    with pytest.raises(InputError):
+        read_instances(body, max_depth=32, max_values=1000)
+
+
+def test_open_sizes_are_those_of_the_rows():
+    rows = np.arange(60.0).reshape(2, 3, 5, 2)
+    (tensor,) = tensors_of(rows.tolist(), OPEN)
+    assert np.array_equal(tensor.data, rows)
+
+
+def test_predictions_of_several_outputs_have_their_names():
+    scores = Tensor("scores", "FP32", np.eye(2, dtype=np.float32))
+    words = Tensor("words", "BYTES", np.array([[b"x"], [b"\xff"]], object))
+    assert list(rows_of([scores, words])) == [
+        {"scores": [1.0, 0.0], "words": ["x"]},
+        {"scores": [0.0, 1.0], "words": ["\N{REPLACEMENT CHARACTER}"]},
+    ]
+
+
+def test_what_json_has_not_is_refused():
+    with pytest.raises(InputError, match="NaN or infinity"):
+        list(rows_of([Tensor("scores", "FP32", np.array([[np.nan]], np.float32))]))
