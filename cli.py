@@ -15,6 +15,7 @@ from .serving.bench.cli import bench
 from .serving.cli import serve
 from .serving.command_line import GroupedCommand
 from .serving.offline.cli import classify
+from .serving.predict.cli import predict
 from .serving.triton.cli import app as triton
 from .serving.verify.cli import verify
 
@@ -59,6 +60,7 @@ app.command("compile")(compile_)
 app.command()(tune)
 app.command(cls=GroupedCommand)(serve)
 app.command()(bench)
+app.command()(predict)
 app.command()(classify)
 app.command()(verify)
 app.add_typer(triton)

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+def packaged(what: str, *, command: str) -> Path:
+    """The folder of the packaged model that a command's WHAT stands for. Raises ArtifactError, AmbiguousError for several."""
+    from .artifact.model_folder import model_folder
+
+    return model_folder(Path(what), flag=command)
+
+
 def tune(
     model: Annotated[Path, typer.Argument(help="A model's folder in a model repository, e.g. models/resnet50.")],
     calibration: Annotated[
