@@ -10,7 +10,7 @@ from ._version import __version__
 from .console import print_error
 from .errors import HeadraceError
 from .migrate.cli import compile_, migrate, rules, run, undo
-from .runtime.cli import doctor, tune
+from .runtime.cli import doctor, export, tune
 from .serving.bench.cli import bench
 from .serving.cli import serve
 from .serving.command_line import GroupedCommand
@@ -61,6 +61,7 @@ app.command()(tune)
 app.command(cls=GroupedCommand)(serve)
 app.command()(bench)
 app.command()(predict)
+app.command()(export)
 app.command()(classify)
 app.command()(verify)
 app.add_typer(triton)

@@ -103,3 +103,45 @@ def _progress(console: Console) -> Iterator[Callable[[float, str], None]]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=1.0)
         yield lambda fraction, text: progress.update(task, completed=fraction, description=text)
+
+
+def export(
+    what: Annotated[str, typer.Argument(help="A model's folder, or a models folder that holds one model.")],
+    to: Annotated[str, typer.Option(help="onnx, openvino, pt2, torchscript or triton.")],
+    out: Annotated[Path, typer.Option(help="The file (onnx, pt2, torchscript) or the folder to write.")],
+    precision: Annotated[
+        str, typer.Option(help="fp32; int8 for onnx, openvino, triton; fp16 for openvino; bf16 for pt2.")
+    ] = "fp32",
+    images: Annotated[Path | None, typer.Option(help="A folder of real images: they set int8's ranges and judge it.")] = None,
+    *,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier export wrote to --out.")] = False,
+    trust_repository: Annotated[
+        bool, typer.Option("--trust-repository", help="Let the package's own program of torch run where it holds one.")
+    ] = False,
+    format: Annotated[str, typer.Option(help="text or json.")] = "text",  # noqa: A002
+) -> None:
+    """Write a packaged model for another runtime; its answers are compared with the package's before it is in its place."""
+    import json
+
+    check_format(format)
+    require("headrace export", "migrate")
+    from ..specs import Precision
+    from .export.export import export as write
+
+    try:
+        wanted = Precision(precision)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--precision") from None
+    folder = packaged(what, command="headrace export")
+    done = write(folder, to, out, precision=wanted, images=images, overwrite=overwrite, trusted=trust_repository)
+    if format == "json":
+        typer.echo(json.dumps(done.to_json(), indent=2))
+        return
+    console = make_console()
+    console.print(f"{done.path}: {done.model} as {done.format} {done.precision}, {done.bytes / 1e6:,.1f} MB", highlight=False)
+    allowed = f" (allowed: {done.tolerance:.1e})" if done.tolerance is not None else ""
+    console.print(
+        f"its answers differ from the package's by up to {done.max_abs:.1e}{allowed} on {done.compared}", highlight=False
+    )
+    for remark in done.remarks:
+        console.print(f"note: {remark}", markup=False, highlight=False)
