@@ -74,6 +74,27 @@ def tune(
     console.print(f"the plan is in {artifact.path / 'headrace.json'}", highlight=False)
 
 
+def bench_formats(path: Path, *, images: Path | None, out: Path, trusted: bool) -> None:
+    """`headrace bench PATH --formats`: the table, and OUT/formats.json."""
+    import json
+
+    require("headrace bench --formats", "migrate")
+    from rich.console import Console
+
+    from .base.atomic import write_aside
+    from .export.comparison import compare_forms
+    from .export.comparison_table import comparison_table
+
+    folder = packaged(str(path), command="headrace bench --formats")
+    console = make_console()
+    with _progress(make_console(stderr=True)) as tell:
+        found = compare_forms(folder, images=images, trusted=trusted, report=tell)
+    out.mkdir(parents=True, exist_ok=True)
+    write_aside(out / "formats.json", json.dumps(found.to_json(), indent=2).encode())
+    (console if console.is_terminal else Console(width=200)).print(comparison_table(found))
+    console.print(f"the figures are in {out / 'formats.json'}", highlight=False)
+
+
 def doctor(
     models: Annotated[Path | None, typer.Argument(help="A model repository: which of its plans can be used here.")] = None,
 ) -> None:
