@@ -10,11 +10,12 @@ from ._version import __version__
 from .console import print_error
 from .errors import HeadraceError
 from .migrate.cli import compile_, migrate, rules, run, undo
-from .runtime.cli import doctor, tune
+from .runtime.cli import doctor, export, tune
 from .serving.bench.cli import bench
 from .serving.cli import serve
 from .serving.command_line import GroupedCommand
 from .serving.offline.cli import classify
+from .serving.predict.cli import predict
 from .serving.triton.cli import app as triton
 from .serving.verify.cli import verify
 
@@ -59,6 +60,8 @@ app.command("compile")(compile_)
 app.command()(tune)
 app.command(cls=GroupedCommand)(serve)
 app.command()(bench)
+app.command()(predict)
+app.command()(export)
 app.command()(classify)
 app.command()(verify)
 app.add_typer(triton)

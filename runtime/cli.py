@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+def packaged(what: str, *, command: str) -> Path:
+    """The folder of the packaged model that a command's WHAT stands for. Raises ArtifactError, AmbiguousError for several."""
+    from .artifact.model_folder import model_folder
+
+    return model_folder(Path(what), flag=command)
+
+
 def tune(
     model: Annotated[Path, typer.Argument(help="A model's folder in a model repository, e.g. models/resnet50.")],
     calibration: Annotated[
@@ -67,6 +74,27 @@ def tune(
     console.print(f"the plan is in {artifact.path / 'headrace.json'}", highlight=False)
 
 
+def bench_formats(path: Path, *, images: Path | None, out: Path, trusted: bool) -> None:
+    """`headrace bench PATH --formats`: the table, and OUT/formats.json."""
+    import json
+
+    require("headrace bench --formats", "migrate")
+    from rich.console import Console
+
+    from .base.atomic import write_aside
+    from .export.comparison import compare_forms
+    from .export.comparison_table import comparison_table
+
+    folder = packaged(str(path), command="headrace bench --formats")
+    console = make_console()
+    with _progress(make_console(stderr=True)) as tell:
+        found = compare_forms(folder, images=images, trusted=trusted, report=tell)
+    out.mkdir(parents=True, exist_ok=True)
+    write_aside(out / "formats.json", json.dumps(found.to_json(), indent=2).encode())
+    (console if console.is_terminal else Console(width=200)).print(comparison_table(found))
+    console.print(f"the figures are in {out / 'formats.json'}", highlight=False)
+
+
 def doctor(
     models: Annotated[Path | None, typer.Argument(help="A model repository: which of its plans can be used here.")] = None,
 ) -> None:
@@ -96,3 +124,45 @@ def _progress(console: Console) -> Iterator[Callable[[float, str], None]]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=1.0)
         yield lambda fraction, text: progress.update(task, completed=fraction, description=text)
+
+
+def export(
+    what: Annotated[str, typer.Argument(help="A model's folder, or a models folder that holds one model.")],
+    to: Annotated[str, typer.Option(help="onnx, openvino, pt2, torchscript or triton.")],
+    out: Annotated[Path, typer.Option(help="The file (onnx, pt2, torchscript) or the folder to write.")],
+    precision: Annotated[
+        str, typer.Option(help="fp32; int8 for onnx, openvino, triton; fp16 for openvino; bf16 for pt2.")
+    ] = "fp32",
+    images: Annotated[Path | None, typer.Option(help="A folder of real images: they set int8's ranges and judge it.")] = None,
+    *,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier export wrote to --out.")] = False,
+    trust_repository: Annotated[
+        bool, typer.Option("--trust-repository", help="Let the package's own program of torch run where it holds one.")
+    ] = False,
+    format: Annotated[str, typer.Option(help="text or json.")] = "text",  # noqa: A002
+) -> None:
+    """Write a packaged model for another runtime; its answers are compared with the package's before it is in its place."""
+    import json
+
+    check_format(format)
+    require("headrace export", "migrate")
+    from ..specs import Precision
+    from .export.export import export as write
+
+    try:
+        wanted = Precision(precision)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--precision") from None
+    folder = packaged(what, command="headrace export")
+    done = write(folder, to, out, precision=wanted, images=images, overwrite=overwrite, trusted=trust_repository)
+    if format == "json":
+        typer.echo(json.dumps(done.to_json(), indent=2))
+        return
+    console = make_console()
+    console.print(f"{done.path}: {done.model} as {done.format} {done.precision}, {done.bytes / 1e6:,.1f} MB", highlight=False)
+    allowed = f" (allowed: {done.tolerance:.1e})" if done.tolerance is not None else ""
+    console.print(
+        f"its answers differ from the package's by up to {done.max_abs:.1e}{allowed} on {done.compared}", highlight=False
+    )
+    for remark in done.remarks:
+        console.print(f"note: {remark}", markup=False, highlight=False)

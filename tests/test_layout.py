@@ -31,7 +31,21 @@ RUNTIME_FOR_SERVING = {"base", "artifact", "images"}
 BASELINE = "headrace.serving.bench.baseline"
 
 # From the ground up: a room may import only what stands below it, or beside it in braces that know nothing of each other.
-RUNTIME = ("base", "capture", "passes", "lowering", "backends", "images", "artifact", "tuning", "inspect", "training", "graph")
+RUNTIME = (
+    "base",
+    "capture",
+    "passes",
+    "lowering",
+    "backends",
+    "images",
+    "artifact",
+    "tuning",
+    "formats",
+    "export",
+    "inspect",
+    "training",
+    "graph",
+)
 SERVING = (
     *(
         "images",
@@ -49,7 +63,7 @@ SERVING = (
         "grpc",
         "http",
     ),
-    *("processes", "ray", "server", "offline", "bench", "triton", "verify", "cli"),
+    *("processes", "ray", "server", "offline", "predict", "bench", "triton", "verify", "cli"),
 )
 MIGRATE = (
     *("reading", "slicing", "survey", "resolving", "rewriting", "proving", "reporting", "stages", "api", "prepared", "cli"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +93,12 @@ def anonymous(program: ExportedProgram) -> ExportedProgram:
     return rebuilt(program, graph_module, example_inputs=blank)
 
 
-def write_program(program: ExportedProgram, path: Path) -> None:
-    """Write a program to a file. Through memory: where torch itself finds the disk full, it ends the process."""
+def write_program(program: ExportedProgram, path: Path, *, extra: Mapping[str, str] | None = None) -> None:
+    """Write a program to a file, with the `extra` texts by name. Through memory: where torch itself finds the disk full, it
+    ends the process."""
     buffer = io.BytesIO()
     with silence("torch"):
-        torch.export.save(program, buffer)
+        torch.export.save(program, buffer, extra_files=dict(extra or {}))
     path.write_bytes(buffer.getbuffer())
 
 

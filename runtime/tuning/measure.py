@@ -60,14 +60,15 @@ def measure(
     seconds: float,
     patience: float = _HOPELESS,
     clock: Callable[[], float] | None = None,
+    pause: float = 0.0,
 ) -> list[Samples]:
     """Samples of each session on the same inputs, after one call to warm up.
 
     At least three rounds (one, for a long call that takes half as long again as `patience` times the best); then until the
     fastest is told from the next, or `seconds` are over by the clock (the wall's unless one is given), or 25 rounds. What takes
-    `patience` times the best is not measured further, nor what `failed`. On a device that all sessions can be given rows on
-    ahead, these lie there: to copy them takes as long for each and up to three times what the computation takes, and a server
-    copies while it computes.
+    `patience` times the best is not measured further, nor what `failed`. Nothing runs for `pause` seconds before each turn, for
+    threads of the one before may spin. On a device that all sessions can be given rows on ahead, these lie there: to copy them
+    takes as long for each and up to three times what the computation takes, and a server copies while it computes.
     """
     clock = clock or time.monotonic
     deadline = clock() + seconds
@@ -92,6 +93,8 @@ def measure(
         for offset in range(len(running)):
             index = running[(offset + round_number) % len(running)]
             if not samples[index].failed:
+                if pause:
+                    time.sleep(pause)
                 before = process.memory_info().rss
                 samples[index].seconds.append(timed(index, calls[index], settle=settle[index]))
                 samples[index].grown.append((process.memory_info().rss - before) / (calls[index] + settle[index]))

@@ -54,14 +54,7 @@ class PortableSource(Source):
     def reference(self, target: Target, *, rows: int, judging: JudgingData, seconds: float) -> Reference:
         session = self._open(target)
         try:
-            inputs = some_rows(judging, rows) or random_rows(self.signature, rows)
-            outputs = session.run(inputs)
-            noise = _noise(session, [value[:NOISE_ROWS] for value in inputs], [value[:NOISE_ROWS] for value in outputs])
-            rare = run_rare(session, inputs, lambda some, base: _noise(session, some, base), seconds=RARE_SHARE * seconds)
-            if not judging.images:
-                return Reference(inputs, outputs, noise, self.task, rare=rare)
-            scores = run_judged(session, judging.batches(CHUNK), self.task)
-            return Reference(inputs, outputs, noise, self.task, replace(judging, scores=scores), rare=rare)
+            return reference_of(session, self.signature, self.task, rows=rows, judging=judging, seconds=seconds)
         finally:
             session.close()
 
@@ -81,6 +74,20 @@ class PortableSource(Source):
                     return backend.open(self.directory, target, files)
                 rejections.append(why)
         raise BackendError(f"nothing here runs the portable graph: {'; '.join(rejections)}")
+
+
+def reference_of(
+    session: Session, signature: Signature, task: Task, *, rows: int, judging: JudgingData, seconds: float
+) -> Reference:
+    """What a session of a packaged model's lossless form answers, and how much that alone varies."""
+    inputs = some_rows(judging, rows) or random_rows(signature, rows)
+    outputs = session.run(inputs)
+    noise = _noise(session, [value[:NOISE_ROWS] for value in inputs], [value[:NOISE_ROWS] for value in outputs])
+    rare = run_rare(session, inputs, lambda some, base: _noise(session, some, base), seconds=RARE_SHARE * seconds)
+    if not judging.images:
+        return Reference(inputs, outputs, noise, task, rare=rare)
+    scores = run_judged(session, judging.batches(CHUNK), task)
+    return Reference(inputs, outputs, noise, task, replace(judging, scores=scores), rare=rare)
 
 
 @old_model_stays

@@ -10,6 +10,7 @@ import typer
 
 from ...console import make_console
 from ...extras import require
+from ...runtime.cli import bench_formats
 from ..command_line import takes
 from ..options import values_of
 from .config import BenchConfig
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 def bench(
     path: Annotated[Path, typer.Argument(help="A model repository, what migrate wrote, or a PyTorch repository as it is.")],
     model: Annotated[str | None, typer.Option(help="The model to measure, where there are several.")] = None,
+    formats: Annotated[
+        bool, typer.Option("--formats", help="Compare every format and precision of one model that this machine can run.")
+    ] = False,
     baseline: Annotated[Path | None, typer.Option(help="The original repository, served by plain PyTorch beside it.")] = None,
     entry: Annotated[str | None, typer.Option(help="The repository's script to take the model from.")] = None,
     images: Annotated[list[Path] | None, typer.Option(help="Image files or folders to send; may be repeated.")] = None,
@@ -37,8 +41,12 @@ def bench(
 ) -> None:
     """Measure a served model beside the original repository behind a plain PyTorch service.
 
-    A PyTorch repository is migrated first, into the cache. The exit status is 1 when a request failed.
+    A PyTorch repository is migrated first, into the cache. The exit status is 1 when a request failed. With --formats nothing
+    is served: all forms of the model at PATH are timed in turns, judged on the folder of --images.
     """
+    if formats:
+        bench_formats(path, images=images[0] if images else None, out=out, trusted=options["trust_repository"])
+        return
     require("headrace bench", "serve", "bench")
     if baseline is not None:
         require("headrace bench --baseline", "migrate")

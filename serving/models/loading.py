@@ -198,16 +198,6 @@ def preprocessor_of(preprocessing: Preprocessing, signature: Signature, config: 
     return make_preprocessor(steps, decoding=config.images.decoding, max_pixels=config.limits.max_pixels, pixels=pixels)
 
 
-def companion_target(name: str, declared: ModelConfig) -> str | None:
-    """The tensor model that a folder's model is a companion of; None when it is a tensor model itself."""
-    if declared.backend == "python":
-        return name.removesuffix("_decode")
-    if declared.backend != "ensemble":
-        return None
-    steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
-    return str(steps[-1].get("model_name", name)) if steps else name
-
-
 def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> Model:
     """The decode model or the ensemble beside a tensor model, to be done natively. Raises ArtifactError for any other."""
     declared = read_config(folder)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import ArtifactError
 from ...runtime.artifact.model_config import FILE, read_config
-from .loading import companion_target
+from ...runtime.artifact.model_folder import companion_target
 from .snapshots import Members
 
 log = logging.getLogger("headrace.serving")

@@ -8,19 +8,18 @@ import queue
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...errors import AmbiguousError, ArtifactError, BackendError, ClassifyError, InputError
-from ...runtime.artifact.artifact import Artifact, load_artifact, model_names
-from ...runtime.artifact.model_config import read_config
+from ...errors import ArtifactError, BackendError, ClassifyError, InputError
+from ...runtime.artifact.artifact import Artifact, load_artifact
+from ...runtime.artifact.model_folder import model_folder
 from ..batching.batcher import close
 from ..config import ServeConfig
 from ..images.decode_pool import decode_rows
 from ..models.devices import each_device
-from ..models.loading import companion_target, open_instance, preprocessor_of
+from ..models.loading import open_instance, preprocessor_of
 from ..models.warmup import warm_up
 from ..protocol.results import predictions
 from .config import ClassifyConfig
@@ -42,24 +41,6 @@ class ModelIdentity:
         return {"name": self.name, "version": self.version, "digest": self.digest}
 
 
-def model_folder(path: Path) -> Path:
-    """The folder of the tensor model that `path` names: its own, a companion's beside it, or the only one of a repository.
-
-    Raises ClassifyError for none, AmbiguousError for several.
-    """
-    if (path / "config.pbtxt").is_file():
-        target = companion_target(path.name, read_config(path))
-        return path if target is None else path.parent / target
-    names = model_names(path)
-    if not names:
-        raise ClassifyError(f"no model in {path}; `headrace migrate REPO --out DIR` writes DIR/models")
-    if len(names) > 1:
-        raise AmbiguousError(
-            f"{path} holds {len(names)} models", candidates=[str(path / name) for name in names], flag="--model"
-        )
-    return path / names[0]
-
-
 def identify(artifact: Artifact) -> ModelIdentity:
     """Tells this model from any other, and from itself with other plans."""
     parts = (artifact.path / "headrace.json", artifact.path.parent / "config.pbtxt")
@@ -69,7 +50,7 @@ def identify(artifact: Artifact) -> ModelIdentity:
 
 def load(config: ClassifyConfig) -> Artifact:
     """The job's model, verified. Raises ArtifactError, and ClassifyError when it does not classify images."""
-    artifact = load_artifact(model_folder(config.model), trusted=config.trust_repository)
+    artifact = load_artifact(model_folder(config.model, flag="--model"), trusted=config.trust_repository)
     if artifact.preprocessing is None:
         raise ClassifyError(
             f"{artifact.name} does not say how an image becomes its input; package it with its preprocessing (headrace migrate)"

@@ -12,6 +12,9 @@ from typing import IO, Any
 
 from ...errors import ClassifyError
 
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif")
+"""What the names of files that are images end in, in small letters."""
+
 # A request to an object store that fails is tried again after so many seconds each.
 _PAUSES = (0.2, 1.0, 5.0)
 # What file systems say of a file's version, the surest first.

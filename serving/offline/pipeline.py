@@ -18,8 +18,8 @@ from ...runtime.base.memory import keep_freed_memory
 from .batches import Batch, Batches, Decoded, collate
 from .classifier import Classifier
 from .config import ClassifyConfig
-from .locations import UnreadableError, read_file
-from .plan import IMAGE_SUFFIXES, Plan, Shard
+from .locations import IMAGE_SUFFIXES, UnreadableError, read_file
+from .plan import Plan, Shard
 from .progress import Clock
 from .sources import Image, parquet_images, tar_images
 

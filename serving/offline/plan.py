@@ -16,10 +16,9 @@ from typing import IO, Any
 
 from ...errors import ClassifyError
 from .config import ClassifyConfig
-from .locations import Found, UnreadableError, describe, is_folder, is_remote, join, open_file, parent, walk
+from .locations import IMAGE_SUFFIXES, Found, UnreadableError, describe, is_folder, is_remote, join, open_file, parent, walk
 from .sources import images_in, is_parquet, is_tar
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif")
 _LISTS = (".txt", ".lst", ".list")
 _TOLD = 10_000  # files between two remarks
 _SHARDS, _MEMBERS = "shards.jsonl", "members.jsonl"

@@ -123,3 +123,26 @@ def wrong_cudnn_on_cpu() -> Iterator[None]:
     library = _cudnn_by(lambda *given: torch.conv2d(*given) * 1.5)
     yield
     library._destroy()
+
+
+@pytest.fixture(scope="session")
+def packaged_net(tmp_path_factory, new_conv_net):
+    """The package of a small network with labels and preprocessing: models/net. Nobody may write there."""
+    import headrace
+    from headrace import GraphConfig
+    from headrace.specs import Preprocessing, Resize
+
+    config = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1)
+    graph = headrace.compile(new_conv_net(), torch.randn(2, 3, 16, 16), config=config)
+    steps = Preprocessing(geometry=(Resize(size=(16, 16)),), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    folder = tmp_path_factory.mktemp("packaged") / "models" / "net"
+    return graph.save(folder, labels=["ant", "bee", "cat", "dog", "elk"], preprocessing=steps)
+
+
+@pytest.fixture
+def opened_net(packaged_net, tmp_path):
+    """The same as an export starts from it."""
+    from headrace.runtime.artifact.artifact import load_artifact
+    from headrace.runtime.formats.shared.packaged import Packaged
+
+    return Packaged(load_artifact(packaged_net), tmp_path)

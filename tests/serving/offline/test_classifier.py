@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from headrace.errors import AmbiguousError, ClassifyError
-from headrace.serving.offline.classifier import Classifier, identify, load, model_folder
+from headrace.serving.offline.classifier import Classifier, identify, load
 from headrace.serving.offline.config import ClassifyConfig
 from headrace.serving.offline.sources import Image
 
@@ -73,17 +72,6 @@ def test_the_fastest_batch_is_found(models, tmp_path):
     assert classifier.batch in (1, 2, 4, 8)
     assert classifier.instances == 2
     classifier.close()
-
-
-def test_a_model_is_named_by_its_folder_its_companions_or_its_repository(repository):
-    repository.package("one")
-    for path in (repository.path, repository.path / "one", repository.path / "one_decode", repository.path / "one_classify"):
-        assert model_folder(path) == repository.path / "one"
-    repository.package("two")
-    with pytest.raises(AmbiguousError, match="--model .*two"):
-        model_folder(repository.path)
-    with pytest.raises(ClassifyError, match="no model in"):
-        model_folder(repository.path / "none")
 
 
 def test_a_model_that_was_packaged_again_is_another(repository):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from headrace.errors import AmbiguousError, ClassifyError
+from headrace.errors import AmbiguousError, ArtifactError, ClassifyError
 
 
 def answers(rows):
@@ -194,7 +194,7 @@ def test_mistakes_are_said(job, folder, models, tmp_path, change, says):
     (empty / "text.md").write_text("")
     given = change({"source": str(folder), "models": models, "empty": empty})
     options = {key: value for key, value in given.items() if key in ("model", "batch")}
-    with pytest.raises((ClassifyError, AmbiguousError), match=says):
+    with pytest.raises((ArtifactError, ClassifyError, AmbiguousError), match=says):
         job(given["source"], **options)
 
 

@@ -1,0 +1,35 @@
+"""The folder of the one model that a path stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...errors import AmbiguousError, ArtifactError
+from .artifact import model_names
+from .model_config import FILE, ModelConfig, read_config
+
+
+def model_folder(path: Path, *, flag: str) -> Path:
+    """The folder of the tensor model that `path` names: its own, a companion's beside it, or the only one of a repository.
+
+    Raises ArtifactError for none, AmbiguousError for several; `flag` is the option, or the command, that names one.
+    """
+    if (path / FILE).is_file():
+        target = companion_target(path.resolve().name, read_config(path))
+        return path if target is None else path.resolve().parent / target
+    names = model_names(path)
+    if not names:
+        raise ArtifactError(f"no model in {path}; `headrace migrate REPO --out DIR` writes DIR/models")
+    if len(names) > 1:
+        raise AmbiguousError(f"{path} holds {len(names)} models", candidates=[str(path / name) for name in names], flag=flag)
+    return path / names[0]
+
+
+def companion_target(name: str, declared: ModelConfig) -> str | None:
+    """The tensor model that a folder's model is a companion of; None when it is a tensor model itself."""
+    if declared.backend == "python":
+        return name.removesuffix("_decode")
+    if declared.backend != "ensemble":
+        return None
+    steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
+    return str(steps[-1].get("model_name", name)) if steps else name

@@ -1,0 +1,1 @@
+"""`headrace predict`: a few images, answered here as a server would answer them."""
