@@ -11,6 +11,7 @@ from ...runtime.artifact.model_config import ConfigTensor, ModelConfig
 from ...runtime.base.task import Task
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
+from ..batching.queue_rules import QueueRules
 from ..batching.request_queue import RequestQueue
 from ..batching.statistics import ModelStatistics
 from ..protocol.messages import InferenceRequest, Tensor
@@ -107,6 +108,7 @@ class TensorModel(Model):
         # Sessions take and give tensors in the signature's order, which an edited config need not follow.
         self.input_names = tuple(spec.name for spec in self.signature.inputs)
         self.output_names = tuple(spec.name for spec in self.signature.outputs)
+        self.rules = QueueRules.of(self.config)
 
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:

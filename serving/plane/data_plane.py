@@ -297,7 +297,8 @@ class DataPlane:
         inputs = [given[name] for name in model.input_names]
 
         async def compute() -> list[np.ndarray]:
-            ticket = model.batcher.admit(rows, timeout=self._timeout(request.timeout), priority=request.priority)
+            timeout, wait = self._times(model, request.timeout, request.priority)
+            ticket = model.batcher.admit(rows, timeout=timeout, priority=request.priority, wait=wait)
             model.batcher.submit(ticket, inputs)
             return await self._answer(model.batcher, ticket)
 
@@ -364,7 +365,8 @@ class DataPlane:
         preprocessor, batcher = model.preprocessor, model.batcher
         if preprocessor is None:
             raise UnsupportedError(f"model '{model.name}' has no preprocessing for images; send tensors")
-        ticket = batcher.admit(len(images), timeout=self._timeout(timeout), priority=priority, best=best)
+        allowed, wait = self._times(model, timeout, priority)
+        ticket = batcher.admit(len(images), timeout=allowed, priority=priority, best=best, wait=wait)
         shape, noted = model.image_input.shape, stages.get()
 
         def decode() -> None:
@@ -402,8 +404,9 @@ class DataPlane:
             timer.cancel()
             note_batch(ticket, time.monotonic())
 
-    def _timeout(self, requested: float | None) -> float:
-        return self.config.batching.default_timeout_seconds if requested is None else requested
+    def _times(self, model: TensorModel, requested: float | None, priority: int) -> tuple[float, float]:
+        """Seconds until a request's deadline, and those that it may be queued, if not 0."""
+        return model.rules.times(requested, priority, self.config.batching.default_timeout_seconds)
 
 
 def _reject_crashed(batcher: RequestQueue, ticket: Ticket, done: Future[None]) -> None:
