@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
 
 from ...errors import ExecutionError, HeadraceError, InputError, OverloadedError
-from .collate import Collator, Placed, split
+from .collate import Collator, Placed, joined, split
 from .latency_table import LatencyTable
 from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Order, Reject, Wait, service_order
 from .queue_rules import QueueRules
@@ -30,6 +31,15 @@ log = logging.getLogger("headrace.serving")
 Rows = list[np.ndarray]
 # So many batches more that found requests waiting than that had to wait for some: there is more to do than is done.
 _PRESSED = 64
+
+
+class Joining(Enum):
+    """What becomes one batch: any requests, padded to a bucket's rows; those whose rows have one shape, as many as there are;
+    or each request by itself."""
+
+    PADDED = "padded"
+    EXACT = "exact"
+    ALONE = "alone"
 
 
 class Runner(Protocol):
@@ -104,7 +114,8 @@ class Batcher:
     `instances` holds, for each instance, the session of every bucket of `table`. `devices` says where each is, by default all
     on one: a batch goes to a device that computes nothing, if there is one. Outputs of a request are views of the batch's
     outputs. With `staging`, rows that are written into their `slot` need no copy. `best` takes so many best classes of each row
-    from a batch's outputs, for requests that ask for no more. `rules` are those of the model's config. Nothing polls: workers
+    from a batch's outputs, for requests that ask for no more. `rules` are those of the model's config, `joining` says
+    which requests may share a batch. Nothing polls: workers
     sleep on one condition until the queue or the time that the policy named says otherwise.
     """
 
@@ -121,6 +132,7 @@ class Batcher:
         staging: Staging | None = None,
         best: Best | None = None,
         devices: Sequence[int] | None = None,
+        joining: Joining = Joining.PADDED,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.table = table
@@ -131,6 +143,7 @@ class Batcher:
         self._max_queue = max_queue
         self._staging = staging or Staging([], 0)
         self._best = best
+        self._joining = joining
         self._clock = clock
         self._serial = itertools.count()
         self._lock = threading.Lock()
@@ -440,7 +453,8 @@ class Batcher:
                         self._changed.notify()  # to the one that sleeps longest, which passes it on as well unless it is there
                         self._changed.wait()
                     elif isinstance(decision, Dispatch):
-                        taken, self._queue = self._queue[: decision.count], self._queue[decision.count :]
+                        taken, bucket = self._together(self._queue[: decision.count], decision.bucket)
+                        del self._queue[: len(taken)]
                         self._leave(taken)
                         for ticket in taken:
                             ticket.state = "running"
@@ -454,8 +468,8 @@ class Batcher:
                             self._running[number] = len(batch)
                             if self._queue:  # another idle instance may take the rest
                                 self._changed.notify()
-                            self._busy_until[number] = now + self.table.seconds(decision.bucket)
-                            return batch, decision.bucket
+                            self._busy_until[number] = now + self.table.seconds(bucket)
+                            return batch, bucket
                     elif isinstance(decision, Reject):
                         rejected = self._queue[decision.index]
                         self._remove(rejected)
@@ -465,6 +479,15 @@ class Batcher:
                         self._changed.wait(None if decision.until is None else decision.until - now)
             if rejected.future.set_running_or_notify_cancel():
                 self._fail([rejected], OverloadedError(f"model '{self._name}' {why}"))
+
+    def _together(self, taken: list[Ticket], bucket: int) -> tuple[list[Ticket], int]:
+        """Those of the first requests that may run together, and their bucket."""
+        if self._joining is Joining.PADDED:
+            return taken, bucket
+        first = [array.shape[1:] for array in taken[0].inputs]
+        alike = list(itertools.takewhile(lambda ticket: [array.shape[1:] for array in ticket.inputs] == first, taken))
+        alike = alike[:1] if self._joining is Joining.ALONE else alike
+        return alike, self.table.bucket_for(sum(ticket.rows for ticket in alike))
 
     def _waited_out(self, now: float) -> Ticket | None:
         """With the lock held: one that has waited longer than its queue policy allows, out of line, to be rejected. Those that
@@ -519,13 +542,16 @@ class Batcher:
     def _run(self, session: Runner, collator: Collator, batch: list[Ticket], bucket: int) -> None:
         began, begin = self._clock(), time.perf_counter_ns()
         rows = sum(ticket.rows for ticket in batch)
-        staged = self._staging.batch(batch, bucket)
-        inputs = collator.collate(batch, bucket) if staged is None else staged
+        if self._joining is Joining.PADDED:
+            size, staged = bucket, self._staging.batch(batch, bucket)
+            inputs = collator.collate(batch, bucket) if staged is None else staged
+        else:
+            size, inputs = rows, joined([ticket.inputs for ticket in batch])
         collated = time.perf_counter_ns()
         outputs = session.run(inputs)
         ran = time.perf_counter_ns()
-        if any(output.shape[:1] != (bucket,) for output in outputs):
-            raise ExecutionError(f"outputs of a batch of {bucket} have shapes {[output.shape for output in outputs]}")
+        if any(output.shape[:1] != (size,) for output in outputs):
+            raise ExecutionError(f"outputs of a batch of {size} have shapes {[output.shape for output in outputs]}")
         answers = self._answers(outputs, collator, batch, rows)
         done = time.perf_counter_ns()
         now = self._clock()

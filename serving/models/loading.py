@@ -202,13 +202,14 @@ def preprocessor_of(preprocessing: Preprocessing, signature: Signature, config: 
 
 
 def companion_target(name: str, declared: ModelConfig) -> str | None:
-    """The tensor model that a folder's model is a companion of; None when it is a tensor model itself."""
+    """The tensor model that a folder's model is a companion of; None when it is none, but a model by itself."""
     if declared.backend == "python":
-        return name.removesuffix("_decode")
+        return name.removesuffix("_decode") if name.endswith("_decode") else None
     if declared.backend != "ensemble":
         return None
     steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
-    return str(steps[-1].get("model_name", name)) if steps else name
+    names = [str(step.get("model_name", "")) for step in steps]
+    return names[1] if len(names) == 2 and names[0] == f"{names[1]}_decode" else None
 
 
 def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> Model:
@@ -221,16 +222,8 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
         return DecodeModel(
             name=folder.name, version=version, config=declared, target=target, leases=target.leases, statistics=target.decoding
         )
-    steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
-    if len(steps) != 2 or not str(steps[0].get("model_name", "")).endswith("_decode"):
-        raise ArtifactError(
-            f"ensemble '{folder.name}' must have two steps, a _decode model and a tensor model, to be served here"
-        )
+    steps = declared.message["ensemble_scheduling"]["step"]
     target = _target(steps[1]["model_name"], targets, folder.name)
-    if steps[0]["model_name"] != f"{target.name}_decode":
-        raise ArtifactError(
-            f"ensemble '{folder.name}' decodes with '{steps[0]['model_name']}', expected '{target.name}_decode'"
-        )
     _one_image_input(declared, folder.name)
     outputs = {ensemble: own for own, ensemble in steps[1].get("output_map", {}).items()}
     for tensor in declared.outputs:
@@ -331,5 +324,5 @@ def _target(name: str, targets: Mapping[str, TensorModel | None], companion: str
 
 
 def _one_image_input(declared: ModelConfig, name: str) -> None:
-    if [tensor.datatype for tensor in declared.inputs] != ["BYTES"]:
-        raise ArtifactError(f"'{name}' must have one input of TYPE_STRING, the encoded image")
+    if [tensor.datatype for tensor in declared.inputs] != ["BYTES"] or declared.max_batch_size < 1:
+        raise ArtifactError(f"'{name}' must have one input of TYPE_STRING, the encoded image, and take batches")
