@@ -30,7 +30,6 @@ DATATYPES: Mapping[str, str] = {
     "uint8": "UINT8",
     "bool": "BOOL",
 }
-_KNOWN = {*DATATYPES.values(), "UINT16", "UINT32", "UINT64", "BYTES", "INVALID"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,14 +200,14 @@ def _differences(side: str, tensor: ConfigTensor | None, spec: TensorSpec) -> li
 
 
 def _tensor(message: Any, schema: Any, where: str) -> ConfigTensor:
-    kind = schema.DataType.Name(message.data_type).removeprefix("TYPE_")
-    datatype = "BYTES" if kind == "STRING" else kind
-    if datatype not in _KNOWN:
-        raise ArtifactError(f"{where}: tensor {message.name!r} has data type TYPE_{kind}, which no model here has")
+    try:
+        kind = schema.DataType.Name(message.data_type).removeprefix("TYPE_")
+    except ValueError:  # JSON may have a number for it
+        raise ArtifactError(f"{where}: tensor {message.name!r} has data type {message.data_type}, which there is not") from None
     shape = message.reshape.shape if message.HasField("reshape") else message.dims
     return ConfigTensor(
         name=message.name,
-        datatype=datatype,
+        datatype="BYTES" if kind == "STRING" else kind,
         shape=tuple(shape),
         label_filename=getattr(message, "label_filename", ""),
         dims=tuple(message.dims),

@@ -18,7 +18,7 @@ from ...errors import ArtifactError, InputError, NotFoundError, OverloadedError,
 from ...runtime.artifact.model_config import ModelConfig, parse_config_json
 from ..config import ServeConfig
 from .folder_watch import FolderWatch
-from .foreign.ensemble import EnsembleModel, steps_below, trouble
+from .foreign.ensemble import EnsembleModel, trouble
 from .foreign.files import declared_config
 from .leases import leased
 from .live_stats import model_live_stats
@@ -28,7 +28,7 @@ from .models import Model
 from .notifications import Notifications
 from .repository_protocol import lacking
 from .response_cache import ResponseCache
-from .scan import scan
+from .scan import scan, steps_below
 from .snapshots import Entry, Members
 
 log = logging.getLogger("headrace.serving")

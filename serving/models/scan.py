@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ...errors import ArtifactError
 from ...runtime.artifact.model_config import FILE
+from .foreign.ensemble import step_names
 from .foreign.files import declared_config, has_graph, is_packaged
 from .loading import companion_target
 from .snapshots import Members
@@ -57,3 +59,16 @@ def foreign_models(root: Path) -> list[str]:
     if not root.is_dir():
         return []
     return [name for name, members in scan(root).items() if members.tensor and not is_packaged(root / name)]
+
+
+def steps_below(root: Path, names: Collection[str]) -> set[str]:
+    """The models of a folder that foreign ensembles of these names need, and those that these need; without the names."""
+    groups, found, left = scan(root), set[str](), {*names}
+    while left:
+        name = left.pop()
+        if name in groups and groups[name].tensor:
+            with contextlib.suppress(ArtifactError):  # loading it says what is wrong
+                steps = {*step_names(declared_config(root / name))}
+                left |= steps - found - {*names}
+                found |= steps - {*names}
+    return found

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ....errors import ArtifactError, RequestError
-from ....runtime.artifact.manifest import check_name
 from ....runtime.artifact.model_config import FILE, ConfigTensor, ModelConfig
 from ...batching.statistics import ModelStatistics
 from ..models import Model
-from .files import declared_config
 
 _MOST_STEPS, _MOST_DEPTH = 1000, 16
 
@@ -70,20 +67,6 @@ def ensemble_of(
 def step_names(declared: ModelConfig) -> list[str]:
     """The models that an ensemble's config names; none of another model's."""
     return list(dict.fromkeys(step.model for step in _steps(declared)))
-
-
-def steps_below(root: Path, names: set[str]) -> set[str]:
-    """The models in a repository that ensembles of these names need, and those that these need; without the names."""
-    found, left = set[str](), set(names)
-    while left:
-        name = left.pop()
-        try:
-            steps = step_names(declared_config(root / check_name(name)))
-        except ArtifactError:  # loading it says what is wrong
-            steps = []
-        left |= set(steps) - found - names
-        found |= set(steps) - names
-    return found
 
 
 def trouble(ensemble: EnsembleModel, look_up: LookUp) -> str:
