@@ -7,6 +7,8 @@ import asyncio
 from .config import ServeConfig
 from .images.gpu_preprocessing import check_gpu_decoding
 from .models.repository import ModelRepository
+from .models.scan import foreign_models
+from .ready_file import report
 
 
 def serve(config: ServeConfig) -> None:
@@ -16,6 +18,9 @@ def serve(config: ServeConfig) -> None:
     Raises ArtifactError when no model can be served, BackendError when images cannot be decoded on a GPU as they should be, and
     HeadraceError when a port is taken or a process ends while it starts.
     """
+    if config.front_ends and config.processes.frontends is None and (foreign := foreign_models(config.models)):
+        report(f"one process serves all models, since {foreign[0]} is not Headrace's own and may have tensors of any size")
+        config = config.changed(frontends=0)
     repository = ModelRepository(config)
     if config.images.decoding == "gpu":
         check_gpu_decoding(config.decoding_gpu)

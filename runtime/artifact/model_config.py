@@ -30,17 +30,18 @@ DATATYPES: Mapping[str, str] = {
     "uint8": "UINT8",
     "bool": "BOOL",
 }
-_DTYPES = {datatype: dtype for dtype, datatype in DATATYPES.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigTensor:
-    """An input or output in a config: `datatype` is the protocol's name ("FP32", "BYTES"), `shape` is one row's."""
+    """An input or output in a config: `datatype` is the protocol's name ("FP32", "BYTES"; "INVALID" where the config says
+    none). `dims` are those of a row as clients have it, `shape` as the model has it: another where the config reshapes it."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     label_filename: str = ""
+    dims: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,11 +200,15 @@ def _differences(side: str, tensor: ConfigTensor | None, spec: TensorSpec) -> li
 
 
 def _tensor(message: Any, schema: Any, where: str) -> ConfigTensor:
-    kind = schema.DataType.Name(message.data_type).removeprefix("TYPE_")
-    datatype = "BYTES" if kind == "STRING" else kind
-    if datatype != "BYTES" and datatype not in _DTYPES:
-        raise ArtifactError(f"{where}: tensor {message.name!r} has data type TYPE_{kind}, which no model of Headrace's has")
+    try:
+        kind = schema.DataType.Name(message.data_type).removeprefix("TYPE_")
+    except ValueError:  # JSON may have a number for it
+        raise ArtifactError(f"{where}: tensor {message.name!r} has data type {message.data_type}, which there is not") from None
     shape = message.reshape.shape if message.HasField("reshape") else message.dims
     return ConfigTensor(
-        name=message.name, datatype=datatype, shape=tuple(shape), label_filename=getattr(message, "label_filename", "")
+        name=message.name,
+        datatype="BYTES" if kind == "STRING" else kind,
+        shape=tuple(shape),
+        label_filename=getattr(message, "label_filename", ""),
+        dims=tuple(message.dims),
     )

@@ -26,10 +26,11 @@ def model_folder(path: Path, *, flag: str) -> Path:
 
 
 def companion_target(name: str, declared: ModelConfig) -> str | None:
-    """The tensor model that a folder's model is a companion of; None when it is a tensor model itself."""
+    """The tensor model that a folder's model is a companion of; None when it is none, but a model by itself."""
     if declared.backend == "python":
-        return name.removesuffix("_decode")
+        return name.removesuffix("_decode") if name.endswith("_decode") else None
     if declared.backend != "ensemble":
         return None
     steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
-    return str(steps[-1].get("model_name", name)) if steps else name
+    names = [str(step.get("model_name", "")) for step in steps]
+    return names[1] if len(names) == 2 and names[0] == f"{names[1]}_decode" else None

@@ -82,7 +82,7 @@ class OpenVinoBackend(Backend):
 
 def _compiled(paths: list[Path], rows: int | None, settings: dict[str, Any]) -> tuple[Any, mmap | None]:
     """The compiled model, and the memory that holds its weights where that is not its own."""
-    model = _core().read_model(str(paths[0]))
+    model = (_unmapped() if paths[0].suffix == ".xml" else _core()).read_model(str(paths[0]))
     if rows is not None:
         model.reshape({item: [rows, *list(item.partial_shape)[1:]] for item in model.inputs})
     return _core().compile_model(model, "CPU", settings), None
@@ -122,6 +122,11 @@ class _OpenVinoSession:
         self._compiled = compiled
         self._requests: Sequence[Any] = [compiled.create_infer_request() for _ in range(streams)]
         self._outputs = len(compiled.outputs)
+
+    @property
+    def ports(self) -> tuple[list[Any], list[Any]]:
+        """The library's inputs and outputs."""
+        return self._compiled.inputs, self._compiled.outputs
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
         if not self._requests:
@@ -177,6 +182,16 @@ def _core() -> Any:
     import openvino
 
     return openvino.Core()
+
+
+@functools.cache
+def _unmapped() -> Any:
+    """For weights in a file of their own, which others may cut short: a mapped one would end the process then (SIGBUS)."""
+    import openvino
+
+    core = openvino.Core()
+    core.set_property({"ENABLE_MMAP": False})
+    return core
 
 
 @functools.cache

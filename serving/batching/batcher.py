@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import logging
+import math
 import operator
 import threading
 import time
@@ -12,23 +13,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
 
 from ...errors import ExecutionError, HeadraceError, InputError, OverloadedError
-from .collate import Collator, Placed, split
+from .collate import Collator, Placed, joined, split
 from .latency_table import LatencyTable
-from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait, service_order
+from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Order, Reject, Wait, service_order
+from .queue_rules import QueueRules
 from .staging import Staging
 from .statistics import BatchTimes, ModelStatistics, failure
 
 log = logging.getLogger("headrace.serving")
 
 Rows = list[np.ndarray]
-Order = tuple[int, float, int]
 # So many batches more that found requests waiting than that had to wait for some: there is more to do than is done.
 _PRESSED = 64
+
+
+class Joining(Enum):
+    """What becomes one batch: any requests, padded to a bucket's rows; those whose rows have one shape, as many as there are;
+    or each request by itself."""
+
+    PADDED = "padded"
+    EXACT = "exact"
+    ALONE = "alone"
 
 
 class Runner(Protocol):
@@ -66,22 +77,23 @@ class Work:
 class Ticket:
     """A request's place: admitted first, queued once its tensors are there, resolved through `future`.
 
-    `deadline`, `arrived` and `queued` are seconds on the monotonic clock. Cancelling `future` gives the place up at once. Once
-    it has run, `began` and `ended` say when, on the same clock, and `batch` how many rows ran together. `place` is where its
-    rows lie in the batcher's staging, if they do, and `writing` says that somebody puts them there. `placed` is where they lie
-    in a memory that others share. With `best` it is answered with so many best classes and their probabilities, not with the
-    outputs.
+    `deadline`, `arrived` and `queued` are seconds on the monotonic clock, and `wait` is how many it may be queued, if not 0, by
+    the model's queue policy. Cancelling `future` gives the place up at once. Once it has run, `began` and `ended` say when, on
+    the same clock, and `batch` how many rows ran together. `place` is where its rows lie in the
+    batcher's staging, if they do, and `writing` says that somebody puts them there. `placed` is where they lie in a memory that
+    others share. With `best` it is answered with so many best classes and their probabilities, not with the outputs.
     """
 
     __slots__ = (
         "arrived", "batch", "began", "best", "deadline", "ended", "future", "inputs", "order", "place", "placed", "priority",
-        "queued", "rows", "state", "writing",
+        "queued", "rows", "state", "wait", "writing",
     )  # fmt: skip
 
     def __init__(self, rows: int, deadline: float, priority: int, arrived: float, serial: int, best: int = 0) -> None:
         self.rows = rows
         self.best = best
         self.deadline = deadline
+        self.wait = 0.0
         self.order = service_order(priority, deadline, serial)
         self.priority = self.order[0]
         self.arrived = arrived
@@ -102,8 +114,9 @@ class Batcher:
     `instances` holds, for each instance, the session of every bucket of `table`. `devices` says where each is, by default all
     on one: a batch goes to a device that computes nothing, if there is one. Outputs of a request are views of the batch's
     outputs. With `staging`, rows that are written into their `slot` need no copy. `best` takes so many best classes of each row
-    from a batch's outputs, for requests that ask for no more. Nothing polls: workers sleep on one condition until the queue or
-    the time that the policy named says otherwise.
+    from a batch's outputs, for requests that ask for no more. `rules` are those of the model's config, `joining` says
+    which requests may share a batch. Nothing polls: workers
+    sleep on one condition until the queue or the time that the policy named says otherwise.
     """
 
     def __init__(
@@ -113,20 +126,24 @@ class Batcher:
         *,
         name: str = "model",
         policy: BatchPolicy | None = None,
+        rules: QueueRules | None = None,
         statistics: ModelStatistics | None = None,
         max_queue: int = 256,
         staging: Staging | None = None,
         best: Best | None = None,
         devices: Sequence[int] | None = None,
+        joining: Joining = Joining.PADDED,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.table = table
         self.statistics = statistics or ModelStatistics()
         self._name = name
         self._policy = policy or BatchPolicy()
+        self._rules = rules or QueueRules()
         self._max_queue = max_queue
         self._staging = staging or Staging([], 0)
         self._best = best
+        self._joining = joining
         self._clock = clock
         self._serial = itertools.count()
         self._lock = threading.Lock()
@@ -231,9 +248,19 @@ class Batcher:
             del self._threads[number], self._running[number], self._busy_until[number], self._devices[number]
         close(instance)
 
-    def admit(self, rows: int, *, timeout: float, priority: int = 0, best: int = 0, arrived: float | None = None) -> Ticket:
-        """Take a place for so many rows, to be answered within `timeout` seconds; priority 0 means none given. With `best` the
-        answer is the classes of so many of the best, and their probabilities, where the model gives one class of several.
+    def admit(
+        self,
+        rows: int,
+        *,
+        timeout: float,
+        priority: int = 0,
+        best: int = 0,
+        wait: float = 0.0,
+        arrived: float | None = None,
+    ) -> Ticket:
+        """Take a place for so many rows, to be answered within `timeout` seconds; priority 0 means none given. Under a queue
+        policy of the model, it may be queued for `wait` seconds, if that is not 0. With `best` the answer is the classes of so
+        many of the best, and their probabilities, where the model gives one class of several.
 
         The time counts from `arrived`, on the batcher's clock, where that was before now. Raises OverloadedError when the queue
         is full, the server is stopping, or it would be too late by the profile, and InputError when the rows do not fit in one
@@ -245,7 +272,9 @@ class Batcher:
         arrived = now if arrived is None else arrived
         if best and self._best is None:
             raise InputError(f"model '{self._name}' does not give one class of several")
-        ticket = Ticket(rows, arrived + timeout, priority or DEFAULT_PRIORITY, arrived, next(self._serial), best)
+        level, serial, deadline = self._rules.level(priority) or DEFAULT_PRIORITY, next(self._serial), arrived + timeout
+        ticket = Ticket(rows, deadline, level, arrived, serial, best)
+        ticket.order, ticket.wait = self._rules.order(level, deadline, serial), wait
         with self._lock:
             rejection = self._rejection(ticket, now)
             if rejection is None:
@@ -259,6 +288,11 @@ class Batcher:
     def _rejection(self, ticket: Ticket, now: float) -> OverloadedError | None:
         if self._closing:
             return OverloadedError("the server is shutting down")
+        policy = self._rules.policy(ticket.priority)
+        if policy and policy.size and sum(other.priority == ticket.priority for _, other in self._line) >= policy.size:
+            return OverloadedError(
+                f"Exceeds maximum queue size: max_queue_size of model '{self._name}' lets {policy.size} wait; try again later"
+            )
         # Whoever comes is mostly the last, so that those behind are few.
         place = bisect.bisect(self._line, (ticket.order,))
         behind = sum(other.rows for _, other in itertools.islice(self._line, place, None))
@@ -396,7 +430,7 @@ class Batcher:
         """Sleep until instance `number` has a batch to run: its tickets and bucket. None when there will be no more."""
         pressed = True
         while True:
-            rejected = None
+            rejected, why = None, "could not run the request before its deadline; allow more time"
             with self._lock:
                 while rejected is None:
                     resting = number >= self._active
@@ -409,6 +443,9 @@ class Batcher:
                         continue
                     free = sum(1 for count in self._running[: self._active] if not count)
                     now = self._clock()
+                    if (rejected := self._waited_out(now)) is not None:
+                        why = "did not come to the request in the time that its queue policy allows: Request timeout expired"
+                        continue
                     decision = self._policy.decide(
                         now, self._queue, self.table, free=free, coming=self._coming_rows, instances=self._active
                     )
@@ -416,7 +453,8 @@ class Batcher:
                         self._changed.notify()  # to the one that sleeps longest, which passes it on as well unless it is there
                         self._changed.wait()
                     elif isinstance(decision, Dispatch):
-                        taken, self._queue = self._queue[: decision.count], self._queue[decision.count :]
+                        taken, bucket = self._together(self._queue[: decision.count], decision.bucket)
+                        del self._queue[: len(taken)]
                         self._leave(taken)
                         for ticket in taken:
                             ticket.state = "running"
@@ -430,20 +468,44 @@ class Batcher:
                             self._running[number] = len(batch)
                             if self._queue:  # another idle instance may take the rest
                                 self._changed.notify()
-                            self._busy_until[number] = now + self.table.seconds(decision.bucket)
-                            return batch, decision.bucket
+                            self._busy_until[number] = now + self.table.seconds(bucket)
+                            return batch, bucket
                     elif isinstance(decision, Reject):
-                        rejected = self._queue.pop(decision.index)
-                        self._leave([rejected])
-                        rejected.state = "done"
-                        self._leave_place(rejected)
+                        rejected = self._queue[decision.index]
+                        self._remove(rejected)
                         self.table.settle(in_time=False)
                     elif isinstance(decision, Wait):
                         pressed = False
                         self._changed.wait(None if decision.until is None else decision.until - now)
             if rejected.future.set_running_or_notify_cancel():
-                late = OverloadedError(f"model '{self._name}' could not run the request before its deadline; allow more time")
-                self._fail([rejected], late)
+                self._fail([rejected], OverloadedError(f"model '{self._name}' {why}"))
+
+    def _together(self, taken: list[Ticket], bucket: int) -> tuple[list[Ticket], int]:
+        """Those of the first requests that may run together, and their bucket."""
+        if self._joining is Joining.PADDED:
+            return taken, bucket
+        first = [array.shape[1:] for array in taken[0].inputs]
+        alike = list(itertools.takewhile(lambda ticket: [array.shape[1:] for array in ticket.inputs] == first, taken))
+        alike = alike[:1] if self._joining is Joining.ALONE else alike
+        return alike, self.table.bucket_for(sum(ticket.rows for ticket in alike))
+
+    def _waited_out(self, now: float) -> Ticket | None:
+        """With the lock held: one that has waited longer than its queue policy allows, out of line, to be rejected. Those that
+        are delayed instead go behind the others of their level."""
+        if self._rules.default is None:
+            return None
+        late = [ticket for ticket in self._queue if ticket.wait and now - ticket.queued > ticket.wait]
+        for ticket in late:
+            policy = self._rules.policy(ticket.priority)
+            if policy is None or not policy.delays:
+                self._remove(ticket)
+                return ticket
+            self._queue.remove(ticket)
+            del self._line[bisect.bisect(self._line, (ticket.order,))]
+            ticket.wait, ticket.order = 0.0, (ticket.order[0], math.inf, ticket.order[2])
+            bisect.insort(self._queue, ticket, key=operator.attrgetter("order"))
+            bisect.insort(self._line, (ticket.order, ticket))
+        return None
 
     def _better_elsewhere(self, number: int) -> bool:
         """Whether the device of an instance computes, and another does not; with the lock held."""
@@ -480,13 +542,16 @@ class Batcher:
     def _run(self, session: Runner, collator: Collator, batch: list[Ticket], bucket: int) -> None:
         began, begin = self._clock(), time.perf_counter_ns()
         rows = sum(ticket.rows for ticket in batch)
-        staged = self._staging.batch(batch, bucket)
-        inputs = collator.collate(batch, bucket) if staged is None else staged
+        if self._joining is Joining.PADDED:
+            size, staged = bucket, self._staging.batch(batch, bucket)
+            inputs = collator.collate(batch, bucket) if staged is None else staged
+        else:
+            size, inputs = rows, joined([ticket.inputs for ticket in batch])
         collated = time.perf_counter_ns()
         outputs = session.run(inputs)
         ran = time.perf_counter_ns()
-        if any(output.shape[:1] != (bucket,) for output in outputs):
-            raise ExecutionError(f"outputs of a batch of {bucket} have shapes {[output.shape for output in outputs]}")
+        if any(output.shape[:1] != (size,) for output in outputs):
+            raise ExecutionError(f"outputs of a batch of {size} have shapes {[output.shape for output in outputs]}")
         answers = self._answers(outputs, collator, batch, rows)
         done = time.perf_counter_ns()
         now = self._clock()

@@ -67,6 +67,11 @@ class Collator:
         return any(np.may_share_memory(output, buffer) for buffer in self._buffers)
 
 
+def joined(inputs: Sequence[Arrays]) -> Arrays:
+    """The rows of all requests one after another, without padding; those of a single one as they are."""
+    return inputs[0] if len(inputs) == 1 else [np.concatenate(parts) for parts in zip(*inputs, strict=True)]
+
+
 def split(outputs: Sequence[np.ndarray], items: Sequence[_Item]) -> list[Arrays]:
     """Each item's own rows of every output, as views."""
     answers, at = [], 0

@@ -60,7 +60,10 @@ class Rejection:
     seconds: float
 
 
-def service_order(priority: int, deadline: float, serial: int) -> tuple[int, float, int]:
+Order = tuple[int, float, int]
+
+
+def service_order(priority: int, deadline: float, serial: int) -> Order:
     """The key that queues are sorted by: priority (0: none given), then deadline, then arrival."""
     return (priority or DEFAULT_PRIORITY, deadline, serial)
 
@@ -215,6 +218,41 @@ class BatchPolicy:
         rounds, last = divmod(full if rest else full - 1, len(start))
         own = max(table.drain_seconds(max(rest, usual)), table.seconds(table.bucket_for(rows))) if rest else table.seconds(size)
         return start[last] + rounds * table.seconds(size) + own
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferredSizes(BatchPolicy):
+    """Batches of the sizes that a config prefers, formed as Triton's docs/user_guide/batcher.md says: the largest of these that
+    the requests in front make up exactly; otherwise, once the oldest has waited `max_delay` seconds or no larger one can
+    be preferred, all that fit."""
+
+    preferred: tuple[int, ...]
+
+    def decide(
+        self,
+        now: float,
+        queue: Sequence[Waiting],
+        table: LatencyTable,
+        *,
+        free: int,
+        coming: int = 0,
+        instances: int = 1,
+    ) -> Decision:
+        if not queue or free < 1:
+            return Wait()
+        count, rows, best = 0, 0, (0, 0)
+        for waiting in queue:
+            if rows + waiting.rows > table.largest:
+                break
+            count, rows = count + 1, rows + waiting.rows
+            if rows in self.preferred:
+                best = (count, rows)
+        if best[0]:
+            return Dispatch(best[0], table.bucket_for(best[1]))
+        until = min(waiting.queued for waiting in queue) + self.max_delay
+        if count < len(queue) or rows >= self.preferred[-1] or now >= until:
+            return Dispatch(count, table.bucket_for(rows))
+        return Wait(until)
 
 
 def _missed(begin: float, waiting: Iterable[Waiting], table: LatencyTable, size: int) -> int:

@@ -9,7 +9,8 @@ from ..batching.batcher import Batcher
 from ..batching.statistics import LATENCY_BOUNDS
 from ..config import ServeConfig
 from ..protocol.results import image_routes
-from .models import ClassifyModel, DecodeModel, Model, TensorModel
+from .foreign.ensemble import EnsembleModel
+from .models import ClassifyModel, DecodeModel, Model, QueuedModel, TensorModel
 from .repository_protocol import RepositoryProtocol
 
 
@@ -31,7 +32,7 @@ def model_live_stats(model: Model) -> dict[str, Any]:
         "batches": {str(entry["batch_size"]): entry["compute_infer"]["count"] for entry in counted["batch_stats"]},
         "queue": None,
     }
-    if isinstance(model, TensorModel) and isinstance(model.batcher, Batcher):
+    if isinstance(model, QueuedModel) and isinstance(model.batcher, Batcher):
         arriving, queued, running = model.batcher.load()
         figures["queue"] = {"arriving": arriving, "queued": queued, "running": running}
     return figures
@@ -51,6 +52,11 @@ async def server_live_stats(repository: RepositoryProtocol, config: ServeConfig)
     }
 
 
+def _kind(model: Model) -> str:
+    kinds = ((DecodeModel, "decode"), (ClassifyModel, "classify"), (EnsembleModel, "ensemble"))
+    return next((kind for known, kind in kinds if isinstance(model, known)), "tensor")
+
+
 def _about(model: Model) -> dict[str, Any]:
     target = model.target if isinstance(model, (ClassifyModel, DecodeModel)) else model
     heads: dict[str, str] = {}
@@ -61,8 +67,8 @@ def _about(model: Model) -> dict[str, Any]:
     return {
         "name": model.name,
         "version": model.version,
-        "kind": "tensor" if target is model else "decode" if isinstance(model, DecodeModel) else "classify",
+        "kind": _kind(model),
         "answers": routes,
         "outputs": heads,
-        "largest_batch": model.batcher.table.largest if isinstance(model, TensorModel) else None,
+        "largest_batch": model.batcher.table.largest if isinstance(model, QueuedModel) else None,
     }

@@ -22,7 +22,8 @@ from ...specs import Preprocessing, Signature
 from ..batching.batcher import Batcher, Best, Instance, Runner, close
 from ..batching.contest import WORTH_IT
 from ..batching.latency_table import LatencyTable
-from ..batching.policy import BatchPolicy
+from ..batching.policy import BatchPolicy, PreferredSizes
+from ..batching.queue_rules import QueueRules
 from ..batching.staging import Staging
 from ..batching.statistics import ModelStatistics
 from ..config import ServeConfig
@@ -64,6 +65,7 @@ def load_tensor_model(
         check_config(override, artifact.signature, name=artifact.name, where="the given config")
         artifact = replace(artifact, config=override)
     declared = artifact.config
+    rules = QueueRules.of(declared)
     plan = artifact.plan_here()
     light = plan.device == "cpu"
     open_any = open_first if light else open_instance
@@ -88,7 +90,8 @@ def load_tensor_model(
                 instances,
                 table,
                 name=artifact.name,
-                policy=BatchPolicy(max_delay=max_delay(declared, config)),
+                policy=policy_of(rules, max_delay(declared, config)),
+                rules=rules,
                 statistics=statistics,
                 max_queue=config.max_queue,
                 staging=_staging(artifact, table.largest, sparing=light),
@@ -208,16 +211,8 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
         return DecodeModel(
             name=folder.name, version=version, config=declared, target=target, leases=target.leases, statistics=target.decoding
         )
-    steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
-    if len(steps) != 2 or not str(steps[0].get("model_name", "")).endswith("_decode"):
-        raise ArtifactError(
-            f"ensemble '{folder.name}' must have two steps, a _decode model and a tensor model, to be served here"
-        )
+    steps = declared.message["ensemble_scheduling"]["step"]
     target = _target(steps[1]["model_name"], targets, folder.name)
-    if steps[0]["model_name"] != f"{target.name}_decode":
-        raise ArtifactError(
-            f"ensemble '{folder.name}' decodes with '{steps[0]['model_name']}', expected '{target.name}_decode'"
-        )
     _one_image_input(declared, folder.name)
     outputs = {ensemble: own for own, ensemble in steps[1].get("output_map", {}).items()}
     for tensor in declared.outputs:
@@ -231,6 +226,11 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
         leases=target.leases,
         outputs={tensor.name: outputs[tensor.name] for tensor in declared.outputs},
     )
+
+
+def policy_of(rules: QueueRules, delay: float) -> BatchPolicy:
+    """How batches are formed: as the config prefers, where it names sizes, and else by the measured times."""
+    return PreferredSizes(max_delay=delay, preferred=rules.preferred) if rules.preferred else BatchPolicy(max_delay=delay)
 
 
 def _queue(artifact: Artifact, instance: Instance, table: LatencyTable, delay: float) -> Batcher:
@@ -313,5 +313,5 @@ def _target(name: str, targets: Mapping[str, TensorModel | None], companion: str
 
 
 def _one_image_input(declared: ModelConfig, name: str) -> None:
-    if [tensor.datatype for tensor in declared.inputs] != ["BYTES"]:
-        raise ArtifactError(f"'{name}' must have one input of TYPE_STRING, the encoded image")
+    if [tensor.datatype for tensor in declared.inputs] != ["BYTES"] or declared.max_batch_size < 1:
+        raise ArtifactError(f"'{name}' must have one input of TYPE_STRING, the encoded image, and take batches")

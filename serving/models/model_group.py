@@ -10,11 +10,13 @@ from pathlib import Path
 
 from ...errors import ArtifactError
 from ...runtime.artifact.artifact import versions
-from ...runtime.artifact.model_config import FILE, ModelConfig, read_config
+from ...runtime.artifact.model_config import FILE, ModelConfig
 from ..config import ServeConfig
+from .foreign.files import declared_config, is_packaged
+from .foreign.loading import load_foreign
 from .loading import load_companion, load_tensor_model
 from .memory_bound import MemoryBound
-from .models import Model, TensorModel
+from .models import Model, QueuedModel, TensorModel
 from .response_cache import ResponseCache
 from .snapshots import Key, Members, Snapshot, rows
 from .versions import VersionPolicy, version_signature
@@ -27,7 +29,7 @@ _ATTEMPTS, _PAUSE_SECONDS = 5, 0.2
 
 @dataclass(frozen=True)
 class _Loaded:
-    model: TensorModel
+    model: Model
     signature: str
 
 
@@ -71,8 +73,8 @@ class ModelGroup:
         self._found: list[int] = []
         self._reasons: dict[Key, str] = {}
         self._loading: set[Key] = set()
-        self._draining: dict[int, tuple[TensorModel, threading.Thread]] = {}
-        self._early: TensorModel | None = None
+        self._draining: dict[int, tuple[Model, threading.Thread]] = {}
+        self._early: QueuedModel | None = None
 
     def expect(self, members: Members, wanted: set[str]) -> None:
         """List the folders before anything of them is loaded; those that are wanted as being loaded."""
@@ -154,8 +156,10 @@ class ModelGroup:
         """The versions that are to serve, newest first: those that do and are as they were, and those that were loaded now."""
         folder = self._root / self.name
         try:
-            declared = self._override or read_config(folder)
+            declared = self._override or declared_config(folder)
             found = versions(folder)
+            if not found and declared.backend == "ensemble":
+                found = [1]  # whose empty folder Triton asks for, and git does not keep
             if not found:
                 raise ArtifactError(f"{folder} holds no version of a model; expected a numbered folder such as {folder / '1'}")
         except Exception as error:  # whatever is wrong with a folder must not end what serves
@@ -207,19 +211,22 @@ class ModelGroup:
             "write a version into another folder, and rename that folder when it is whole"
         )
 
-    def _open(self, folder: Path, number: int, before: _Loaded | None, *, early: bool) -> TensorModel:
+    def _open(self, folder: Path, number: int, before: _Loaded | None, *, early: bool) -> Model:
         key = (self.name, str(number))
         with self._guard:
             self._loading.add(key)
         self._renew()
+        former = before.model if before else None
         try:
+            if not is_packaged(folder):
+                return load_foreign(folder, self._config, self._report, version=number, override=self._override, before=former)
             return load_tensor_model(
                 folder,
                 self._config,
                 self._report,
                 version=number,
                 override=self._override,
-                before=before.model if before else None,
+                before=former if isinstance(former, TensorModel) else None,
                 cache=self._cache,
                 memory=self._memory,
                 early=self._answer_early if early else None,
@@ -231,7 +238,7 @@ class ModelGroup:
             with self._guard:
                 self._loading.discard(key)
 
-    def _answer_early(self, model: TensorModel) -> None:
+    def _answer_early(self, model: QueuedModel) -> None:
         with self._guard:
             self._early = model
         self._renew()
@@ -247,7 +254,8 @@ class ModelGroup:
 
     def _over(self, members: Members, ready: Mapping[int, _Loaded]) -> dict[str, Model]:
         """The companions that are to serve, over the newest version of their target."""
-        target = ready[max(ready)].model if ready else None
+        newest = ready[max(ready)].model if ready else None
+        target = newest if isinstance(newest, TensorModel) else None
         companions: dict[str, Model] = {}
         for name in members.companions:
             if name not in self._wanted:
@@ -278,7 +286,7 @@ class ModelGroup:
             thread.start()
         self._retire_early()
 
-    def _drain(self, model: TensorModel) -> None:
+    def _drain(self, model: Model) -> None:
         if not model.leases.retire(self._config.processes.drain_seconds):
             log.warning(
                 "%s version %s is still in use after %g s", model.name, model.version, self._config.processes.drain_seconds

@@ -11,6 +11,7 @@ from ...runtime.artifact.model_config import ConfigTensor, ModelConfig
 from ...runtime.base.task import Task
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
+from ..batching.queue_rules import QueueRules
 from ..batching.request_queue import RequestQueue
 from ..batching.statistics import ModelStatistics
 from ..protocol.messages import InferenceRequest, Tensor
@@ -36,6 +37,13 @@ class Model:
         """The names of the entries of each output, where they have names."""
         return {}
 
+    def whole(self, row: Sequence[int]) -> list[int]:
+        """A tensor's shape with the batch, where the model takes batches."""
+        return [-1, *row] if self.config.max_batch_size else list(row)
+
+    def close(self, *, drain: bool = True) -> None:
+        """Free what the model holds."""
+
     def check_inputs(self, request: InferenceRequest) -> tuple[list[Tensor], int]:
         """The request's tensors in the config's order, and how many rows they have; raises InputError on what does not fit."""
         given = {tensor.name: tensor for tensor in request.inputs}
@@ -57,11 +65,14 @@ class Model:
                     f"inference input '{tensor.name}' data-type is '{tensor.datatype}', but model '{self.name}' expects "
                     f"'{declared.datatype}'"
                 )
-            if not _fits(tensor.shape, declared.shape):
+            expected_shape = self.whole(declared.shape)
+            if not _fits(tensor.shape, expected_shape):
                 raise InputError(
                     f"unexpected shape for input '{tensor.name}' for model '{self.name}'. "
-                    f"Expected {[-1, *declared.shape]}, got {list(tensor.shape)}"
+                    f"Expected {expected_shape}, got {list(tensor.shape)}"
                 )
+        if not self.config.max_batch_size:
+            return ordered, 1
         rows = {tensor.shape[0] for tensor in ordered}
         if len(rows) != 1:
             raise InputError(f"all inputs must have the same batch size, got {sorted(rows)}")
@@ -83,27 +94,53 @@ class Model:
 
 
 @dataclass(kw_only=True)
-class TensorModel(Model):
-    """Tensors in, tensors out, through the batcher. `preprocessor` makes its input from images, where that is known.
+class QueuedModel(Model):
+    """Tensors in, tensors out, through the batcher, in the order of `input_names` and of `output_names`.
 
-    `preprocessing` is what `preprocessor` was made from. `task` says what the outputs are.
     `instances` counts the sessions side by side, `instances_per_device` those on each GPU, or on the CPU. `cache` keeps outputs
-    for inputs that come again, where that is wanted. `decoding` counts the images decoded for it, whichever way they came: they
-    are the executions of its decode model.
+    for inputs that come again, where that is wanted.
     """
 
     batcher: RequestQueue
-    signature: Signature
-    task: Task
-    preprocessing: Preprocessing | None = None
-    preprocessor: Preprocessor | None = None
     instances: int = 1
     instances_per_device: int = 1
     improvement: Improvement | None = field(default=None, repr=False)
     cache: ModelCache | None = None
+    input_names: tuple[str, ...] = field(init=False)
+    output_names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rules = QueueRules.of(self.config)
+
+    def grow(self, instances: int) -> None:
+        """There are so many instances now, on one device."""
+        self.instances = self.instances_per_device = instances
+
+    def close(self, *, drain: bool = True) -> None:
+        """Answer what was admitted (or with drain=False reject it), then end the model's threads and free its sessions."""
+        if self.improvement is not None:
+            self.improvement.stop()
+        self.batcher.close(drain=drain)
+        if self.cache is not None:
+            self.cache.clear()
+
+
+@dataclass(kw_only=True)
+class TensorModel(QueuedModel):
+    """One that Headrace packaged. `preprocessor` makes its input from images, where that is known.
+
+    `preprocessing` is what `preprocessor` was made from. `task` says what the outputs are. `decoding` counts the images decoded
+    for it, whichever way they came: they are the executions of its decode model.
+    """
+
+    signature: Signature
+    task: Task
+    preprocessing: Preprocessing | None = None
+    preprocessor: Preprocessor | None = None
     decoding: ModelStatistics = field(default_factory=ModelStatistics)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         # Sessions take and give tensors in the signature's order, which an edited config need not follow.
         self.input_names = tuple(spec.name for spec in self.signature.inputs)
         self.output_names = tuple(spec.name for spec in self.signature.outputs)
@@ -123,18 +160,6 @@ class TensorModel(Model):
     def image_input(self) -> ConfigTensor:
         """The input that images become."""
         return self.config.inputs[0]
-
-    def grow(self, instances: int) -> None:
-        """There are so many instances now, on one device."""
-        self.instances = self.instances_per_device = instances
-
-    def close(self, *, drain: bool = True) -> None:
-        """Answer what was admitted (or with drain=False reject it), then end the model's threads and free its sessions."""
-        if self.improvement is not None:
-            self.improvement.stop()
-        self.batcher.close(drain=drain)
-        if self.cache is not None:
-            self.cache.clear()
 
 
 @dataclass(kw_only=True)
@@ -162,5 +187,5 @@ def _listed(names: Iterable[str]) -> str:
     return f"[{','.join(repr(name) for name in names)}]"
 
 
-def _fits(shape: tuple[int, ...], row: Sequence[int]) -> bool:
-    return len(shape) == len(row) + 1 and all(size in (-1, given) for size, given in zip(row, shape[1:], strict=True))
+def _fits(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    return len(shape) == len(wanted) and all(size in (-1, given) for size, given in zip(wanted, shape, strict=True))

@@ -10,13 +10,16 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ...errors import ArtifactError, InputError, NotFoundError, OverloadedError, UnsupportedError
-from ...runtime.artifact.model_config import ModelConfig, parse_config_json, read_config
+from ...runtime.artifact.model_config import ModelConfig, parse_config_json
 from ..config import ServeConfig
 from .folder_watch import FolderWatch
+from .foreign.ensemble import EnsembleModel, trouble
+from .foreign.files import declared_config
 from .leases import leased
 from .live_stats import model_live_stats
 from .memory_bound import MemoryBound
@@ -25,7 +28,7 @@ from .models import Model
 from .notifications import Notifications
 from .repository_protocol import lacking
 from .response_cache import ResponseCache
-from .scan import scan
+from .scan import scan, steps_below
 from .snapshots import Entry, Members
 
 log = logging.getLogger("headrace.serving")
@@ -107,7 +110,8 @@ class ModelRepository:
         names = set(members.names(group))
         if self._mode != "explicit" or "*" in self._config.control.load_models:
             return names
-        asked = names & set(self._config.control.load_models)
+        given = set(self._config.control.load_models)
+        asked = names & (given | steps_below(self._root, given))
         return _with_companions(group, asked, names)
 
     @property
@@ -121,16 +125,31 @@ class ModelRepository:
     def entries(self) -> list[Entry]:
         """Every version of every model with its state, sorted by name."""
         groups = dict.fromkeys(self._by_name.values())
-        return sorted((entry for group in groups for entry in group.snapshot.entries), key=lambda entry: entry.name)
+        entries = (self._judged(entry, group) for group in groups for entry in group.snapshot.entries)
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def _judged(self, entry: Entry, group: ModelGroup) -> Entry:
+        """An ensemble's entry says so where it cannot run with what else serves."""
+        model = group.snapshot.models.get(entry.name, {}).get(entry.version)
+        why = trouble(model, self._loaded_model) if isinstance(model, EnsembleModel) else ""
+        return replace(entry, state="UNAVAILABLE", reason=why) if why else entry
 
     def ready_models(self) -> list[Model]:
         """The models that serve, every version of them."""
         named = {name: group.snapshot.models.get(name, {}) for name, group in sorted(self._by_name.items())}
-        return [model for versions in named.values() for model in versions.values()]
+        models = [model for versions in named.values() for model in versions.values()]
+        return [model for model in models if not (isinstance(model, EnsembleModel) and trouble(model, self._loaded_model))]
 
     def get(self, name: str, version: str = "", *, early: bool = False) -> Model:
         """The model of that name, its newest version that serves unless one is named. With `early` also one that can answer,
         though it is still being measured. Raises NotFoundError, or OverloadedError while it is still loading."""
+        model = self._loaded_model(name, version, early=early)
+        if isinstance(model, EnsembleModel) and (why := trouble(model, self._loaded_model)):
+            raise lacking(name, version, {}, [{"state": "UNAVAILABLE", "reason": why}])
+        return model
+
+    def _loaded_model(self, name: str, version: str, *, early: bool = False) -> Model:
+        """The same, where an ensemble's steps may be missing."""
         group = self._by_name.get(name)
         if group is None:
             raise lacking(name, version, {}, ())
@@ -196,6 +215,16 @@ class ModelRepository:
         return self._control.submit(work)
 
     def _load_model(self, name: str, config: str | None) -> None:
+        for step in sorted(steps_below(self._root, {name})):  # as Triton does for an ensemble
+            if not any(step in group.snapshot.models for group in self._groups.values()):
+                self._load_one(step, None)
+        self._load_one(name, config)
+        try:
+            self.get(name)
+        except NotFoundError as error:
+            raise InputError(f"failed to load '{name}', load failed for model '{name}': {error}") from None
+
+    def _load_one(self, name: str, config: str | None) -> None:
         try:
             group, members = self._find(name)
         except NotFoundError as error:
@@ -206,7 +235,7 @@ class ModelRepository:
             if name != group.name:
                 raise UnsupportedError(f"'{name}' has no configuration of its own; give one when loading '{group.name}'")
             try:
-                override = _completed(parse_config_json(config, where="parameter 'config'"), read_config(self._root / name))
+                override = _completed(parse_config_json(config, where="parameter 'config'"), declared_config(self._root / name))
             except ArtifactError as error:
                 raise InputError(f"failed to load '{name}': {error}") from error
         reasons = group.load(
@@ -220,6 +249,11 @@ class ModelRepository:
             raise InputError(f"failed to load '{name}', load failed for model '{name}': {listed}")
 
     def _unload_model(self, name: str, dependents: bool) -> None:
+        serving = {step for step in steps_below(self._root, {name}) if step in self._by_name} if dependents else set()
+        for each in (name, *sorted(serving)):
+            self._unload_one(each, dependents)
+
+    def _unload_one(self, name: str, dependents: bool) -> None:
         group, members = self._find(name, gone=True)
         whole = dependents or name == group.name or not members.tensor
         group.unload(members, {name, group.name, *members.companions} if whole else {name})

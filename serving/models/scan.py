@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ...errors import ArtifactError
-from ...runtime.artifact.model_config import FILE, read_config
+from ...runtime.artifact.model_config import FILE
 from ...runtime.artifact.model_folder import companion_target
+from .foreign.ensemble import step_names
+from .foreign.files import declared_config, has_graph, is_packaged
 from .snapshots import Members
 
 log = logging.getLogger("headrace.serving")
@@ -21,7 +24,7 @@ def model_folders(root: Path) -> list[str]:
     """The names of the models in a folder, sorted. Hidden folders, among them those that are being written, are none."""
     names = []
     for folder in sorted(root.iterdir()):
-        if folder.is_dir() and (folder / FILE).is_file():
+        if folder.is_dir() and ((folder / FILE).is_file() or has_graph(folder)):
             if _NAME.fullmatch(folder.name):
                 names.append(folder.name)
             elif not folder.name.startswith("."):
@@ -31,13 +34,15 @@ def model_folders(root: Path) -> list[str]:
 
 def scan(root: Path) -> Mapping[str, Members]:
     """The groups of a models folder by the name of their tensor model, which need not be there itself. A folder whose config
-    cannot be read counts as a tensor model: loading it says what is wrong."""
+    cannot be read counts as a tensor model: loading it says what is wrong. A foreign model, or ensemble, has no companions."""
     tensors: list[str] = []
     companions: dict[str, list[str]] = {}
     for name in model_folders(root):
         try:
-            target = companion_target(name, read_config(root / name))
+            target = companion_target(name, declared_config(root / name))
         except ArtifactError:
+            target = None
+        if target is not None and (root / target).is_dir() and not is_packaged(root / target):
             target = None
         if target is None:
             tensors.append(name)
@@ -47,3 +52,23 @@ def scan(root: Path) -> Mapping[str, Members]:
         name: Members(tensor=name in tensors, companions=tuple(companions.get(name, ())))
         for name in sorted({*tensors, *companions})
     }
+
+
+def foreign_models(root: Path) -> list[str]:
+    """The models of a folder that Headrace did not write, which only a single process serves."""
+    if not root.is_dir():
+        return []
+    return [name for name, members in scan(root).items() if members.tensor and not is_packaged(root / name)]
+
+
+def steps_below(root: Path, names: Collection[str]) -> set[str]:
+    """The models of a folder that foreign ensembles of these names need, and those that these need; without the names."""
+    groups, found, left = scan(root), set[str](), {*names}
+    while left:
+        name = left.pop()
+        if name in groups and groups[name].tensor:
+            with contextlib.suppress(ArtifactError):  # loading it says what is wrong
+                steps = {*step_names(declared_config(root / name))}
+                left |= steps - found - {*names}
+                found |= steps - {*names}
+    return found

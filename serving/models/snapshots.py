@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from .models import Model, TensorModel
+from .models import Model, QueuedModel
 
 Key = tuple[str, str]  # a model's name and version, the latter "" where none is known
 
@@ -43,7 +43,7 @@ class Snapshot:
 
     models: Mapping[str, Mapping[str, Model]] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
-    early: TensorModel | None = None
+    early: QueuedModel | None = None
 
 
 def rows(

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..batching.statistics import LATENCY_BOUNDS, SLACK_BOUNDS
-from ..models.models import Model, TensorModel
+from ..models.models import Model, QueuedModel
 from ..models.repository import ModelRepository
 
 _LABELS = ("model", "version")
@@ -91,7 +91,7 @@ class ModelCollector:
         )
         for model, (labels, snapshot) in zip(models, snapshots, strict=True):
             latency.add_metric(labels, *_latency(model))
-            if isinstance(model, TensorModel):
+            if isinstance(model, QueuedModel):
                 depth.add_metric(labels, model.batcher.depth)
                 sizes.add_metric(labels, *_batch_sizes(model, snapshot))
                 counts, total = model.statistics.slack_histogram()
@@ -103,7 +103,7 @@ class ModelCollector:
         yield from (depth, sizes, slack, latency, instances, busy, tried)
 
 
-def _batch_sizes(model: TensorModel, snapshot: dict[str, Any]) -> tuple[list[tuple[str, float]], float]:
+def _batch_sizes(model: QueuedModel, snapshot: dict[str, Any]) -> tuple[list[tuple[str, float]], float]:
     counts = {entry["batch_size"]: entry["compute_infer"]["count"] for entry in snapshot["batch_stats"]}
     bounds = [
         (str(float(bound)), float(sum(count for size, count in counts.items() if size <= bound)))

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,8 +27,9 @@ from ..config import ServeConfig
 from ..guard.byte_budget import ByteBudget
 from ..guard.rate_limit import RateLimiter
 from ..images.decode_pool import DecodePool, decode_rows
+from ..models.foreign.ensemble import EnsembleModel, Step
 from ..models.live_stats import server_live_stats
-from ..models.models import ClassifyModel, DecodeModel, Model, TensorModel
+from ..models.models import ClassifyModel, DecodeModel, Model, QueuedModel, TensorModel
 from ..models.repository_protocol import RepositoryProtocol
 from ..models.response_cache import fingerprint
 from ..observe.stages import Stage, note_batch, stages
@@ -35,6 +37,7 @@ from ..protocol.codec import binary_to_tensor
 from ..protocol.config_json import config_json
 from ..protocol.messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array
 from ..protocol.results import chosen, classified, embedded, image_routes, not_answered, requested_outputs
+from .ensembles import run_ensemble
 from .settings import Settings
 from .shared_memory import SharedMemory
 
@@ -122,8 +125,8 @@ class DataPlane:
             "name": model.name,
             "versions": self.repository.versions(name),
             "platform": _PLATFORMS.get(model.config.backend, model.config.backend),
-            "inputs": [_tensor_metadata(tensor) for tensor in model.config.inputs],
-            "outputs": [_tensor_metadata(tensor) for tensor in model.config.outputs],
+            "inputs": [_tensor_metadata(model, tensor) for tensor in model.config.inputs],
+            "outputs": [_tensor_metadata(model, tensor) for tensor in model.config.outputs],
         }
 
     def model_config(self, name: str, version: str = "") -> dict[str, Any]:
@@ -219,12 +222,16 @@ class DataPlane:
             model.statistics.failed(_nanoseconds(begin), failure(error))
             raise
         datatypes = {tensor.name: tensor.datatype for tensor in model.config.outputs}
-        if isinstance(model, TensorModel):
+        if isinstance(model, QueuedModel):
             arrays = dict(zip(model.output_names, await self._run(model, tensors, rows, request), strict=True))
             arrays = {tensor: arrays[tensor] for tensor in datatypes}
+        elif isinstance(model, EnsembleModel):
+            arrays = await self._ensemble(model, tensors, rows, request, begin)
         else:
             arrays = await self._composed(model, tensors[0], rows, request, begin)
         outputs = requested_outputs(request, arrays, datatypes, model.labels)
+        if not model.config.max_batch_size:  # which ran as the only row of a batch
+            outputs = [replace(tensor, data=tensor.data.reshape(tensor.shape[1:])) for tensor in outputs]
         return InferenceResponse(model=model.name, version=model.version, outputs=outputs, id=request.id)
 
     async def classify(
@@ -298,13 +305,14 @@ class DataPlane:
             self._parser.submit(give_back_memory)
 
     async def _run(
-        self, model: TensorModel, tensors: Sequence[Tensor], rows: int, request: InferenceRequest
+        self, model: QueuedModel, tensors: Sequence[Tensor], rows: int, request: InferenceRequest
     ) -> list[np.ndarray]:
         given = {tensor.name: tensor.data for tensor in tensors}
         inputs = [given[name] for name in model.input_names]
 
         async def compute() -> list[np.ndarray]:
-            ticket = model.batcher.admit(rows, timeout=self._timeout(request.timeout), priority=request.priority)
+            timeout, wait = self._times(model, request.timeout, request.priority)
+            ticket = model.batcher.admit(rows, timeout=timeout, priority=request.priority, wait=wait)
             model.batcher.submit(ticket, inputs)
             return await self._answer(model.batcher, ticket)
 
@@ -312,7 +320,7 @@ class DataPlane:
 
     async def _cached(
         self,
-        model: TensorModel,
+        model: QueuedModel,
         inputs: Sequence[np.ndarray] | Sequence[bytes],
         size: int,
         compute: Callable[[], Awaitable[list[np.ndarray]]],
@@ -332,6 +340,24 @@ class DataPlane:
         cache.put(key, outputs)
         model.statistics.missed(looked - begin + time.perf_counter_ns() - computed)
         return outputs
+
+    async def _ensemble(
+        self, model: EnsembleModel, tensors: Sequence[Tensor], rows: int, request: InferenceRequest, begin: float
+    ) -> dict[str, np.ndarray]:
+        """An ensemble's outputs, as those of a model that takes batches have them."""
+
+        async def infer(step: Step, part: InferenceRequest) -> InferenceResponse:
+            with self.repository.use(step.model, step.version) as used:
+                return await self._infer(used, part)
+
+        allowed = self.config.batching.default_timeout_seconds if request.timeout is None else request.timeout
+        try:
+            arrays = await run_ensemble(model, tensors, infer, priority=request.priority, deadline=begin + allowed)
+        except Exception as error:
+            model.statistics.failed(_nanoseconds(begin), failure(error))
+            raise
+        model.statistics.composed(rows, _nanoseconds(begin))
+        return arrays if model.config.max_batch_size else {name: array[None] for name, array in arrays.items()}
 
     async def _composed(
         self, model: Model, images: Tensor, rows: int, request: InferenceRequest, begin: float
@@ -371,7 +397,8 @@ class DataPlane:
         preprocessor, batcher = model.preprocessor, model.batcher
         if preprocessor is None:
             raise UnsupportedError(f"model '{model.name}' has no preprocessing for images; send tensors")
-        ticket = batcher.admit(len(images), timeout=self._timeout(timeout), priority=priority, best=best)
+        allowed, wait = self._times(model, timeout, priority)
+        ticket = batcher.admit(len(images), timeout=allowed, priority=priority, best=best, wait=wait)
         shape, noted = model.image_input.shape, stages.get()
 
         def decode() -> None:
@@ -409,8 +436,9 @@ class DataPlane:
             timer.cancel()
             note_batch(ticket, time.monotonic())
 
-    def _timeout(self, requested: float | None) -> float:
-        return self.config.batching.default_timeout_seconds if requested is None else requested
+    def _times(self, model: QueuedModel, requested: float | None, priority: int) -> tuple[float, float]:
+        """Seconds until a request's deadline, and those that it may be queued, if not 0."""
+        return model.rules.times(requested, priority, self.config.batching.default_timeout_seconds)
 
 
 def _reject_crashed(batcher: RequestQueue, ticket: Ticket, done: Future[None]) -> None:
@@ -426,8 +454,8 @@ def _nanoseconds(begin: float) -> int:
     return int((time.monotonic() - begin) * 1e9)
 
 
-def _tensor_metadata(tensor: ConfigTensor) -> dict[str, Any]:
-    return {"name": tensor.name, "datatype": tensor.datatype, "shape": [-1, *tensor.shape]}
+def _tensor_metadata(model: Model, tensor: ConfigTensor) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": model.whole(tensor.shape)}
 
 
 def _raw_input(model: Model, body: bytes) -> Tensor:
@@ -439,11 +467,15 @@ def _raw_input(model: Model, body: bytes) -> Tensor:
         )
     declared = model.config.inputs[0]
     if declared.datatype == "BYTES":
-        return Tensor(declared.name, "BYTES", bytes_array([body], (1, *(1 for _ in declared.shape))))
+        return Tensor(declared.name, "BYTES", bytes_array([body], [1 for _ in model.whole(declared.shape)]))
+    if -1 in declared.shape:
+        raise InputError(f"input '{declared.name}' has sizes that vary, of which a raw body says nothing; send JSON")
+    if not model.config.max_batch_size:
+        return binary_to_tensor(declared.name, declared.datatype, declared.shape, body)
     size = math.prod(declared.shape) * np.dtype(DATATYPES[declared.datatype]).itemsize
     if not body or len(body) % size:
         raise InputError(f"a raw body for input '{declared.name}' must be a multiple of {size} bytes, got {len(body)}")
     return binary_to_tensor(declared.name, declared.datatype, (len(body) // size, *declared.shape), body)
 
 
-_PLATFORMS = {"onnxruntime": "onnxruntime_onnx", "ensemble": "ensemble", "python": "python"}
+_PLATFORMS = {"onnxruntime": "onnxruntime_onnx", "pytorch": "pytorch_libtorch"}

@@ -108,7 +108,9 @@ class Connection:
         with self._lock:
             return self._arena.free_bytes
 
-    def admit(self, model: int, layout: BlockLayout, rows: int, timeout: float, priority: int, best: int = 0) -> RemoteTicket:
+    def admit(
+        self, model: int, layout: BlockLayout, rows: int, timeout: float, priority: int, best: int = 0, wait: float = 0.0
+    ) -> RemoteTicket:
         """Take a block, and ask the engine for a place; a rejection comes through the ticket. Raises OverloadedError."""
         now = time.monotonic()
         with self._lock:
@@ -128,7 +130,7 @@ class Connection:
                 best=best,
             )
             self._tickets[ticket.number] = ticket
-        self.channel.send(Admit(ticket.number, model, rows, priority, best, offset, now, timeout))
+        self.channel.send(Admit(ticket.number, model, rows, priority, best, offset, now, timeout, wait))
         ticket.future.add_done_callback(lambda _: self._withdraw(ticket))
         return ticket
 

@@ -120,7 +120,12 @@ class EngineSession:
             if asked.offset % ALIGNMENT or end > len(self._memory) or asked.ticket in self._jobs:
                 raise ExecutionError("the request did not reach the engine in one piece")
             ticket = numbered.batcher.admit(
-                asked.rows, timeout=asked.timeout, priority=asked.priority, best=asked.best, arrived=asked.arrived
+                asked.rows,
+                timeout=asked.timeout,
+                priority=asked.priority,
+                best=asked.best,
+                wait=asked.wait,
+                arrived=asked.arrived,
             )
         except RequestError as error:
             self._fail(asked.ticket, error)

@@ -22,7 +22,7 @@ from ..config import ServeConfig
 
 class Admit(NamedTuple):
     """A front end asks for a place; the request's block of shared memory begins at `offset`. With `best` not the outputs are to
-    lie there, but so many best classes and their probabilities. Times in seconds."""
+    lie there, but so many best classes and their probabilities. Times in seconds; `wait` is that in the queue, if not 0."""
 
     ticket: int
     model: int
@@ -32,6 +32,7 @@ class Admit(NamedTuple):
     offset: int
     arrived: float
     timeout: float
+    wait: float = 0.0
 
 
 class Submit(NamedTuple):

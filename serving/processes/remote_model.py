@@ -31,11 +31,11 @@ class RemoteQueue:
         """This front end's requests in the engine, those that run included; of the others' it knows nothing."""
         return self._connection.waiting
 
-    def admit(self, rows: int, *, timeout: float, priority: int = 0, best: int = 0) -> Ticket:
+    def admit(self, rows: int, *, timeout: float, priority: int = 0, best: int = 0, wait: float = 0.0) -> Ticket:
         """See `RequestQueue.admit`; raises OverloadedError when the engine is gone or the shared memory is full."""
         if not 1 <= rows <= self.table.largest:
             raise InputError(f"a request may hold 1 to {self.table.largest} rows for model '{self._name}', got {rows}")
-        return self._connection.admit(self._number, self._layout, rows, timeout, priority, best)
+        return self._connection.admit(self._number, self._layout, rows, timeout, priority, best, wait)
 
     def slot(self, ticket: Ticket) -> AbstractContextManager[list[np.ndarray] | None]:
         """The shared memory itself."""

@@ -60,7 +60,7 @@ class _Document:
 
 _RECORDS = (
     _Record(messages.Alive, ""),
-    _Record(messages.Admit, "QIIQIQdd"),
+    _Record(messages.Admit, "QIIQIQddd"),
     _Record(messages.Submit, "Q"),
     _Record(messages.Cancel, "Q"),
     _Record(messages.Expire, "Q"),

@@ -82,9 +82,15 @@ class OnnxSession:
         self._session = session
         self._place = place
         self._names = [item.name for item in session.get_inputs()]
-        self._outputs = [(item.name, _TYPES[item.type], tuple(item.shape[1:])) for item in session.get_outputs()]
+        self._outputs = [(item.name, _TYPES.get(item.type, ""), tuple(item.shape[1:])) for item in session.get_outputs()]
         known = all(isinstance(size, int) for _, _, row in self._outputs for size in row)  # else there is nothing to bind
         self._staging = None if line is None or not known else _staging(line)
+
+    @property
+    def tensors(self) -> list[list[tuple[str, str, Sequence[Any]]]]:
+        """Names, types and shapes of the inputs, and of the outputs, as the library has them."""
+        session = self._opened()
+        return [[(item.name, item.type, item.shape) for item in side] for side in (session.get_inputs(), session.get_outputs())]
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
         session = self._opened()
