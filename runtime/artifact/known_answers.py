@@ -18,6 +18,7 @@ ROWS = 6
 _VALUES = 64  # of each row are recorded
 _BLOCKS = 4  # per side: what tells one image from another is coarse
 _LIMIT = 0.05  # of what tells rows apart: another machine rounds otherwise, another model is off by about 1.4
+_LEAST_OWN, _LEAST_EQUAL, _OWN_SIZE = 4, 0.5, 0.1
 _NOISE_SHARE, _FAINT = 0.01, 1e-4
 _FLOATS = ("float16", "float32", "float64")
 
@@ -51,6 +52,53 @@ def differs(recorded: Mapping[str, Any], output: Array) -> str | None:
     if error <= _LIMIT:
         return None
     return f"answers of known rows are off by {error:.0%} of what tells rows apart from those that were recorded"
+
+
+def of_another(recorded: Mapping[str, Any], output: Array) -> str | None:
+    """Whether the primary output for the known rows, computed in a lossy precision, is not that of the recorded model: fewer
+    than four of the six rows are nearest to what was recorded of themselves, which another model manages once in a hundred."""
+    sides = [np.array(recorded["values"]), _chosen(output).astype(np.float64)]
+    if sides[0].shape != sides[1].shape:
+        return f"answers of known rows have {sides[1].size} values, {sides[0].size} were recorded"
+    if not np.isfinite(sides[1]).all():
+        return "answers of known rows are not finite"
+    wanted, given = (side - side.mean(axis=0) for side in sides)
+    nearest = np.linalg.norm(given[:, None] - wanted[None], axis=2).argmin(axis=1)
+    own = int((nearest == np.arange(len(wanted))).sum())
+    if own >= _LEAST_OWN:
+        return None
+    return f"of {len(wanted)} known rows {own} got answers that are nearest to their own recorded ones"
+
+
+def unlike(alone: Sequence[Array], wanted: Sequence[Array], given: Sequence[Array], limit: float) -> str | None:
+    """How what another session of one model gave for some rows differs from what was `wanted`; None where it does not.
+
+    A row of an output may be off (root mean square) by `limit` times what tells rows apart in the outputs `alone`, or by as
+    much of a tenth of its own size, where that is larger.
+    """
+    for index, (own, expected, actual) in enumerate(zip(alone, wanted, given, strict=True)):
+        if expected.shape != actual.shape or expected.dtype != actual.dtype:
+            kinds = f"{actual.dtype}{list(actual.shape)}, not {expected.dtype}{list(expected.shape)}"
+            return f"output {index} is {kinds}"
+        if expected.dtype.kind != "f":
+            if (share := float(np.mean(expected == actual))) < _LEAST_EQUAL:
+                return f"output {index} agrees in {share:.0%} of its values"
+            continue
+        known: Array
+        right: Array
+        found: Array
+        known, right, found = (value.reshape(len(value), -1).astype(np.float64) for value in (own, expected, actual))
+        finite = np.isfinite(right)
+        if (finite & ~np.isfinite(found)).any():
+            return f"output {index} is not finite"
+        right, found = np.where(finite, right, 0), np.where(finite, found, 0)
+        apart = float(np.sqrt(np.mean(np.square(known - known.mean(axis=0)))))
+        off, size = (np.sqrt(np.mean(np.square(value), axis=1)) for value in (found - right, right))
+        allowed = limit * np.fmax(apart, _OWN_SIZE * size)
+        if (off > allowed).any():
+            row = int((off - allowed).argmax())
+            return f"row {row} of output {index} is off by {off[row]:.2e}, more than {allowed[row]:.2e}"
+    return None
 
 
 def exchanged(alone: Sequence[Array], served: Sequence[Array]) -> int | None:

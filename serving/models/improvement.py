@@ -1,8 +1,9 @@
 """What makes a model quicker than its first session does is tried under its real traffic, while that session serves.
 
 Sessions for one batch size alone are opened once batches of that size come, proved on rows, and run in turn with the first
-session; a second instance, once there is more to do than one does. Each stays where it gains more than 5 % and the memory bound
-allows it. Whatever fails leaves the service as it was, with a line in the log and a count in the metrics.
+session, which some batches are compared with; a second instance, once there is more to do than one does. Each stays where it
+gains more than 5 % and the memory bound allows it. Whatever fails leaves the service as it was, with a line in the log and a
+count in the metrics.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...runtime.base.memory import give_back_memory
-from ..batching.batcher import Batcher, Instance, Runner, close
+from ..batching.batcher import Batcher, Instance, Rows, Runner, close
 from ..batching.contest import WORTH_IT, Contest, RandomWalk
 from .memory_bound import MIB, MemoryBound
 
@@ -49,7 +50,8 @@ class Improvement:
     """Tries what may serve a model better than the first instances of its `batcher` do.
 
     `own` has what to try for single buckets. `second` says how to make one more instance from the first one's sessions; None
-    tries no other number. `prove` raises for sessions that do not answer as they should. `grown` is told how many instances
+    tries no other number. `prove` raises for sessions that do not answer as they should, and `unlike` says how outputs differ
+    from those that the first session gives for the same rows. `grown` is told how many instances
     there are. `outcomes` counts, for "fixed batch" and "instance", what was "kept", "lost", "memory" and "failed". Nothing is
     done before `start`, nor after `stop`, which does not wait.
     """
@@ -63,6 +65,7 @@ class Improvement:
         own: Mapping[int, Candidate],
         second: Callable[[Instance], Candidate] | None,
         prove: Callable[[Instance], None],
+        unlike: Callable[[Rows, Rows], str | None],
         grown: Callable[[int], None] = lambda count: None,
         slice_seconds: float = _SLICE_SECONDS,
     ) -> None:
@@ -73,12 +76,15 @@ class Improvement:
         self._own = own
         self._second = second
         self._prove = prove
+        self._unlike = unlike
         self._grown = grown
         self._slice_seconds = slice_seconds
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._contests: dict[int, Contest] = {}
         self._running: dict[int, tuple[Runner, int]] = {}  # the challengers of contests, and the bytes that they took
+        self._staying: dict[int, tuple[Runner, int]] = {}  # those that won, and are compared with the first now and then
+        self._formers: dict[int, dict[int, Runner]] = {}  # what ran their buckets in the other instances
         self._kept = 0
         self._thread = threading.Thread(target=self._work, name=f"headrace-{name}-improvement", daemon=True)
 
@@ -86,7 +92,8 @@ class Improvement:
         """Look at the traffic from now on, in a thread of its own, which sleeps until there is something to try."""
         sessions = self._batcher.sessions()
         for bucket in self._own:
-            self._contests[bucket] = Contest(sessions[bucket], partial(self._events.put, partial(self._open, bucket)))
+            asked = partial(self._events.put, partial(self._open, bucket))
+            self._contests[bucket] = Contest(sessions[bucket], asked, unlike=self._unlike)
             self._batcher.exchange(bucket, self._contests[bucket])
         self._listen()
         if self._own or self._second is not None:
@@ -124,30 +131,41 @@ class Improvement:
 
     def _settle(self, bucket: int, kept: bool, times: float, why: str) -> None:
         """What a contest came to."""
-        challenger, taken = self._running.pop(bucket)
-        former = self._batcher.sessions()
         what = f"the session for batches of {bucket}"
         if kept:
+            challenger, taken = self._staying[bucket] = self._running.pop(bucket)
             self._tell("fixed batch", "kept", f"{what} stays: {times:.2f} times as quick, {taken // MIB} MiB")
-        elif why:
+            self._take_over(bucket, challenger, times)
+            return
+        stayed = bucket in self._staying
+        challenger, taken = (self._staying if stayed else self._running).pop(bucket)
+        if why:
             self._tell("fixed batch", "failed", f"{what} is closed: {why}", level=logging.WARNING)
         else:
             self._tell("fixed batch", "lost", f"{what} is closed: {times:.2f} times as quick, less than {WORTH_IT:g}")
-        self._end(bucket, quicker=times if kept else 1.0)
-        if not kept:
-            challenger.close()
-            self._count(-taken)
-            give_back_memory()
-            return
+        self._end(bucket, quicker=1 / times if stayed else 1.0)
+        for number, session in self._formers.pop(bucket, {}).items():
+            self._batcher.exchange(bucket, session, number=number)
+        challenger.close()
+        self._count(-taken)
+        give_back_memory()
+
+    def _take_over(self, bucket: int, challenger: Runner, times: float) -> None:
+        """Let a bucket's own session run in every instance, beside the first one for as long as other buckets keep that."""
+        first = self._contests[bucket].first
+        self._batcher.exchange(bucket, self._contests[bucket], quicker=times)
+        self._formers[bucket] = {}
         for number in range(1, self._batcher.instances if has_twin(challenger) else 1):
+            self._formers[bucket][number] = self._batcher.sessions(number)[bucket]
             self._batcher.exchange(bucket, another(challenger), number=number)
-        first = getattr(former[bucket], "first", former[bucket])
-        if all(getattr(session, "session", session) is not first for session in self._batcher.sessions().values()):
+        if all(_bare(session) is not first for session in self._batcher.sessions().values()):
+            for other in list(self._staying):
+                self._end(other)
             first.close()
 
     def _end(self, bucket: int, quicker: float = 1.0) -> None:
         """Let a bucket's session run without a contest."""
-        self._batcher.exchange(bucket, self._contests.pop(bucket).session, quicker=quicker)
+        self._batcher.exchange(bucket, self._contests.pop(bucket).leave(), quicker=quicker)
 
     def _grow(self) -> None:
         """Try one instance more, in slices of time with it and without."""
@@ -156,7 +174,7 @@ class Improvement:
             self._listen()
             return
         before = self._batcher.instances
-        sessions = {bucket: getattr(session, "session", session) for bucket, session in self._batcher.sessions().items()}
+        sessions = {bucket: _bare(session) for bucket, session in self._batcher.sessions().items()}
         second = self._second
         joined = self._join("instance", "a second instance", lambda: second(sessions))
         if joined is None:
@@ -245,8 +263,13 @@ class Improvement:
         self._memory.keep(size)
 
     def _tell(self, kind: str, outcome: str, line: str, level: int = logging.INFO) -> None:
-        self.outcomes[kind, outcome] += 1
         log.log(level, "%s: %s", self._name, line)
+        self.outcomes[kind, outcome] += 1
+
+
+def _bare(session: Runner) -> Runner:
+    """The session that a contest would go on with."""
+    return session.session if isinstance(session, Contest) else session
 
 
 def has_twin(session: Runner) -> bool:

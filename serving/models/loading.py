@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import ArtifactError
 from ...runtime.artifact.agreement import best_classes
 from ...runtime.artifact.artifact import Artifact, load_artifact
+from ...runtime.artifact.known_answers import unlike
 from ...runtime.artifact.model_config import ModelConfig, check_config, read_config
 from ...runtime.artifact.plan import Choice, Plan
 from ...runtime.base.memory import give_back_memory
@@ -34,7 +35,7 @@ from .improvement import Candidate, Improvement, another, has_twin
 from .memory_bound import MIB, MemoryBound
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .response_cache import ResponseCache
-from .self_check import check_answers, check_joining
+from .self_check import check_answers, check_joining, likeness
 from .warmup import lent, shrink, warm_up
 
 
@@ -139,6 +140,7 @@ def load_tensor_model(
             if config.processes.instances or len(instances) > 1
             else partial(_second, artifact, plan, config.processes.threads),
             prove=partial(check_joining, artifact, plan, alone=alone),
+            unlike=lambda wanted, given: unlike(alone or wanted, wanted, given, likeness(artifact, plan)),
             grown=model.grow,
         )
         model.improvement.start()

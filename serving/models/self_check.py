@@ -8,12 +8,14 @@ import numpy as np
 
 from ...errors import BackendError, HeadraceError
 from ...runtime.artifact.artifact import Artifact
-from ...runtime.artifact.known_answers import differs, exchanged, known_rows
+from ...runtime.artifact.known_answers import differs, exchanged, known_rows, of_another, unlike
 from ...runtime.artifact.plan import Plan
-from ..batching.batcher import Batcher, Instance
+from ..batching.batcher import Batcher, Instance, Runner
 from .warmup import heat
 
 _SECONDS = 600.0  # for a request of the check: as long as it takes
+# Three times the error that int8 may have, since a row's may be larger than the whole's; another model is off by 1.4.
+_LOSSLESS, _AMPLIFIED, _LOSSY = 0.01, 0.05, 0.75
 # Rows of the requests that come together, and which they are: no batch is the one before it.
 _ROUNDS = (((1, 2, 3), (0, 1, 2, 3, 4, 5)), ((3, 1, 2), (5, 3, 4, 0, 2, 1)))
 
@@ -23,9 +25,9 @@ def check_answers(
 ) -> list[np.ndarray] | None:
     """What an instance answers each of the known rows alone; None where there are none that the model takes.
 
-    Raises BackendError where that is not what the model answered when it was packaged, which a plan in fp32 must give, or where
-    requests that come together do not get their own rows back, each as it comes out alone. `make_batcher` makes a queue before
-    sessions that it may not close.
+    Raises BackendError where that is not what the model answered when it was packaged, which a plan in fp32 must give and any
+    other resemble, or where requests that come together do not get their own rows back, each as it comes out alone.
+    `make_batcher` makes a queue before sessions that it may not close.
     """
     rows = known_rows(artifact.signature)
     if rows is None:
@@ -34,10 +36,9 @@ def check_answers(
         alone = _alone(instance, rows)
     except Exception:  # noqa: BLE001 - backends raise anything for values that a model does not take, which is no fault
         return None
-    lossless = not any(choice.precision.lossy for choice in plan.choices.values())
-    if artifact.answers is not None and lossless:
+    if artifact.answers is not None:
         primary = alone[int(artifact.answers["output"])]
-        if why := differs(artifact.answers, primary):
+        if why := (of_another if _lossy(plan) else differs)(artifact.answers, primary):
             raise BackendError(f"{why}; package the model again, or tune it here")
     batcher = make_batcher()
     try:
@@ -54,31 +55,55 @@ def check_answers(
 
 
 def check_joining(artifact: Artifact, plan: Plan, joining: Instance, alone: Sequence[np.ndarray] | None) -> None:
-    """Raise BackendError where sessions that are to serve beside others, which gave the answers `alone`, give other shapes or
-    what is not finite, give a row another's answer, or in fp32 are off what was recorded of the model."""
+    """Raise BackendError where sessions that are to serve beside others, which gave the answers `alone`, give anything else:
+    other shapes, what is not finite, other numbers, a row another's answer, or one that the rows beside it change."""
     rows = known_rows(artifact.signature) if alone is not None else None
     if rows is None or alone is None:
         heat(joining, artifact.signature)
         return
-    recorded = None if any(choice.precision.lossy for choice in plan.choices.values()) else artifact.answers
+    limit = likeness(artifact, plan)
     for bucket, session in joining.items():
         order: np.ndarray = np.arange(-(-max(bucket, len(rows[0])) // bucket) * bucket) % len(rows[0])
-        parts = [
-            [output.copy() for output in session.run([value[order[at : at + bucket]] for value in rows])]
-            for at in range(0, len(order), bucket)
-        ]
-        if any(len(output) != bucket for part in parts for output in part):
-            raise BackendError(f"outputs of a batch of {bucket} have {len(parts[0][0])} rows")
-        given = [np.concatenate(values) for values in zip(*parts, strict=True)]
-        for own, other in zip(alone, given, strict=True):
-            if own.shape[1:] != other.shape[1:] or own.dtype != other.dtype:
-                raise BackendError(f"outputs of a batch of {bucket} are {other.dtype}{list(other.shape)}")
-            if own.dtype.kind == "f" and (np.isfinite(own[order]) & ~np.isfinite(other)).any():
-                raise BackendError(f"outputs of a batch of {bucket} are not finite")
-        if (found := exchanged([value[order] for value in alone], given)) is not None:
+        wanted, beside = [value[order] for value in alone], np.arange(len(order)) % 2 == 1
+        given = _in_batches(session, [value[order] for value in rows], bucket)
+        if (found := exchanged(wanted, given)) is not None:
             raise BackendError(f"row {found} of a batch of {bucket} got an answer that is not its own")
-        if recorded is not None and (why := differs(recorded, given[int(recorded["output"])][: len(rows[0])])):
+        if why := unlike(alone, wanted, given, limit):
             raise BackendError(f"in a batch of {bucket}, {why}")
+        if bucket > 1 and all(value.dtype.kind == "f" for value in rows):  # any share of NaN is NaN
+            given = _in_batches(session, [_with_nan(value[order], beside) for value in rows], bucket)
+            wanted, given = ([value[~beside] for value in side] for side in (wanted, given))
+            if why := unlike(alone, wanted, given, limit):
+                raise BackendError(f"in a batch of {bucket} beside rows of NaN, {why}")
+
+
+def likeness(artifact: Artifact, plan: Plan) -> float:
+    """By how much of what tells rows apart two sessions of a model may differ in a row (`unlike`): in fp32 by what another
+    library rounds otherwise, which is more for a model that amplifies it, and so has no recorded answers."""
+    if _lossy(plan):
+        return _LOSSY
+    return _LOSSLESS if artifact.answers is not None else _AMPLIFIED
+
+
+def _lossy(plan: Plan) -> bool:
+    return any(choice.precision.lossy for choice in plan.choices.values())
+
+
+def _with_nan(rows: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    changed = rows.copy()
+    changed[chosen] = np.nan
+    return changed
+
+
+def _in_batches(session: Runner, rows: Sequence[np.ndarray], bucket: int) -> list[np.ndarray]:
+    """The outputs of rows that are whole batches."""
+    parts = [
+        [output.copy() for output in session.run([value[at : at + bucket] for value in rows])]
+        for at in range(0, len(rows[0]), bucket)
+    ]
+    if any(len(output) != bucket for part in parts for output in part):
+        raise BackendError(f"outputs of a batch of {bucket} have {len(parts[0][0])} rows")
+    return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
 
 def _alone(instance: Instance, rows: Sequence[np.ndarray]) -> list[np.ndarray]:

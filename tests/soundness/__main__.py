@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from . import candidates, clean, page, passes, proofs, served, stored, tasks
+from . import candidates, clean, joining, page, passes, proofs, served, stored, tasks
 from .faults import examine
 
 
@@ -20,8 +20,8 @@ def main(words: list[str]) -> int:
     if words[:1] == ["clean"]:
         return clean.main(words[1:])
     begin, results = time.monotonic(), []
-    refused = [] if words else [f"{name}: {by}" for name, by in (*candidates.clean(), *served.clean()) if by]
-    for fault in (fault for stage in (candidates, tasks, passes, stored, proofs, served) for fault in stage.faults()):
+    refused = [] if words else [f"{name}: {by}" for name, by in (*candidates.clean(), *served.clean(), *joining.clean()) if by]
+    for fault in (fault for stage in (candidates, tasks, passes, stored, proofs, served, joining) for fault in stage.faults()):
         if not words or any(word in f"{fault.stage} {fault.name}" for word in words):
             results.append(examine(fault))
             print(results[-1].row, flush=True)

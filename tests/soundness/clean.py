@@ -172,18 +172,19 @@ def run(seed: int) -> dict[str, Any]:
 def _built(name: str, seed: int) -> tuple[Any, Any]:
     """The network with weights from the seed, and photos' crops [84, 3, size, size] for it."""
     import torch
-    import torchvision  # which timm imports
 
     from headrace.runtime.tuning.randomize import settled
 
+    from ..zoo.torchvision_support import torchvision
     from .photos import photo_crops
 
+    zoo = torchvision()  # timm imports it, too
     library, _, variant = name.partition("/")
     for size in _SIZES:
         try:
             torch.manual_seed(seed)
             if library == "torchvision":
-                model = torchvision.models.get_model(variant, weights=None, num_classes=100)
+                model = zoo.models.get_model(variant, weights=None, num_classes=100)
             else:
                 import timm
 

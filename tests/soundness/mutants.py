@@ -37,6 +37,8 @@ _FILES = {
     "runtime/artifact/known_answers.py": ["tests/runtime/artifact/test_known_answers.py"],
     "serving/models/self_check.py": ["tests/serving/models/test_self_check.py"],
     "runtime/artifact/manifest.py": ["tests/runtime/artifact/test_artifact.py"],
+    "runtime/backends/shared/compiled_files.py": ["tests/runtime/backends/shared/test_compiled_files.py"],
+    "runtime/graph/packaged.py": ["tests/runtime/graph/test_packaged.py"],
     "runtime/tuning/cache.py": ["tests/runtime/tuning/test_cache.py", "-k", " or ".join(_KEY_TESTS)],
 }
 _FUNCTIONS = {"runtime/tuning/cache.py": ("cache_key", "source_digest", "_content")}

@@ -22,10 +22,10 @@ def test_a_fault_that_nobody_notices_is_seen():
 
 
 def test_every_fault_has_its_own_line_and_there_are_enough():
-    from . import passes, proofs, served, stored, tasks
+    from . import joining, passes, proofs, served, stored, tasks
 
-    faults = [fault for stage in (candidates, tasks, passes, stored, proofs, served) for fault in stage.faults()]
-    assert len({(fault.stage, fault.name) for fault in faults}) == len(faults) >= 130
+    faults = [fault for stage in (candidates, tasks, passes, stored, proofs, served, joining) for fault in stage.faults()]
+    assert len({(fault.stage, fault.name) for fault in faults}) == len(faults) >= 165
 
 
 @pytest.mark.parametrize("name", ["rows zero beyond a size", "slow memory leak", "second head dead", "left in training mode"])

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from headrace.runtime.artifact.known_answers import ROWS, differs, exchanged, known_rows, record
+from headrace.runtime.artifact.known_answers import ROWS, differs, exchanged, known_rows, of_another, record, unlike
 from headrace.specs import Signature, TensorSpec
 
 
@@ -109,3 +109,49 @@ def test_rows_that_come_out_alike_are_not_told_apart():
     assert exchanged([alike], [alike[[0, 2, 1, 3, 4, 5]]]) is None
     assert exchanged([alike], [alike[[1, 0, 2, 3, 4, 5]]]) == 0
     assert exchanged([np.ones((ROWS, 1), int)], [np.ones((ROWS, 1), int)]) is None
+
+
+def test_a_lossy_answer_is_told_from_another_model_s():
+    recorded = record(SCORES, 1e-5)
+    noise = np.random.default_rng(1).normal(size=SCORES.shape).astype(np.float32)
+    for lossy in (SCORES + 0.5 * noise, 0.5 * SCORES + 3, np.clip(SCORES, -0.3, 0.3)):
+        assert of_another(recorded, lossy) is None
+    for other in (noise, SCORES[::-1], 0 * SCORES):
+        assert "answers that are nearest to their own" in of_another(recorded, other)
+    assert of_another(recorded, SCORES * np.nan) == "answers of known rows are not finite"
+    assert of_another(recorded, SCORES[[0, 1, 2, 3, 5, 4]]) is None
+    assert "of 6 known rows 3 got" in of_another(recorded, SCORES[[0, 1, 2, 4, 5, 3]])
+    assert "have 42 values, 384 were recorded" in of_another(recorded, SCORES[:, :7])
+
+
+def alike(wanted, given, limit=0.01, alone=None):
+    return unlike([SCORES if alone is None else alone], [wanted], [given], limit)
+
+
+def test_rows_may_be_off_by_a_share_of_what_tells_the_known_ones_apart():
+    near = SCORES[:1] + 0.001 * SCORES[1:3]  # all but alike, as the images of a film
+    assert alike(near, near + 0.009) is None
+    assert "of output 0 is off by 1.10e-02, more than 9.1" in alike(near, near + 0.011)
+    assert "row 1 of" in alike(near, near + np.array([[0], [0.5]], np.float32))
+    large = np.full((2, 1000), 1000, np.float32)
+    assert alike(large, large + 0.9) is None
+    assert "more than 1.00e+00" in alike(large, large + 1.1)
+    assert alike(SCORES[:2], SCORES[:2], limit=0.0) is None
+
+
+def test_what_is_not_finite_must_be_so_by_both_and_the_rest_is_compared():
+    broken = np.where(np.arange(1000) == 3, np.nan, SCORES[:2]).astype(np.float32)
+    assert alike(broken, broken) is None
+    assert alike(broken, SCORES[:2]) is None
+    assert alike(SCORES[:2], broken) == "output 0 is not finite"
+    assert "is off by" in alike(broken, broken + 1)
+    assert alike(broken, broken, alone=SCORES * np.nan) is None
+
+
+def test_other_forms_and_whole_numbers():
+    assert alike(SCORES, SCORES[:, :5]) == "output 0 is float32[6, 5], not float32[6, 1000]"
+    assert alike(SCORES, SCORES.astype(np.float64)) == "output 0 is float64[6, 1000], not float32[6, 1000]"
+    best = SCORES.argmax(axis=1)
+    alone = [SCORES, best]
+    assert unlike(alone, [SCORES, best], [SCORES, best + np.array([0, 0, 0, 1, 1, 1])], 0.01) is None
+    assert "output 1 agrees in 33%" in unlike(alone, [SCORES, best], [SCORES, best + np.array([0, 0, 1, 1, 1, 1])], 0.01)

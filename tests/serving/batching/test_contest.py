@@ -30,10 +30,14 @@ class Session:
         self.closed += 1
 
 
+def unlike(wanted, given):
+    return None if np.array_equal(wanted[0], given[0]) else "row 0 is off"
+
+
 def contest(first, second, **options):
     clock, asked, settled = Clock(), [], []
     one, other = Session(clock, first), Session(clock, second, **options)
-    made = Contest(one, lambda: asked.append(True), batches=3, clock=lambda: clock.now)
+    made = Contest(one, lambda: asked.append(True), unlike=unlike, batches=3, clock=lambda: clock.now)
     return made, one, other, asked, settled
 
 
@@ -59,16 +63,73 @@ def test_what_takes_a_twentieth_less_stays(seconds, kept):
     assert (stays, why) == (kept, "")
     assert times == pytest.approx(1 / seconds)
     assert made.session is (other if kept else one)
+    made.leave()
     before = other.runs, one.runs
     run(made, 5)
     assert (other.runs, one.runs) == ((before[0] + 5, before[1]) if kept else (before[0], before[1] + 5))
 
 
-def test_both_run_as_often_while_it_lasts_and_no_batch_runs_twice():
+def test_both_run_as_often_while_it_lasts_and_few_batches_run_twice():
     made, one, other, _, _ = contest(1.0, 1.0)
     made.challenge(other, lambda *verdict: None)
-    run(made, 8)
-    assert (one.runs, other.runs) == (4, 4)
+    run(made, 16)
+    assert (one.runs, other.runs) == (8 + 4, 8)  # the challenger's 1st, 2nd, 4th and 8th
+
+
+class Wrong(Session):
+    """Right until so many runs."""
+
+    def run(self, inputs):
+        self.factor = 2.0 if self.runs < self.right else 3.0
+        return super().run(inputs)
+
+
+def wrong_after(right):
+    made, one, _, _, settled = contest(1.0, 1.0)
+    other = Wrong(one.clock, 0.1)
+    other.right = right
+    made.challenge(other, lambda *verdict: settled.append(verdict))
+    return made, one, other, settled
+
+
+@pytest.mark.parametrize("right", [0, 1, 3, 7, 15])
+def test_one_that_answers_otherwise_has_lost_and_the_batch_gets_the_first_one_s_answer(right):
+    made, one, other, settled = wrong_after(right)
+    run(made, 60)  # every answer is looked at
+    assert [(stays, why) for stays, _, why in settled] == [(False, "it answers otherwise: row 0 is off")]
+    assert (made.session, other.runs) == (one, right + 1)
+
+
+def test_the_batch_before_it_stays_is_compared():
+    """What is wrong from its 18th batch on would be seen at the 32nd, after it has stayed."""
+    made, one, other, settled = wrong_after(20)
+    run(made, 60)
+    assert [(stays, why) for stays, _, why in settled] == [(False, "it answers otherwise: row 0 is off")]
+    assert (made.session, other.runs) == (one, 21)
+
+
+def test_one_that_stays_is_compared_as_long_as_the_first_is_there():
+    made, one, other, settled = wrong_after(64)  # with the one more before it stayed
+    run(made, 40 + 43)
+    assert [kept for kept, _, _ in settled] == [True]
+    assert made.session is other
+    run(made, 100)
+    assert [(kept, why) for kept, _, why in settled] == [(True, ""), (False, "it answers otherwise: row 0 is off")]
+    assert made.session is one
+    made, _, other, settled = wrong_after(64)
+    run(made, 40)
+    assert made.leave() is other
+    run(made, 30)
+    assert [kept for kept, _, _ in settled] == [True]
+    assert made.session is other
+
+
+def test_one_that_stays_and_fails_is_the_caller_s_error_and_one_that_fails_last_has_lost():
+    made, one, other, _, settled = contest(1.0, 0.1, fails=(21,))  # its twentieth is the last of ten votes
+    made.challenge(other, lambda *verdict: settled.append(verdict))
+    run(made, 60)
+    assert [(kept, why) for kept, _, why in settled] == [(False, "it failed: out of memory")]
+    assert made.session is one
 
 
 def test_a_noisy_machine_chooses_alike():

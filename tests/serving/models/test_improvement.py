@@ -70,6 +70,7 @@ class Serving:
             own={4: opening(own)} if own else {},
             second=(lambda sessions: opening(second)) if second else None,
             prove=prove or (lambda made: None),
+            unlike=lambda wanted, given: None if np.array_equal(wanted[0], given[0]) else "row 0 is off",
             grown=self.grown.append,
             slice_seconds=0.02,
         )
@@ -117,7 +118,7 @@ def test_a_quicker_session_for_one_batch_size_takes_it_over(serving):
     running = serving(first, own=lambda: own)
     running.until("fixed batch", "kept")
     deadline = time.monotonic() + SECONDS
-    while running.batcher.sessions()[4] is not own and time.monotonic() < deadline:
+    while running.batcher.sessions()[4].session is not own and time.monotonic() < deadline:
         time.sleep(0.01)
     runs = own.runs
     running.ask(4)
@@ -184,6 +185,32 @@ def test_one_that_fails_while_it_is_tried_costs_no_request(serving):
     running = serving(Session(0.001), own=lambda: own)
     running.until("fixed batch", "failed")  # every answer is looked at
     assert own.closed.wait(SECONDS)
+
+
+def test_one_that_answers_otherwise_is_closed_and_no_request_sees_it(serving):
+    own = Session(factor=3.0)
+    running = serving(Session(0.001), own=lambda: own)
+    running.until("fixed batch", "failed")  # every answer is looked at
+    assert own.closed.wait(SECONDS)
+    running.ask(4)
+
+
+def test_one_that_stays_and_is_wrong_later_is_taken_back(serving, caplog):
+    first, own = Session(0.004), Session(0.0005)
+    running = serving(first, own=lambda: own)
+    running.until("fixed batch", "kept")
+    own.factor = 3.0
+    given = np.ones((4, 3), np.float32)
+    end = time.monotonic() + SECONDS
+    while not own.closed.is_set() and time.monotonic() < end:
+        ticket = running.batcher.admit(4, timeout=SECONDS)
+        running.batcher.submit(ticket, [given])
+        ticket.future.result(SECONDS)
+    assert running.improvement.outcomes == {("fixed batch", "kept"): 1, ("fixed batch", "failed"): 1}
+    assert running.batcher.sessions() == dict.fromkeys((1, 4), first)
+    assert "it answers otherwise: row 0 is off" in caplog.text
+    running.ask(4)
+    assert running.memory.room() == 25 * MIB
 
 
 def test_a_second_instance_stays_where_it_serves_more(serving):

@@ -1,15 +1,20 @@
 """A version that does not answer known rows as it should is not served."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from headrace.errors import BackendError
+from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.known_answers import known_rows, record
 from headrace.runtime.artifact.manifest import read_manifest, write_manifest
 from headrace.serving.batching import batcher
 from headrace.serving.batching.collate import split
 from headrace.serving.config import ServeConfig
 from headrace.serving.models.loading import load_tensor_model
+from headrace.serving.models.self_check import check_joining, likeness
+from headrace.specs import INT8
 from tests.serving.conftest import SIGNATURE, WEIGHTS
 
 
@@ -81,4 +86,85 @@ def test_a_batch_late_is_seen(repository, monkeypatch):
 
     monkeypatch.setattr(batcher, "split", late)
     with pytest.raises(BackendError, match="an answer that is not its own"):
+        load(repository)
+
+
+class Joining:
+    """Scores and a second output, altered by `change(outputs, images)`; they say whose rows they are."""
+
+    def __init__(self, change=None):
+        self.change = change
+
+    def run(self, inputs):
+        flat = inputs[0].reshape(len(inputs[0]), -1)
+        outputs = [flat @ WEIGHTS, flat[:, :5].copy()]
+        return (self.change and self.change(outputs, inputs[0])) or outputs
+
+
+@pytest.fixture
+def artifact(repository):
+    return load_artifact(recorded(repository).path / "tiny")
+
+
+def join(artifact, change=None, bucket=8):
+    (rows,) = known_rows(SIGNATURE)
+    check_joining(artifact, artifact.plan_here(), {bucket: Joining(change)}, Joining().run([rows]))
+
+
+@pytest.mark.parametrize("bucket", [1, 4, 6, 8, 13])
+def test_what_answers_as_the_first_session_joins(artifact, bucket):
+    join(artifact, bucket=bucket)
+
+
+def leaking(outputs, images):
+    """Far too little to be seen, but for NaN."""
+    outputs[0] += 1e-12 * np.roll(outputs[0], 1, axis=0)
+
+
+JOINING = {
+    "second output": (lambda out, images: [out[0], 1.02 * out[1]], "row . of output 1 is off by"),
+    "another model": (lambda out, images: [1.05 * out[0], out[1]], "row . of output 0 is off by"),
+    "rows lost": (lambda out, images: [value[:-1] for value in out], "have 7 rows"),
+    "order of outputs": (lambda out, images: out[::-1], "not its own"),
+    "not finite": (lambda out, images: [out[0] / np.float32(0), out[1]], "answer that is not its own"),
+    "a leak": (leaking, "in a batch of 8 beside rows of NaN, output 0 is not finite"),
+    "last rows": (lambda out, images: [value[np.minimum(np.arange(8), 6)] for value in out], "row 7 .* not its own"),
+}
+
+
+@pytest.mark.parametrize("name", JOINING)
+def test_what_answers_otherwise_does_not_join(artifact, name):
+    change, why = JOINING[name]
+    with pytest.raises(BackendError, match=why), np.errstate(divide="ignore", invalid="ignore"):
+        join(artifact, change)
+
+
+def test_rows_are_looked_at_in_every_batch(artifact):
+    """Six rows in batches of four are two, and the second is wrong."""
+    calls = []
+
+    def second(out, images):
+        calls.append(1)
+        return [value * (1 + 0.05 * (len(calls) == 2)) for value in out]
+
+    with pytest.raises(BackendError, match="in a batch of 4, row . of output 0"):
+        join(artifact, second, bucket=4)
+
+
+def test_how_alike_sessions_must_be(artifact):
+    plan = artifact.plan_here()
+    assert likeness(artifact, plan) == 0.01
+    assert likeness(replace(artifact, answers=None), plan) == 0.05
+    lossy = replace(plan, choices={1: replace(plan.first(), precision=INT8)})
+    assert likeness(artifact, lossy) == 0.75
+
+
+def test_another_model_is_told_by_a_lossy_plan_too(repository, monkeypatch):
+    """Its rows need not be equal to what was recorded, but resemble it."""
+    monkeypatch.setattr("headrace.serving.models.self_check._lossy", lambda plan: True)
+    load(recorded(repository, scale=0.9)).close()
+    version = repository.path / "tiny" / "1"
+    content, _ = read_manifest(version)
+    write_manifest(version, {**content, "answers": {**content["answers"], "values": content["answers"]["values"][::-1]}})
+    with pytest.raises(BackendError, match="nearest to their own recorded ones"):
         load(repository)
