@@ -197,45 +197,58 @@ def run(
 
 
 def compile_(
-    model: Annotated[str, typer.Argument(help="FILE.py:EXPRESSION or package.module:EXPRESSION; a factory is called.")],
+    model: Annotated[
+        str, typer.Argument(metavar="WHAT", help="timm:NAME, torchvision:NAME, hf:ORG/NAME, FILE.onnx, FILE.py:EXPRESSION, ...")
+    ],
     out: Annotated[Path, typer.Option(help="The model repository to write to.")] = Path("models"),
     name: Annotated[str | None, typer.Option(help="The model's name; by default its class's.")] = None,
     input_size: Annotated[str | None, typer.Option(help="C,H,W, where the model does not tell.")] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Weights to load.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Weights to load instead of the library's own.")] = None,
+    random_weights: Annotated[bool, typer.Option("--random-weights", help="Weights that are nobody's.")] = False,
     task: Task = "",
     precision: Precision = "auto",
+    images: Annotated[
+        Path | None, typer.Option(help="A folder of real images: they judge lossy precisions and set the ranges of int8.")
+    ] = None,
     device: Device = "auto",
     max_tuning_seconds: Annotated[
         float | None, typer.Option(help="When used up, the remaining candidates are skipped; by default 30, for a GPU 240.")
     ] = None,
     trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
     trust_repository: Trust = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run the code that a Hugging Face model brings.")
+    ] = False,
 ) -> None:
-    """Compile one model into a model repository, with a plan measured on this machine."""
+    """Compile one model into a model repository, with a plan measured on this machine; docs/names.md says what WHAT can be."""
     require("headrace compile", "migrate")
     from ..runtime.artifact.package import place_package
     from ..runtime.base.session import check_device
     from ..runtime.inspect.plan_table import plan_table
-    from .stages.compile_model import CompileConfig, compile_model
+    from .named.packaged import compile_model
+    from .named.source import Options
 
     try:
-        config = CompileConfig(
-            out=out,
+        options = Options(
             name=name,
             input_size=_input_size(input_size),
             checkpoint=checkpoint,
+            random_weights=random_weights,
             task=_task(task),
             precision=precision,
+            images=images,
             device=device,
             max_tuning_seconds=max_tuning_seconds,
             trust_checkpoint=trust_checkpoint,
             trust_repository=trust_repository,
+            trust_remote_code=trust_remote_code,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     check_device(device)
     console = make_console()
-    made = compile_model(model, config, place_package, console=console)
+    made = compile_model(model, out, place_package, options=options, console=console)
+    assert made.plan is not None
     console.print(plan_table(made.plan))
     worst = f", largest difference {made.parity.max_abs:.1e}" if made.parity.max_abs is not None else ""
     console.print(f"parity {made.parity.status}{worst}; written to {made.artifact}", highlight=False)

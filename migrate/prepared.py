@@ -19,7 +19,7 @@ from .stages.migrated_copy import MODELS_FOLDERS, models_folder
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["migrated_from", "prepared"]
+__all__ = ["files_digest", "migrated_from", "place_in", "prepared"]
 
 _RECORD = "prepared.json"
 _MOST_FILES = 200_000
@@ -34,19 +34,22 @@ def prepared(
     entry: str | None = None,
     model: str | None = None,
     trust_repository: bool = False,
+    asked: Mapping[str, Any] | None = None,
     console: Console | None = None,
 ) -> Path:
     """The model repository of a migrated copy of `repository` in `folder`, made anew where a file of it changed since.
 
-    `leave_out` are folders in the repository that do not count. Raises what `migrate` raises, AmbiguousError for a choice that
-    is the user's, and MigrateError with the findings when no model came of it.
+    `leave_out` are folders in the repository that do not count. `asked` are further arguments of `migrate` that JSON can hold.
+    Raises what `migrate` raises, AmbiguousError for a choice that is the user's, and MigrateError with the findings when no
+    model came of it.
     """
     target, record = folder / "migrated", folder / _RECORD
     wanted = {
         "repository": str(repository.resolve()),
-        "files": _digest(repository.resolve(), tuple(path.resolve() for path in leave_out)),
+        "files": files_digest(repository.resolve(), tuple(path.resolve() for path in leave_out)),
         "entry": entry,
         "model": model,
+        "asked": dict(asked or {}),
         "headrace": __version__,
     }
     models = target / models_folder(repository)
@@ -55,13 +58,21 @@ def prepared(
     record.unlink(missing_ok=True)
     shutil.rmtree(target, ignore_errors=True)  # ours alone, and of no use any more
     folder.mkdir(parents=True, exist_ok=True)
-    report = migrate(repository, out=target, entry=entry, model=model, trust_repository=trust_repository, console=console)
+    report = migrate(
+        repository, out=target, entry=entry, model=model, trust_repository=trust_repository, console=console, **(asked or {})
+    )
     if not any(entry.artifact for entry in report.models):
         errors = [f"{finding.code} {finding.message}" for finding in report.findings if finding.severity == "error"]
         reasons = errors or [found.parity.why for found in report.models if found.parity.why] or ["no model was recognised"]
         raise MigrateError(f"{repository} has no model to serve yet:\n" + "\n".join(f"  {reason}" for reason in reasons))
     record.write_text(json.dumps(wanted), encoding="utf-8")
     return models
+
+
+def place_in(cache: Path, repository: Path) -> Path:
+    """Where a cache keeps what is made of a repository."""
+    place = repository.resolve()
+    return cache / "prepared" / f"{place.name}-{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
 
 
 def migrated_from(path: Path) -> tuple[Path, Path | None] | None:
@@ -85,8 +96,9 @@ def _read(path: Path) -> Mapping[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _digest(root: Path, leave_out: tuple[Path, ...]) -> str:
-    """What changes with any file of a repository, by their names, sizes and times; hidden folders do not count."""
+def files_digest(root: Path, leave_out: tuple[Path, ...] = ()) -> str:
+    """What changes with any file of a folder, by their names, sizes and times; hidden folders do not count. Raises MigrateError
+    where there are too many."""
     seen = hashlib.sha256()
     count = 0
     for folder, names, files in os.walk(root):

@@ -49,6 +49,8 @@ class Sandbox:
     """The weights that the user gave, which a rehearsed script finds where it looks for some that are not here."""
     writable_in: Path | None = None
     """Where writable folders are made; the scratch folder by default."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the environment, beside what every program gets there."""
     server: Server | None = None
     """Answers requests to the worker without a new process for each; see `worker_pool`."""
 
@@ -87,7 +89,8 @@ class Sandbox:
         `stop` ends it."""
         shared = self.scratch / "cache"  # the migrated scripts run the same model: the second need not tune it again
         shared.mkdir(exist_ok=True)
-        environment = clean_environment(writable, trusted=self.trusted, extra={"HEADRACE_CACHE": str(shared), **(extra or {})})
+        variables = {"HEADRACE_CACHE": str(shared), **self.variables, **(extra or {})}
+        environment = clean_environment(writable, trusted=self.trusted, extra=variables)
         if search is not None:
             environment["PYTHONPATH"] = ":".join(filter(None, [str(search), environment.get("PYTHONPATH", "")]))
         folders = [folder for folder in (writable, shared, self.tree) if folder.is_dir()]

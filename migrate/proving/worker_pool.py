@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -23,12 +23,13 @@ _LONG = 10.0**8  # seconds
 
 class WorkerPool:
     """Starts the server when it is first needed, and anew after one that broke a limit; a context manager that ends it.
+    `preload` names modules of installed libraries that each request would import.
 
     `answer` is a `sandbox.Server`; the writable folders of its requests must lie below `folder`.
     """
 
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
+    def __init__(self, sandbox: Sandbox, preload: Sequence[str] = ()) -> None:
+        self._sandbox, self._preload = sandbox, preload
         self.folder = sandbox.writable_folder()
         self._pipe = sandbox.readable_folder() / "requests"
         os.mkfifo(self._pipe)
@@ -77,7 +78,7 @@ class WorkerPool:
         limits: Limits = replace(self._sandbox.limits, timeout=_LONG, output_bytes=8 * self._sandbox.limits.output_bytes)
 
         def serve(stop: threading.Event) -> None:
-            arguments = [*SERVER, str(self._pipe), str(self._sandbox.limits.timeout)]
+            arguments = [*SERVER, str(self._pipe), str(self._sandbox.limits.timeout), *self._preload]
             try:
                 self._ended = self._sandbox.run(arguments, self.folder, limits=limits, on_line=self._line, stop=stop)
             finally:

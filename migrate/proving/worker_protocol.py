@@ -29,6 +29,13 @@ class Inspect:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """Evaluate the recipe's expression, which gives an object that JSON can hold."""
+
+    recipe: Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rehearse:
     """Run the recipe's script as it stands, and say which models it calls with images; `read` builds the one it was read to."""
 
@@ -69,6 +76,10 @@ class Package:
     backend: str | None = None
     buckets: tuple[int, ...] | None = None
     threads: int | None = None
+    image_folder: str | None = None
+    """Real images, read with the preprocessing: they judge lossy precisions and set the ranges of int8."""
+    planned: bool = True
+    """Whether a plan is measured; else the portable graph alone is compared with eager and written, if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +160,13 @@ class Rehearsed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """What the expression gave."""
+
+    value: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class OutputsComputed:
     """The folder has outputs.npz and weights.pt."""
 
@@ -182,11 +200,11 @@ class Duel:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPackaged:
-    """The model lies in the folder `artifact`; `plan` is its plan as the artifact states it."""
+    """The model lies in the folder `artifact`; `plan` is its plan as the artifact states it, None where none was measured."""
 
     artifact: str
     parity: ParityResult
-    plan: Mapping[str, Any]
+    plan: Mapping[str, Any] | None
     duels: tuple[Duel, ...] = ()
     outputs: tuple[str, ...] = ()
     """What each output is, for people: "logits: class scores"."""
@@ -216,8 +234,8 @@ class Forward:
     token: str
 
 
-Request = Inspect | Rehearse | ComputeOutputs | Package
-Response = Inspected | Rehearsed | OutputsComputed | ModelPackaged | Failed
+Request = Inspect | Evaluate | Rehearse | ComputeOutputs | Package
+Response = Inspected | Evaluated | Rehearsed | OutputsComputed | ModelPackaged | Failed
 Message = Request | Response | Forward
 _KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in typing.get_args(Message)}
 

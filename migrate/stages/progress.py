@@ -45,6 +45,11 @@ class Stages:
 
         return update
 
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        if self._console is not None:
+            self._console.print(text, highlight=False, markup=False)
+
     def _finish(self) -> None:
         if self._task is None:
             return

@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 # Where training scripts keep the weights, most specific first (a scan of twelve well-known repositories).
 KEYS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "model_ema", "state_dict_ema")
+UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError)
+"""What reading a file raises that holds no checkpoint, a broken one, or more than weights."""
 # DataParallel and DDP, torch.compile, Lightning.
 PREFIXES = ("module.", "_orig_mod.", "model.")
 
@@ -27,10 +29,10 @@ def load_weights(model: torch.nn.Module, path: str | Path) -> None:
     the file cannot be read, holds no weights, or does not fit the model exactly; the message lists what differs.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = read_checkpoint(path)
     except FileNotFoundError:
         raise ArtifactError(f"{path}: no such checkpoint") from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise ArtifactError(f"{path}: not a checkpoint that can be read safely ({_first_line(error)})") from error
     state = stripped(state_of(content, path), set(model.state_dict()))
     missing = sorted(set(model.state_dict()) - set(state))
@@ -43,25 +45,41 @@ def load_weights(model: torch.nn.Module, path: str | Path) -> None:
         raise ArtifactError(f"{path} does not fit the model: {error}") from error
 
 
+def read_checkpoint(path: str | Path) -> Any:
+    """What a checkpoint holds, on the CPU: tensors and plain values alone, of torch's own format or of safetensors. Raises
+    FileNotFoundError, or one of `UNREADABLE`."""
+    if Path(path).suffix == ".safetensors":
+        try:
+            from safetensors import SafetensorError
+            from safetensors.torch import load_file
+        except ModuleNotFoundError:
+            raise ValueError("pip install safetensors reads it") from None
+        try:
+            return load_file(path, device="cpu")
+        except SafetensorError as error:
+            raise ValueError(str(error)) from error
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
 def outputs_of(path: str | Path) -> int | None:
     """How many rows the last matrix or kernel of a checkpoint has, which mostly are the classes; None where nothing tells."""
-    heads = [shape[0] for shape in (_shapes(path) or {}).values() if len(shape) >= 2]
+    heads = [shape[0] for shape in (shapes(path) or {}).values() if len(shape) >= 2]
     return heads[-1] if heads and heads[-1] > 1 else None
 
 
 def fits(model: torch.nn.Module, path: str | Path) -> bool | None:
     """Whether a checkpoint holds just the weights of a model, by their names and shapes; None where it cannot be read."""
     own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    stored = _shapes(path)
+    stored = shapes(path)
     return None if stored is None else own == stripped(stored, set(own))
 
 
 @functools.cache
-def _shapes(path: str | Path) -> dict[str, tuple[int, ...]] | None:
+def shapes(path: str | Path) -> dict[str, tuple[int, ...]] | None:
     """Of the weights in a checkpoint, which may be large and is asked about for each model; None where it cannot be read."""
     try:
-        state = state_of(torch.load(path, map_location="cpu", weights_only=True), path)
-    except (ArtifactError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError):
+        state = state_of(read_checkpoint(path), path)
+    except (ArtifactError, *UNREADABLE):
         return None  # whoever loads it says what is wrong
     return {name: tuple(value.shape) for name, value in state.items()}
 

@@ -38,6 +38,7 @@ from ...runtime.tuning.reference import known_answers, make_reference
 from ...runtime.tuning.source import CapturedSource
 from ...specs import Preprocessing
 from ..proving.worker_protocol import Duel
+from .portable_parity import portable_parity
 
 _CHUNK = 16
 _ROWS = 5
@@ -51,7 +52,9 @@ class Order:
 
     `images` are the model's inputs [N, C, H, W], `targets` their classes, `outputs` what the original script computed for them.
     `labels` are those of each output, or those of the one that the model is for.
-    With `randomize`, tuning and parity use a copy with weights drawn anew, and the artifact gets the model's own.
+    With `randomize`, tuning and parity use a copy with weights drawn anew, and the artifact gets the model's own. Not
+    `planned`, the portable graph is compared with eager and written without a plan, if there is one: any machine runs it, and
+    nothing was measured.
     """
 
     name: str
@@ -64,16 +67,17 @@ class Order:
     labels: Sequence[Sequence[str] | None] = ()
     preprocessing: Preprocessing | None = None
     randomize: bool = False
+    planned: bool = True
     provenance: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Packaged:
-    """Where the model is, how it compares with its original, the plan that it holds, and what its outputs are."""
+    """Where the model is, how it compares with its original, the plan that it holds if any, and what its outputs are."""
 
     path: Path
     parity: ParityRecord
-    plan: Plan
+    plan: Plan | None
     task: Task
     duels: tuple[Duel, ...]
 
@@ -97,7 +101,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
     labeled(captured.task, labels, captured.signature)  # what would be refused at the end is refused before the tuning
     if order.preprocessing is not None:
         check_fit(order.preprocessing, captured.signature)
-    source = CapturedSource.of(captured)
+    source = CapturedSource.of(captured) if order.planned else CapturedSource(captured, captured)
     with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
         directory = Path(staging) / "files"
         directory.mkdir()
@@ -107,21 +111,27 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
         tell(0.15, "writing the portable graph")
         no_portable_graph = _write_portable(source.optimized, directory)
 
-        def tuning(part: float, text: str) -> None:
-            tell(0.2 + 0.7 * part, text)
+        probed, plan, duels = captured, None, tuple[Duel, ...]()
+        if order.planned or no_portable_graph is not None:
 
-        # Found to be what the graph computes.
-        scores = order.outputs if original is not None else None
-        if scores is not None and captured.task.judged != (_recorded(captured, scores),):
-            scores = None  # others are judged, too
-        plan, probed = _tune(model, source, order, scores, directory, device, tuning)
-        tell(0.9, "measuring what that is worth")
-        ends = sorted({min(plan.choices), max(plan.choices)})
-        duels = _duels(captured, order, plan, ends, directory, device)
+            def tuning(part: float, text: str) -> None:
+                tell(0.2 + 0.7 * part, text)
+
+            # Found to be what the graph computes.
+            scores = order.outputs if original is not None else None
+            if scores is not None and captured.task.judged != (_recorded(captured, scores),):
+                scores = None  # others are judged, too
+            plan, probed = _tune(model, source, order, scores, directory, device, tuning)
+            tell(0.9, "measuring what that is worth")
+            ends = sorted({min(plan.choices), max(plan.choices)})
+            duels = _duels(captured, order, plan, ends, directory, device)
+            parity = _joined(plan.worst_parity(), original, plan, captured, directory, order, device)
+        else:
+            tell(0.6, "comparing the portable graph with the model")
+            parity = portable_parity(captured, directory, order.config)
         tell(0.95, "writing the model")
-        parity = _joined(plan.worst_parity(), original, plan, captured, directory, order, device)
         files = Path(staging) / "kept"
-        copy_model_files(plan, directory, files)
+        copy_model_files(() if plan is None else plan.files, directory, files)
         path = write_package(
             order.out,
             name=order.name,
@@ -131,9 +141,9 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
             labels=labels,
             task=probed.task,
             parity=parity,
-            plans=[plan],
-            answers=known_answers(captured, Target(device=device, threads=order.config.threads)),
-            provenance=_provenance(model, order, captured, source.records(plan), no_portable_graph),
+            plans=[] if plan is None else [plan],
+            answers=None if plan is None else known_answers(captured, Target(device=device, threads=order.config.threads)),
+            provenance=_provenance(model, order, captured, () if plan is None else source.records(plan), no_portable_graph),
         )
     tell(1.0, "packaged")
     return Packaged(path=path, parity=parity, plan=plan, task=probed.task, duels=duels)

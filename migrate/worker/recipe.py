@@ -32,7 +32,16 @@ _AFTER_CPU_BEFORE_CUDA = 15  # torch.serialization asks its own handlers at 10 a
 
 
 def build_model(recipe: Recipe, notes: list[str] | None = None) -> torch.nn.Module:
-    """Run the recipe's source as its script would run, and return the model without parallel wrappers, in evaluation mode.
+    """What the recipe evaluates to, without parallel wrappers, in evaluation mode. Raises as `evaluate` does, and SandboxError
+    where it is no module."""
+    model = unwrap(evaluate(recipe, notes))
+    if not isinstance(model, torch.nn.Module):
+        raise SandboxError(f"{recipe.expression!r} in {recipe.script} is a {type(model).__name__}, not a torch.nn.Module")
+    return model.eval()
+
+
+def evaluate(recipe: Recipe, notes: list[str] | None = None) -> Any:
+    """Run the recipe's source as its script would run, and return what its expression gives.
 
     `notes` gets a sentence for each thing that was absent and not needed.
 
@@ -49,17 +58,13 @@ def build_model(recipe: Recipe, notes: list[str] | None = None) -> torch.nn.Modu
     sys.modules["__main__"] = module  # a model pickled whole by the script names its classes `__main__.Net`
     try:
         _without_data(compile(recipe.source, str(script), "exec", dont_inherit=True), module, recipe, notes)
-        model = eval(recipe.expression, module.__dict__)  # noqa: S307
+        return eval(recipe.expression, module.__dict__)  # noqa: S307
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever user code raises, SystemExit of argparse included
         raise SandboxError(_explain(error, recipe.root), output=_last_lines(error)) from error
     finally:
         sys.modules["__main__"] = main
-    model = unwrap(model)
-    if not isinstance(model, torch.nn.Module):
-        raise SandboxError(f"{recipe.expression!r} in {recipe.script} is a {type(model).__name__}, not a torch.nn.Module")
-    return model.eval()
 
 
 def _without_data(code: types.CodeType, module: types.ModuleType, recipe: Recipe, notes: list[str] | None) -> None:

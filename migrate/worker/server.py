@@ -1,9 +1,9 @@
-"""`python -m headrace.migrate.worker.server REQUESTS SECONDS`: many requests to the worker, torch loaded once for all of them.
+"""`python -m headrace.migrate.worker.server REQUESTS SECONDS MODULE...`: many requests to the worker, torch loaded once.
 
 REQUESTS is a named pipe with one line per request, a `Forward` of `proving.worker_protocol`. Each is answered, as `worker`
 answers it, in a fork of its own that ends within SECONDS with all that it started; then `ANSWERED <token> <status>` goes to
 standard output, with the exit status of the fork (-n for signal n). A worker that dies leaves no response. The end of the pipe
-ends the server.
+ends the server. The MODULEs are imported before the first request.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _PR_SET_CHILD_SUBREAPER = 36  # prctl(2): orphaned descendants become this proce
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 2:
-        sys.stderr.write("usage: python -m headrace.migrate.worker.server REQUESTS SECONDS\n")
+    if len(arguments) < 2:
+        sys.stderr.write("usage: python -m headrace.migrate.worker.server REQUESTS SECONDS MODULE...\n")
         return 2
-    for name in _PRELOADED:
+    for name in (*_PRELOADED, *arguments[2:]):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     for name in _OURS:

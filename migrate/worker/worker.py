@@ -18,6 +18,8 @@ from ...errors import ArtifactError, BackendError, CaptureError, HeadraceError, 
 from ...runtime.artifact.manifest import plain
 from ..proving.worker_protocol import (
     ComputeOutputs,
+    Evaluate,
+    Evaluated,
     Failed,
     Inspect,
     Inspected,
@@ -67,6 +69,8 @@ def answer(request_path: Path, report: Report) -> Response:
         match request:
             case Inspect():
                 return _inspect(request, report, stage)
+            case Evaluate():
+                return _evaluate(request, report)
             case Rehearse():
                 return _rehearse(request, report, stage)
             case ComputeOutputs():
@@ -93,6 +97,13 @@ def _inspect(request: Inspect, report: Report, stage: list[str]) -> Inspected:
     found = inspect_model(model, Path(request.recipe.root), size=request.input)
     report(1.0, "inspected")
     return replace(found, notes=tuple(notes), weights_from=tuple(map(str, weights)))
+
+
+def _evaluate(request: Evaluate, report: Report) -> Evaluated:
+    from .recipe import evaluate
+
+    report(0.0, f"evaluating {request.recipe.expression}")
+    return Evaluated(value=plain(evaluate(request.recipe)))
 
 
 def _rehearse(request: Rehearse, report: Report, stage: list[str]) -> Rehearsed:
@@ -130,7 +141,7 @@ def _package(request: Package, report: Report, stage: list[str]) -> ModelPackage
     parity = {**plain(made.parity.to_json()), "batches": tuple(made.parity.batches)}
     result = ParityResult(**{item.name: parity[item.name] for item in fields(ParityResult)})
     outputs = tuple(f"{head.output}: {head.described}" for head in made.task.heads)
-    plan = plain(made.plan.to_json())
+    plan = None if made.plan is None else plain(made.plan.to_json())
     return ModelPackaged(artifact=str(made.path), parity=result, plan=plan, duels=made.duels, outputs=outputs)
 
 
@@ -139,7 +150,7 @@ def _order(request: Package) -> Order:
     from ...runtime.base.config import GraphConfig
     from .packaging import Order
 
-    arrays = _arrays(request.images)
+    arrays = _arrays(request.images) if request.image_folder is None else _of_folder(request, Path(request.image_folder))
     targets = arrays.get("labels")
     check_target(Path(request.out), request.name)
     return Order(
@@ -161,6 +172,7 @@ def _order(request: Package) -> Order:
         labels=request.labels,
         preprocessing=request.preprocessing,
         randomize=request.randomize,
+        planned=request.planned,
         provenance=request.provenance,
     )
 
@@ -177,6 +189,18 @@ def _arrays(path: str | None) -> dict[str, np.ndarray]:
     if "images" not in counts or len(set(counts.values())) != 1:
         raise ArtifactError(f"{path} must hold 'images', and as many rows in every other array; it holds {counts}")
     return arrays
+
+
+def _of_folder(request: Package, folder: Path) -> dict[str, np.ndarray]:
+    """The images of a folder as the model takes them and, where its folders are named like the labels, their classes."""
+    from ...runtime.images.image_folder import read_images
+    from ...specs import Labels
+
+    if request.preprocessing is None:
+        raise ArtifactError(f"nothing says how an image becomes the model's input, so {folder} cannot be read for it")
+    names = request.labels[0] if len(request.labels) == 1 else None
+    images, labels = read_images(folder, request.preprocessing, None if names is None else Labels(names))
+    return {"images": images} if labels is None else {"images": images, "labels": labels}
 
 
 def _failure(error: BaseException, root: str | None, stage: str) -> Failed:

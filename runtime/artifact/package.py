@@ -17,7 +17,6 @@ from ...specs import Preprocessing, Signature
 from ..base.atomic import replacing
 from .artifact import ModelContents, check_target, fill_artifact
 from .model_config import DATATYPES, FILE, read_config, to_text
-from .plan import Plan
 
 DECODE, CLASSIFY = "_decode", "_classify"
 IMAGE = "IMAGE"
@@ -68,9 +67,9 @@ def place_package(made: Path, out: Path, name: str) -> Path:
     return out / name
 
 
-def copy_model_files(plan: Plan, directory: Path, into: Path) -> None:
-    """Copy what a model is written from: what the plan opens, and the portable graph if there is one."""
-    copy_files({*plan.files, *(path.name for path in directory.glob(f"{ONNX_FILE}*"))}, directory, into)
+def copy_model_files(names: Iterable[str], directory: Path, into: Path) -> None:
+    """Copy what a model is written from: files that its plan opens, and the portable graph if there is one."""
+    copy_files({*names, *(path.name for path in directory.glob(f"{ONNX_FILE}*"))}, directory, into)
 
 
 def copy_files(names: Iterable[str], directory: Path, into: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -20,10 +19,3 @@ def cache_folder() -> Path | None:
     except RuntimeError:
         return None
     return Path(base) / "headrace"
-
-
-def prepared_folder(repository: Path) -> Path | None:
-    """Where the cache keeps what is made of a repository; None where it is off."""
-    cache, place = cache_folder(), repository.resolve()
-    key = f"{place.name}-{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
-    return None if cache is None else cache / "prepared" / key

@@ -258,7 +258,7 @@ class Graph:
                     write_onnx(compiled.source.optimized, compiled.runner.directory)
                 except BackendError as error:  # an operator has no form in ONNX: the plan's own files run it all the same
                     facts["no_portable_graph"] = str(error)
-                copy_model_files(compiled.plan, compiled.runner.directory, Path(staging))
+                copy_model_files(compiled.plan.files, compiled.runner.directory, Path(staging))
                 return write_package(
                     folder,
                     name=folder.name,

@@ -52,7 +52,7 @@ class PortableSource(Source):
     lowered: Lowered = field(default_factory=dict, repr=False)
 
     def reference(self, target: Target, *, rows: int, judging: JudgingData, seconds: float) -> Reference:
-        session = self._open(target)
+        session = self.open(target)
         try:
             return reference_of(session, self.signature, self.task, rows=rows, judging=judging, seconds=seconds)
         finally:
@@ -64,7 +64,8 @@ class PortableSource(Source):
     def graph_for(self, backend: Backend, calibration: Calibration | None) -> PortableGraph | None:
         return PortableGraph(self.signature, calibration) if backend.format == "onnx" else None
 
-    def _open(self, target: Target) -> Session:
+    def open(self, target: Target) -> Session:
+        """The graph in fp32 by the first backend here that runs it. Raises BackendError where none does."""
         rejections = []
         for backend in backends.discover().values():
             if backend.format == "onnx":

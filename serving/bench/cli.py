@@ -87,9 +87,9 @@ def _subject(
     if model_names(path):
         return path, model, _recipe(baseline, entry) if baseline is not None else None
     require(f"headrace bench {path}, which is no model repository,", "migrate")
-    from ...migrate.prepared import migrated_from, prepared
+    from ...migrate.prepared import migrated_from, place_in, prepared
     from ...migrate.survey.survey import survey
-    from ...runtime.base.cache_folder import prepared_folder
+    from ...runtime.base.cache_folder import cache_folder
 
     if (found := migrated_from(path)) is not None:
         models, origin = found
@@ -103,7 +103,8 @@ def _subject(
     except NothingToMigrateError as error:
         raise BenchError(f"{path} holds no packaged model and is no PyTorch repository: {error}") from error
     check_trust(trusted)  # before anything takes long
-    folder = prepared_folder(path) or out / ".prepared"
+    cache = cache_folder()
+    folder = out / ".prepared" if cache is None else place_in(cache, path)
     models = prepared(path, folder, leave_out=(out,), entry=entry, model=model, trust_repository=trusted, console=console)
     console.print(f"Measuring {models}", highlight=False)
     return models, only_model(models), _recipe(baseline or path, entry, model)

@@ -70,25 +70,25 @@ def _models(against: Path, console: Console) -> Path:
     """The folder of packaged models that a path stands for: itself, what migrate wrote there, or one made of a repository."""
     from ...errors import NothingToMigrateError, VerifyError
     from ...runtime.artifact.artifact import model_names
-    from ...runtime.base.cache_folder import prepared_folder
+    from ...runtime.base.cache_folder import cache_folder
 
     if not against.is_dir():
         raise VerifyError(f"{against} is no folder; --against takes a models folder or a PyTorch repository")
     if model_names(against) or (against / "config.pbtxt").is_file():
         return against
     require(f"headrace verify --against {against}, which holds no packaged model,", "migrate")
-    from ...migrate.prepared import migrated_from, prepared
+    from ...migrate.prepared import migrated_from, place_in, prepared
 
     if (found := migrated_from(against)) is not None:
         return found[0]
-    folder = prepared_folder(against)
-    if folder is None:
+    cache = cache_folder()
+    if cache is None:
         raise VerifyError(
             f"{against} is a repository, and the cache that its models are kept in is off (HEADRACE_CACHE); run headrace "
             f"migrate {against} --out DIR, and give --against DIR/models"
         )
     try:
-        return prepared(against, folder, console=console)
+        return prepared(against, place_in(cache, against), console=console)
     except NothingToMigrateError as error:
         raise VerifyError(f"{against} holds no packaged model and is no PyTorch repository: {error}") from error
 

@@ -184,7 +184,7 @@ class _Writer:
         calibration = self._calibration(source.signature) if quantized else None
         plan = source.prepare_all(plan, files, calibration=calibration, again=False)
         kept = self._scratch / f"{form}-kept"
-        copy_model_files(plan, files, kept)
+        copy_model_files(plan.files, files, kept)
         models = self._out / form
         write_package(
             models / artifact.name,

@@ -1,0 +1,63 @@
+"""What holds packaged models already, or has its own way to them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..prepared import place_in, prepared
+from .source import Options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MANIFEST = "headrace.json"
+_ASKED = ("random_weights", "input_size", "task", "precision", "device", "trust_checkpoint")
+COMPANIONS = ("_decode", "_classify")
+
+
+@dataclass(frozen=True)
+class ModelsFolder:
+    """A model repository as it stands."""
+
+    path: Path
+
+    def models(self, cache: Path, options: Options, console: Console | None) -> Path:
+        return self.path
+
+
+@dataclass(frozen=True)
+class PackageFolder:
+    """One model of a model repository, with its companions: links to them, in a folder of the cache."""
+
+    path: Path
+
+    def models(self, cache: Path, options: Options, console: Console | None) -> Path:
+        view = cache / "named" / f"{self.path.name}-view-{hashlib.sha256(str(self.path).encode()).hexdigest()[:12]}"
+        view.mkdir(parents=True, exist_ok=True)
+        for name in (self.path.name, *(f"{self.path.name}{end}" for end in COMPANIONS)):
+            link, target = view / name, self.path.with_name(name)
+            if target.is_dir() and not link.is_symlink():
+                link.symlink_to(target)
+            elif not target.is_dir():
+                link.unlink(missing_ok=True)
+        return view
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository of PyTorch code: migrated into the cache."""
+
+    path: Path
+
+    def models(self, cache: Path, options: Options, console: Console | None) -> Path:
+        """Raises what `prepared` raises."""
+        asked: dict[str, Any] = {name: getattr(options, name) for name in _ASKED}
+        if options.checkpoint is not None:
+            asked["checkpoint"] = str(options.checkpoint.resolve())
+        return prepared(
+            self.path, place_in(cache, self.path), model=options.name, trust_repository=options.trust_repository,
+            asked=asked, console=console,
+        )  # fmt: skip
