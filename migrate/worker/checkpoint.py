@@ -11,6 +11,7 @@ from typing import Any, TypeGuard, TypeVar
 import torch
 
 from ...errors import ArtifactError
+from .whole_model import Inert, read_checkpoint, weights_in
 
 T = TypeVar("T")
 
@@ -23,11 +24,12 @@ PREFIXES = ("module.", "_orig_mod.", "model.")
 def load_weights(model: torch.nn.Module, path: str | Path) -> None:
     """Load a checkpoint into `model` in place, on the CPU, without executing anything the file may hold.
 
-    The state dict may be bare or under one of `KEYS`, and its names may carry `PREFIXES`. Raises ArtifactError when
+    The state dict may be bare or under one of `KEYS`, or be that of a whole model that was pickled there, and its names may
+    carry `PREFIXES`. Raises ArtifactError when
     the file cannot be read, holds no weights, or does not fit the model exactly; the message lists what differs.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = read_checkpoint(path)
     except FileNotFoundError:
         raise ArtifactError(f"{path}: no such checkpoint") from None
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
@@ -60,7 +62,7 @@ def fits(model: torch.nn.Module, path: str | Path) -> bool | None:
 def _shapes(path: str | Path) -> dict[str, tuple[int, ...]] | None:
     """Of the weights in a checkpoint, which may be large and is asked about for each model; None where it cannot be read."""
     try:
-        state = state_of(torch.load(path, map_location="cpu", weights_only=True), path)
+        state = state_of(read_checkpoint(path), path)
     except (ArtifactError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError):
         return None  # whoever loads it says what is wrong
     return {name: tuple(value.shape) for name, value in state.items()}
@@ -74,6 +76,7 @@ def are_weights(value: Any) -> TypeGuard[Mapping[str, torch.Tensor]]:
 def state_of(content: Any, path: str | Path) -> Mapping[str, torch.Tensor]:
     for key in ("", *KEYS):
         found = content if not key else content.get(key) if isinstance(content, Mapping) else None
+        found = weights_in(found) if isinstance(found, Inert) else found
         if are_weights(found):
             return found
     keys = sorted(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
