@@ -96,6 +96,9 @@ class RehearsalReport:
     user_weights: bool = True
     """False when weights that are not the user's stood in for some that could not be had."""
 
+    saved_over: tuple[str, ...] = ()
+    """Files of the repository, relative to its root, in which the script saved weights where there were others."""
+
     @property
     def ok(self) -> bool:
         return self.ended != "stopped"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -55,7 +56,7 @@ def weights_in(model: Inert) -> dict[str, torch.Tensor] | None:
     return found if _collect(model, "", found, _DEEPEST) and found else None
 
 
-def load_with_classes(load: Callable[[], Any], path: str | Path, has: Callable[[str], bool]) -> Any:
+def load_with_classes(load: Callable[[], Any], path: str | os.PathLike[str], has: Callable[[str], bool]) -> Any:
     """Load a whole model as an object of its class, where it is made of modules alone: of the libraries of models that are
     installed, and of those that the repository `has` by their module's name.
 
@@ -69,7 +70,7 @@ def load_with_classes(load: Callable[[], Any], path: str | Path, has: Callable[[
         return load()
 
 
-def _classes_in(path: str | Path) -> list[str]:
+def _classes_in(path: str | os.PathLike[str]) -> list[str]:
     with contextlib.suppress(ValueError, RuntimeError, OSError, pickle.UnpicklingError):
         return torch.serialization.get_unsafe_globals_in_checkpoint(path)
     return []
