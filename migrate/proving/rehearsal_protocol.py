@@ -106,7 +106,7 @@ class RehearsalReport:
     @property
     def user_data(self) -> bool:
         """Whether all data that the script read, or was sent, was the user's own."""
-        return not any(item.edge in ("data", "servers") for item in self.standins)
+        return not any(item.edge in ("data", "functions", "servers") for item in self.standins)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
