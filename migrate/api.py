@@ -159,6 +159,8 @@ def migrate(
             models: Path | None = None
             try:
                 resolved = _taken_or_read(migration, static, entry, first)
+                if weights is None and isinstance(resolved, Resolved) and resolved.recipe.checkpoint is not None:
+                    migration = migration.given(Path(resolved.recipe.checkpoint))
                 if isinstance(resolved, AmbiguousError | NothingToMigrateError) and not (all_models and surveyed.factories):
                     raise resolved
                 _note_resolved(report, resolved)

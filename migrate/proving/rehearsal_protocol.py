@@ -96,6 +96,9 @@ class RehearsalReport:
     user_weights: bool = True
     """False when weights that are not the user's stood in for some that could not be had."""
 
+    saved_over: tuple[str, ...] = ()
+    """Files of the repository, relative to its root, in which the script saved weights where there were others."""
+
     @property
     def ok(self) -> bool:
         return self.ended != "stopped"
@@ -103,7 +106,7 @@ class RehearsalReport:
     @property
     def user_data(self) -> bool:
         """Whether all data that the script read, or was sent, was the user's own."""
-        return not any(item.edge in ("data", "servers") for item in self.standins)
+        return not any(item.edge in ("data", "functions", "servers") for item in self.standins)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -157,6 +157,8 @@ class Rehearsed:
     """What stood in for parts of the script's world, as "edge: what"."""
     edges: tuple[str, ...] = ()
     """The edges of its world at which something stood in."""
+    saved_over: tuple[str, ...] = ()
+    """Files of the repository in which it saved weights where there were others."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,11 @@
 """What rules ask about names: what one really stands for, whether a fallback stands beside it, how an import is changed."""
 
 import ast
+import importlib.util
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from .edits import Edit, Positions
 from .nodes import is_docstring, is_future_import
@@ -30,6 +33,15 @@ def meaning(module: Module, node: ast.AST | None) -> str | None:
     if node is None or root is None or module.imported_as(root, node) is None:
         return None
     return module.expand(node)
+
+
+def is_installed(name: str, root: Path) -> bool:
+    """Whether a top-level import name leads to the standard library, or to what is installed outside of the repository."""
+    spec = importlib.util.find_spec(name) if name not in sys.stdlib_module_names else None
+    if spec is None:
+        return name in sys.stdlib_module_names
+    places = [spec.origin] if spec.origin is not None else list(spec.submodule_search_locations or ())
+    return not all(Path(place).resolve().is_relative_to(root.resolve()) for place in places)
 
 
 def has_fallback(module: Module, node: ast.AST) -> bool:

@@ -322,7 +322,7 @@ class Repository:
         It is looked for from its folder, then from the folders above, then from those that any file adds to the search path.
         """
         relative = name.replace(".", "/")
-        for folder in (*_upward(posixpath.dirname(importer)), *self._added):
+        for folder in (*_upward(posixpath.dirname(importer)), *self.added):
             for candidate in (f"{relative}.py", f"{relative}/__init__.py"):
                 found = self.modules.get(posixpath.join(folder, candidate))
                 if found is not None and (found.path != importer or candidate.endswith("__init__.py")):
@@ -330,7 +330,7 @@ class Repository:
         return None
 
     @cached_property
-    def _added(self) -> tuple[str, ...]:
+    def added(self) -> tuple[str, ...]:
         """Folders of this repository that its files add to Python's search path."""
         texts = ((module, module.file.text or "") for module in self.modules.values())
         added = (folder for module, text in texts if "sys.path" in text for folder in added_folders(module.tree, module.path))
@@ -339,10 +339,13 @@ class Repository:
     def has_package(self, name: str, importer: str) -> bool:
         """Whether a top-level import name leads into this repository, packages without `__init__.py` included."""
         root = name.partition(".")[0]
-        prefixes = [posixpath.join(folder, root) for folder in (*_upward(posixpath.dirname(importer)), *self._added)]
-        return bool(root) and any(
-            f"{prefix}.py" in self.modules or any(path.startswith(f"{prefix}/") for path in self.modules) for prefix in prefixes
-        )
+        folders = (*_upward(posixpath.dirname(importer)), *self.added)
+        return bool(root) and any(self.lies_in(root, folder) for folder in folders)
+
+    def lies_in(self, root: str, folder: str) -> bool:
+        """Whether a top-level import name is a file or a folder of sources right in this folder of the repository."""
+        place = posixpath.join(folder, root)
+        return f"{place}.py" in self.modules or any(path.startswith(f"{place}/") for path in self.modules)
 
     def lookup(self, name: str, importer: str, seen: set[tuple[str, str]]) -> tuple[Module, Definition] | None:
         """The definition that a dotted name such as "models.resnet.ResNet" denotes."""

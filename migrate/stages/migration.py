@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..proving.confined_run import Limits
@@ -93,6 +93,11 @@ class Migration:
             trust_repository=options.trust_repository, readable=readable,
             checkpoint=Path(options.checkpoint) if options.checkpoint is not None else None,
         )  # fmt: skip
+
+    def given(self, checkpoint: Path) -> Migration:
+        """The same migration as if the user had given this checkpoint."""
+        options = replace(self.options, checkpoint=str(checkpoint), readable=(*self.options.readable, checkpoint))
+        return replace(self, options=options)
 
     def fresh_tree(self, title: str | None = None) -> None:
         """Copy the repository anew, whatever became of the copy before; always at the same path, which scripts may print."""

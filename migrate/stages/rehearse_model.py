@@ -18,7 +18,7 @@ from ..resolving.labels import all_class_names
 from ..resolving.ranking import candidates, documented_arguments, documented_folder, listed, taken_of, told_as
 from ..resolving.resolved import ChainStep, Resolved
 from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_near, stated_task, with_threshold
-from ..slicing.recipes import working_folder
+from ..slicing.recipes import names_model, working_folder
 from ..survey.survey import project_index, runnable
 from .migration import Migration
 from .script_arguments import arguments, carried
@@ -29,6 +29,8 @@ _CHOICES = frozenset(["PS011", "PS015"])
 _MOST_SCRIPTS = 3
 _MOST_FOR_A_CHECKPOINT = 8
 """So many are run to find the model that the user's checkpoint fits."""
+_MOST_SAVED = 3
+"""So many files in which a script saves its model are tried for the weights."""
 _STORED = (".pth", ".pt", ".ckpt", ".safetensors", ".bin", ".pkl", ".t7", ".tar", ".h5")
 _SECONDS = 150.0
 """What one run may take at most; the worker ends it by itself long before."""
@@ -86,13 +88,16 @@ def rehearse_model(
         if len(runs) >= (_MOST_FOR_A_CHECKPOINT if any(run.fits is False for run in runs) else _MOST_SCRIPTS):
             break
         run = _run(migration, script, given, static, model)
-        lacking = run.best is None or run.fits is False
-        if lacking and not given and (other := _otherwise(surveyed, run)) is not None:
+        if _lacks(run) and not given and (other := _otherwise(surveyed, run)) is not None:
             again = _run(migration, script, given, static, model, other)
             if again.seen.why is None:
                 migration.told[script.path] = other[0]
-            better = again.best is not None and (run.best is None or again.fits is not False)
-            run = replace(again, as_read=False) if better else run
+            run = replace(again, as_read=False) if _is_better(again, run) else run
+        for choice in _choices(script) if _lacks(run) and not given and migration.options.checkpoint is not None else ():
+            again = _run(migration, script, given, None, model, (choice, "the checkpoint"))
+            run = replace(again, as_read=False) if again.fits else run
+            if again.fits:
+                break
         runs.append(run)
         if run.is_certain or (run.evaluated and not stored and run.fits is not False):
             break
@@ -119,7 +124,34 @@ def rehearse_model(
     if not taken:
         return stopped
     chosen = max(taken, key=lambda run: (run.fits is True, run.is_certain, run.best is not None and _worth(run.best)[1:3]))
+    chosen = _with_trained_weights(migration, chosen, model)
     return _resolved(migration, chosen, static, [script.path for script, _ in scripts if script is not chosen.script])
+
+
+def _lacks(run: Run) -> bool:
+    return run.best is None or run.fits is False
+
+
+def _is_better(one: Run, other: Run) -> bool:
+    return one.best is not None and (other.best is None or one.fits is not False)
+
+
+def _with_trained_weights(migration: Migration, run: Run, model: str | None) -> Run:
+    """The run with the weights of the one file, here before, in which its script saves the model that it trains; as it is
+    where it had weights of the user's, or where no such file or several fit."""
+    if migration.options.checkpoint is not None or migration.options.random_weights or run.seen.weights_from:
+        return run
+    fitting = []
+    for path in run.seen.saved_over[:_MOST_SAVED]:
+        told = list(run.recipe.argv), None
+        again = _run(migration.given(migration.surveyed.root.resolve() / path), run.script, [], None, model, told)
+        fitting += [(path, again)] if again.fits else []
+    if len(fitting) != 1:
+        return run
+    ((path, again),) = fitting
+    message = f"the weights are those of {path}, where {run.script.path} saves its model; --checkpoint FILE takes others"
+    migration.remark("PS011", message, "note", run.script.path)
+    return replace(again, remark=run.remark, as_read=run.as_read)
 
 
 def _saved(migration: Migration, run: Run) -> bool:
@@ -202,6 +234,12 @@ def _otherwise(surveyed: Survey, run: Run) -> tuple[list[str], str | None] | Non
         return None
     told, where = documented_arguments(surveyed, run.script, always=True)
     return (told, where) if told and tuple(told) != run.recipe.argv else None
+
+
+def _choices(script: Script) -> list[list[str]]:
+    """What a script may be told to choose one of its models."""
+    named = [option for option in script.options if names_model(option) and option.choices and not option.positional]
+    return [[option.flags[-1], str(choice)] for option in named for choice in option.choices or ()][:_MOST_FOR_A_CHECKPOINT]
 
 
 def _arguments(

@@ -28,7 +28,7 @@ from .script_arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
 TRAINING_RULES = frozenset(["PS301", "PS302"])
 OTHERS_SECONDS = 240.0
 """After so long no further script is run than those that were."""
-_NOT_HERE = frozenset(["arguments", "data", "device", "libraries", "network", "processes", "servers"])
+_NOT_HERE = frozenset(["arguments", "data", "device", "functions", "libraries", "network", "processes", "servers"])
 """Edges at which a script that needs a stand-in does not run without."""
 _ARGUMENT_REJECTED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|expected)\b")
 """What argparse says of an argument that the script does not take."""

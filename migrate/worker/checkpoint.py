@@ -11,6 +11,7 @@ from typing import Any, TypeGuard, TypeVar
 import torch
 
 from ...errors import ArtifactError
+from .whole_model import Inert, read_pickled, weights_in
 
 T = TypeVar("T")
 
@@ -25,8 +26,9 @@ PREFIXES = ("module.", "_orig_mod.", "model.")
 def load_weights(model: torch.nn.Module, path: str | Path) -> None:
     """Load a checkpoint into `model` in place, on the CPU, without executing anything the file may hold.
 
-    The state dict may be bare or under one of `KEYS`, and its names may carry `PREFIXES`. Raises ArtifactError when
-    the file cannot be read, holds no weights, or does not fit the model exactly; the message lists what differs.
+    The state dict may be bare or under one of `KEYS`, or be that of a whole model that was pickled there, and its names may
+    carry `PREFIXES`. Raises ArtifactError when the file cannot be read, holds no weights, or does not fit the model exactly;
+    the message lists what differs.
     """
     try:
         content = read_checkpoint(path)
@@ -46,7 +48,7 @@ def load_weights(model: torch.nn.Module, path: str | Path) -> None:
 
 
 def read_checkpoint(path: str | Path) -> Any:
-    """What a checkpoint holds, on the CPU: tensors and plain values alone, of torch's own format or of safetensors. Raises
+    """What a checkpoint holds, on the CPU, of torch's own format (see `read_pickled`) or of safetensors. Raises
     FileNotFoundError, or one of `UNREADABLE`."""
     if Path(path).suffix == ".safetensors":
         try:
@@ -58,7 +60,7 @@ def read_checkpoint(path: str | Path) -> Any:
             return load_file(path, device="cpu")
         except SafetensorError as error:
             raise ValueError(str(error)) from error
-    return torch.load(path, map_location="cpu", weights_only=True)
+    return read_pickled(path)
 
 
 def outputs_of(path: str | Path) -> int | None:
@@ -92,6 +94,7 @@ def are_weights(value: Any) -> TypeGuard[Mapping[str, torch.Tensor]]:
 def state_of(content: Any, path: str | Path) -> Mapping[str, torch.Tensor]:
     for key in ("", *KEYS):
         found = content if not key else content.get(key) if isinstance(content, Mapping) else None
+        found = weights_in(found) if isinstance(found, Inert) else found
         if are_weights(found):
             return found
     keys = sorted(map(str, content)) if isinstance(content, Mapping) else type(content).__name__

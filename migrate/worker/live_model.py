@@ -75,6 +75,7 @@ def see_models(recipe: Recipe, read: Recipe | None = None) -> Rehearsed:
         standins=tuple(dict.fromkeys(f"{item.edge}: {item.what}" for item in ended.standins)),
         edges=tuple(sorted({item.edge for item in ended.standins})),
         weights_from=tuple(str(path) for path in files if is_users(path, began)),
+        saved_over=ended.saved_over,
     )
 
 

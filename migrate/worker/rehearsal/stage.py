@@ -53,6 +53,8 @@ class Stage:
         """Addresses that were fetched, and nothing said what they hold."""
         self.saved = saved_by_training(request.made)
         """What scripts of the migration saved; looked for here, since what is asked later is asked of stand-ins."""
+        self.saved_over: dict[str, None] = {}
+        """Files of the repository that were there before the script saved weights in them."""
         self.at_risk: list[tuple[str, Any]] = []
         """Checkpoints that stood in for others, and what they hold."""
         self._last: list[Callable[[], object]] = []
@@ -99,7 +101,8 @@ class Stage:
     def told(self) -> dict[str, Any]:
         stubs = tuple(self.learned.get("used", ()))
         return {
-            "standins": tuple(self.standins), "attempts": self.attempt, "user_weights": self.user_weights, "stubs": stubs
+            "standins": tuple(self.standins), "attempts": self.attempt, "user_weights": self.user_weights, "stubs": stubs,
+            "saved_over": tuple(self.saved_over),
         }  # fmt: skip
 
     def weights_stand_in(self, what: str) -> None:

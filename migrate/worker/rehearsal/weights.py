@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib.util
 import io
 import linecache
 import os
+import pickle
 import re
 import types
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ....errors import ArtifactError
 from ...proving.rehearsal_protocol import WANTING
 from ..checkpoint import are_weights, state_of, stripped
+from ..whole_model import load_with_classes
 from . import hints
-from .places import called_by_user
+from .places import called_by_user, is_users
 from .stage import Stage
 
 MARK = "headrace_stand_in"
 _FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _MODELS = ("state_dict", "model", "net", "model_state_dict", "model_state", "network", "weights", "module", "params")
 _NUMBERS = re.compile(r"epoch|iter|step|acc|best|loss|prec|top|score|metric|error|f1|seed|lr", re.I)
+_RESUMED = re.compile(rf"{_NUMBERS.pattern}|optim|sched|scaler|amp", re.I)
+"""Keys of a checkpoint that say how far a training came."""
 _COUNT = re.compile(r"^(n|num|nb|number_of|no_of)_?(class(es)?|cls|labels|categories|outputs?)$", re.I)
 _NAMES = re.compile(r"class|label|names|categor|idx|mapping", re.I)
 
@@ -100,10 +105,15 @@ class GivenState(dict[str, Any]):
 
     fetched = False
     """Whether a library asked, for stored weights that it would have fetched: mostly for other heads than the user's."""
+    stood_in: Callable[[str], None]
+    """Hears of a key at which something stood in."""
 
     def __missing__(self, key: Any) -> Any:
         if key in _MODELS and are_weights(self):
             return self
+        if isinstance(key, str) and are_weights(self) and _RESUMED.search(key) and "." not in key:
+            self.stood_in(key)  # a script that goes on with its training asks for more than weights
+            return StandInState()[key]
         raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
@@ -232,7 +242,7 @@ def _held(stage: Stage, load: Any, args: tuple[Any, ...], named: dict[str, Any])
     for path in filter(None, (stage.checkpoint, *saved)):
         try:
             with _trusted() if path in saved else contextlib.nullcontext():
-                held = load(path, *args, **({**named, "weights_only": False} if path in saved else named))
+                held = _loaded(stage, load, path, args, {**named, "weights_only": False} if path in saved else named)
         except Exception:  # noqa: BLE001 - a class that only the other script has, say
             stage.add("unfit", path)
             continue
@@ -242,6 +252,29 @@ def _held(stage: Stage, load: Any, args: tuple[Any, ...], named: dict[str, Any])
             stage.weights_stand_in("what a rehearsed script saved")
         return held
     return None
+
+
+def _loaded(stage: Stage, load: Any, file: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """What torch loads, and where a file may only hold tensors, also a model of the repository's or an installed library's
+    modules, for which nothing else runs than their own code."""
+    try:
+        return load(file, *args, **named)
+    except pickle.UnpicklingError:
+        if not isinstance(file, str | os.PathLike):
+            raise
+
+        safely = {name: value for name, value in named.items() if name not in ("weights_only", "pickle_module")}
+        return load_with_classes(
+            lambda: load(file, *args, **safely, weights_only=True), file, lambda module: _is_own(stage, module)
+        )
+
+
+def _is_own(stage: Stage, module: str) -> bool:
+    """Whether a module is the running script or another one of the repository."""
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(module) if module != "__main__" else None
+        return module == "__main__" or (spec is not None and is_users(os.path.realpath(spec.origin or ""), stage.root))
+    return False
 
 
 @contextlib.contextmanager
@@ -281,6 +314,9 @@ def holds_weights(value: Any) -> bool:
 def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
     """Let models, optimizers and schedulers take such states, whole or as what a script made of them."""
     StandInState.classes = classes
+    GivenState.stood_in = staticmethod(
+        lambda key: stage.note("network", f"{key!r} of a checkpoint, where yours holds weights alone")
+    )
     StandInState.wanted = tuple(stage.learned.get("checkpoint_keys", ()))
     StandInState.stated = stage.learned.get("checkpoint_values", {})
     given: list[bool] = []
@@ -289,7 +325,7 @@ def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
     def load(original: Any, file: Any, *args: Any, **named: Any) -> Any:
         asked = os.path.abspath(file) if isinstance(file, str | os.PathLike) else None
         try:
-            found = original(file, *args, **named)
+            found = _loaded(stage, original, file, args, named)
         except IsADirectoryError:
             if not stage.has_made(file):  # a name without an ending was taken for that of a folder
                 raise

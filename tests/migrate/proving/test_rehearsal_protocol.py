@@ -28,7 +28,8 @@ def test_a_report_comes_back_as_written():
 
 def test_data_is_the_users_until_some_was_made():
     assert RehearsalReport(ended="finished", standins=(StandIn(edge="device", what="CPU"),)).user_data
-    assert not RehearsalReport(ended="finished", standins=(StandIn(edge="servers", what="called with a made image"),)).user_data
+    for edge in ("servers", "functions"):
+        assert not RehearsalReport(ended="finished", standins=(StandIn(edge=edge, what="called with a made image"),)).user_data
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Every rule's own examples and those in more_examples.txt, run for all rules alike; a new rule needs no test file for these.
 
 A rule holds what its page shows, the text file the rest: below "=== PS104 stays" a source that is left alone, below "changes"
-one as a diff, and below "is remarked" one that only gets a remark.
+one as a diff, and below "is remarked" one that only gets a remark. In a source of several files the line "# PATH:" stands
+before each.
 """
 
 import ast
@@ -27,8 +28,16 @@ INVALID = [(rule, *pair) for rule in RULES for pair in rule.INVALID]
 INVALID += [(rule, *(diff(text) if what == "changes" else (text, None))) for rule, what, text in MORE if what != "stays"]
 
 
+def files_of(source):
+    """The texts of a source by their paths."""
+    first, *rest = re.split(r"^# (\S+\.py):\n", source, flags=re.MULTILINE)
+    return dict(zip(rest[::2], rest[1::2], strict=True)) if rest else {"script.py": first}
+
+
 def run(tmp_path, source, rule):
-    (tmp_path / "script.py").write_text(source)
+    for path, text in files_of(source).items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
     return rewrite(survey(tmp_path), select=[rule.code], unsafe=rule.safety == "unsafe")
 
 
@@ -44,7 +53,7 @@ def test_invalid_is_remarked_and_fixed(tmp_path, rule, source, expected):
     if expected is None:
         assert not change.changed
         return
-    assert change.after.decode() == expected
+    assert change.after.decode() == files_of(expected)[change.path]
     ast.parse(change.after)
     assert not any(item.changed for item in run(tmp_path, expected, rule)), "the second run must change nothing"
 

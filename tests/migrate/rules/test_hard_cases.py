@@ -201,3 +201,25 @@ def test_the_default_of_a_field_is_a_dataclass_of_another_file(tmp_path):
         (10, "applied"),
         (12, "manual"),
     ]  # the class has side
+
+
+def test_the_working_folder_is_no_installed_package(tmp_path, monkeypatch):
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets/__init__.py").write_text(HEAD + "from vgg import *\n")
+    (tmp_path / "nets/vgg.py").write_text(HEAD)
+    (tmp_path / "main.py").write_text(HEAD + "from nets import vgg, huge\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    changes = {change.path: change.after.decode() for change in rewrite(survey(tmp_path), select=["PS138", "PS139"])}
+    assert changes == {
+        "nets/__init__.py": HEAD + "from .vgg import *\n",
+        "main.py": HEAD + "from nets import vgg\n",
+    }
+
+
+def test_an_installed_package_is_meant_before_a_file_beside(tmp_path):
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets/__init__.py").write_text(HEAD + "from numpy import array\nimport json\n")
+    for name in ("numpy", "json"):
+        (tmp_path / f"nets/{name}.py").write_text(HEAD)
+    assert rewrite(survey(tmp_path), select=["PS138", "PS139"]) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -251,3 +253,86 @@ def test_of_several_scripts_the_one_whose_model_the_given_checkpoint_fits_is_tak
     report = headrace.migrate(tmp_path, checkpoint=tmp_path / "given.pth")
     said = [item.message for item in report.findings if item.code == "PS011"]
     assert any(message == "the model is that of this script; --entry takes another (eval_a.py)" for message in said), said
+
+
+TRAINS = """
+import argparse, sys
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--model", choices=["narrow", "wide"], {default})
+args = parser.parse_args()
+
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.body, self.top = nn.Conv2d(3, width, 3), nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.top(self.body(x).mean((2, 3)))
+
+
+net = Net(6 if args.model == "wide" else 4)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+images, wanted = torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 2, 0])
+for epoch in range(2):
+    loss = nn.functional.cross_entropy(net(images), wanted)
+    loss.backward()
+    optimizer.step()
+    torch.save({saved}, "kept/best.pth")
+net.eval()
+with torch.no_grad():
+    print(int((net(images).argmax(1) == wanted).sum()))
+"""
+
+
+@pytest.mark.usefixtures("torch_sandbox")
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_weights_are_those_of_the_file_in_which_the_script_saves_its_model(tmp_path: Path, whole: bool) -> None:
+    root = tmp_path / "repository"
+    (root / "kept").mkdir(parents=True)
+    saved = "net" if whole else "{'state': 1, 'model': net.state_dict()}"
+    (root / "train.py").write_text(TRAINS.format(default="default='narrow'", saved=saved))
+    weights = {name: torch.rand(shape) for name, shape in SHAPES.items()}
+    if whole:
+        space: dict[str, object] = {"__name__": "trained_elsewhere"}
+        exec(TRAINS.format(default="", saved="net").partition("net = Net")[0].replace("parser.parse_args()", "None"), space)
+        net = space["Net"](4)  # type: ignore[operator]
+        net.load_state_dict(weights)
+        monkey = sys.modules["trained_elsewhere"] = types.ModuleType("trained_elsewhere")
+        vars(monkey).update(space)
+        torch.save(net, root / "kept/best.pth")
+        del sys.modules["trained_elsewhere"]
+    else:
+        torch.save(weights, root / "kept/best.pth")
+    report = headrace.migrate(root, out=tmp_path / "out", tuning_seconds=0.5)
+    assert report.models[0].artifact is not None, [item.message for item in report.findings]
+    said = [item.message for item in report.findings if item.code == "PS011"]
+    assert said == ["the weights are those of kept/best.pth, where train.py saves its model; --checkpoint FILE takes others"]
+    graph = headrace.load(tmp_path / "out" / report.models[0].artifact)
+    images = torch.rand(2, 3, 8, 8)
+    features = torch.nn.functional.conv2d(images, weights["body.weight"], weights["body.bias"]).mean((2, 3))
+    expected = features @ weights["top.weight"].T + weights["top.bias"]
+    torch.testing.assert_close(torch.as_tensor(graph(images)), expected, rtol=1e-2, atol=1e-2)
+
+
+SHAPES = {"body.weight": (4, 3, 3, 3), "body.bias": (4,), "top.weight": (3, 4), "top.bias": (3,)}
+
+
+def test_a_file_that_another_model_was_saved_in_gives_no_weights(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "train.py").write_text(TRAINS.format(default="default='wide'", saved="net.state_dict()"))
+    torch.save({name: torch.rand(shape) for name, shape in SHAPES.items()}, tmp_path / "kept/best.pth")
+    report = headrace.migrate(tmp_path)
+    assert [item.code for item in report.findings if item.severity == "error"] == ["PS503"]
+
+
+def test_the_choice_is_made_whose_model_the_given_checkpoint_fits(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "train.py").write_text(TRAINS.format(default="default='wide'", saved="net.state_dict()"))
+    torch.save({name: torch.rand(shape) for name, shape in SHAPES.items()}, tmp_path / "given.pth")
+    report = headrace.migrate(tmp_path, checkpoint=tmp_path / "given.pth")
+    said = [item.message for item in report.findings if item.code == "PS011"]
+    assert any(message.startswith("told what the checkpoint tells: --model narrow") for message in said), said

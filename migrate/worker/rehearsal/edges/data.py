@@ -19,6 +19,7 @@ from ..paths import Paths
 from ..places import is_users
 from ..stage import Stage
 from ..weights import holds_weights
+from . import time
 
 _SIZES = (224, 32, 28, 64, 96, 128, 299, 384, 48)
 """Sides of images to try, one after the other, for models that take one size only and sources that do not say which."""
@@ -72,7 +73,10 @@ def _saved(stage: Stage, paths: Paths) -> Any:
     def save(original: Any, value: Any, f: Any, *args: Any, **named: Any) -> Any:
         if isinstance(f, str | os.PathLike) and not os.access(os.path.dirname(os.path.abspath(f)), os.W_OK):
             f = paths.for_output(os.fspath(f))
+        before = isinstance(f, str | os.PathLike) and os.path.isfile(f) and not stage.has_made(f)
         answer = original(value, f, *args, **named)
+        if before and os.path.abspath(f).startswith(stage.root + os.sep) and holds_weights(value):
+            stage.saved_over[os.path.relpath(f, stage.root)] = None
         kept = stage.made.with_suffix(".saved.pth")
         fresh = kept not in stage.saved and isinstance(f, str | os.PathLike)  # the first of each script, so that runs agree
         if fresh and holds_weights(value) and os.path.getsize(f) < _MOST_BYTES:
@@ -91,6 +95,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     names = [frame.f_code.co_filename for frame in frames]
     if isinstance(error, KeyError | IndexError) and _more_classes(stage, error, frames):
         return True
+    if isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names and stage.learn(time.WHOLE, True):
+        return True  # the names of the classes were gathered from the first batches alone
     if re.search(
         r"Target \d+ is out of bounds|Assertion .t >= 0|index \d+ is out of bounds for dimension|list index out of range", text
     ):

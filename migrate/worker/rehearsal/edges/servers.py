@@ -43,7 +43,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
     yield
 
 
-def _image(name: str = "image.jpg") -> io.BytesIO:
+def jpeg(name: str = "image.jpg") -> io.BytesIO:
+    """A made image as a file that is uploaded."""
     file = io.BytesIO()
     photo(name, (256, 256)).save(file, "JPEG")
     file.seek(0)
@@ -102,7 +103,7 @@ def _call_flask(stage: Stage, app: Any) -> None:
     stage.served = True
     client = app.test_client()
     how = taken(stage)
-    text = base64.b64encode(_image().read()).decode()
+    text = base64.b64encode(jpeg().read()).decode()
     text = f"data:image/jpeg;base64,{text}" if how.with_header else text
     rules = [rule for rule in app.url_map.iter_rules() if not rule.arguments]
     posts = [rule for rule in rules if "POST" in rule.methods]
@@ -110,12 +111,12 @@ def _call_flask(stage: Stage, app: Any) -> None:
         stage.note("servers", f"POST {rule.rule} was called with a made image instead of serving")
         app.config["PROPAGATE_EXCEPTIONS"] = True
         if how.files or how.forms:
-            data = {name: (_image(), "image.jpg", "image/jpeg") for name in how.files}
+            data = {name: (jpeg(), "image.jpg", "image/jpeg") for name in how.files}
             answer = client.post(rule.rule, data={**data, **dict.fromkeys(how.forms, text)})
         elif how.entries:
             answer = client.post(rule.rule, json=dict.fromkeys(how.entries, text))
         else:
-            answer = client.post(rule.rule, data=_image().read())
+            answer = client.post(rule.rule, data=jpeg().read())
         sys.stdout.write(f"POST {rule.rule}: {answer.status_code} {answer.get_data(as_text=True)[:2000]}\n")
     for rule in [] if posts else rules[:_PAGES]:
         stage.note("servers", f"GET {rule.rule} was called instead of serving")
@@ -132,7 +133,7 @@ def _call_fastapi(stage: Stage, app: Any) -> None:
             if "POST" not in (getattr(route, "methods", None) or ()) or not fields:
                 continue
             stage.note("servers", f"POST {route.path} was called with a made image instead of serving")
-            answer = client.post(route.path, files={name: ("image.jpg", _image(), "image/jpeg") for name in fields})
+            answer = client.post(route.path, files={name: ("image.jpg", jpeg(), "image/jpeg") for name in fields})
             sys.stdout.write(f"POST {route.path}: {answer.status_code} {answer.text[:2000]}\n")
 
 

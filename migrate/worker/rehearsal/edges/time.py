@@ -16,6 +16,8 @@ from ..stage import Enough, Stage
 
 PASSES = 4
 """A loader that is trained on may be gone through so often: more is a loop over epochs that was not seen as one."""
+WHOLE = "whole_passes"
+"""Learned: passes over a loader that call no model are not cut short, for they gather what the data holds."""
 STEPS = 200
 """Optimizer steps of one rehearsal, in all its loops."""
 
@@ -34,7 +36,7 @@ def _short(stage: Stage, torch: Any) -> None:
     loader = torch.utils.data.DataLoader
     few, passes = stage.request.batches, weakref.WeakKeyDictionary[Any, int]()
     steps = itertools.count(1)
-    taken = [0]
+    taken, called = [0], [0]
 
     def start(original: Any, self: Any, dataset: Any, *args: Any, **named: Any) -> None:
         names = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory", "drop_last",
@@ -56,8 +58,9 @@ def _short(stage: Stage, torch: Any) -> None:
         return few_of(original(self))
 
     def few_of(batches: Any) -> Iterator[Any]:
+        before = called[0]
         for number, batch in enumerate(batches):
-            if number >= few:
+            if number >= few and (called[0] != before or not stage.learned.get(WHOLE)):
                 stage.note("time", f"loops over data ended after {few} batches")
                 return
             yield batch
@@ -73,8 +76,13 @@ def _short(stage: Stage, torch: Any) -> None:
     stage.wrap(loader, "__init__", start)
     stage.wrap(loader, "__iter__", iterate)
     stage.wrap(loader, "__len__", length)
+
+    def heard(*_: Any) -> None:
+        called[0] += 1
+
     handle = importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(stepped)
     stage.on_exit(handle.remove)
+    stage.on_exit(torch.nn.modules.module.register_module_forward_pre_hook(heard).remove)
     stage.wrap(torch, "compile", lambda original, *args, **named: _compiled(stage, original, args, named))
 
 

@@ -1,5 +1,7 @@
 import itertools
+import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -250,3 +252,43 @@ def test_given_weights_are_taken_in_whatever_form_a_script_expects(world, tmp_pa
     names = world.play(f"{text}net = torch.nn.Linear(4, 2)\nnet.load_state_dict({take})\nfound = net.bias.clone()\n")
     assert torch.equal(names["found"], next(value for name, value in state.items() if name.endswith("bias")))
     assert world.stage.user_weights
+
+
+def test_weights_alone_do_for_a_script_that_resumes(world, tmp_path):
+    torch.save({"weight": torch.ones(2, 2), "bias": torch.ones(2)}, tmp_path / "given.pth")
+    world.stage.request = replace(world.stage.request, checkpoint=str(tmp_path / "given.pth"))
+    names = world.play(
+        f"import torch\nkept = torch.load({str(tmp_path / 'given.pth')!r})\nnet = torch.nn.Linear(2, 2)\n"
+        "start, best = kept['epoch'] + 1, kept['best_prec']\nnet.load_state_dict(kept['state_dict'])\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\noptimizer.load_state_dict(kept['optimizer'])\n"
+        "wrong = False\ntry:\n    kept['arch']\nexcept KeyError:\n    wrong = True\n"
+    )
+    assert (names["start"], names["best"], names["wrong"]) == (1, 0, True)
+    assert torch.equal(names["net"].weight, torch.ones(2, 2))
+    assert world.stage.user_weights
+    assert "'epoch' of a checkpoint, where yours holds weights alone" in world.said("network")
+
+
+def test_a_whole_model_of_the_repositorys_own_class_is_loaded_without_trust(world, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1")
+    (Path(world.stage.root) / "own_net.py").write_text(
+        "import torch\n\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.top = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())\n"
+    )
+    monkeypatch.syspath_prepend(world.stage.root)
+    names = world.play(
+        "import torch\nfrom own_net import Net\n\nnet = Net()\ntorch.save(net, 'whole.pth')\n"
+        "again = torch.load('whole.pth', map_location='cpu', weights_only=False)\n"
+    )
+    assert type(names["again"]) is names["Net"]
+    assert torch.equal(names["again"].top[0].weight, names["net"].top[0].weight)
+
+
+def test_a_whole_model_that_holds_more_is_refused(world, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(pickle.UnpicklingError):
+        world.play(
+            "import torch, os\n\nclass Bad:\n    def __reduce__(self):\n        return os.system, ('touch executed',)\n\n"
+            "net = torch.nn.Linear(2, 2)\nnet.extra = Bad()\ntorch.save(net, 'whole.pth')\ntorch.load('whole.pth')\n"
+        )
+    assert not list(tmp_path.rglob("executed"))

@@ -127,3 +127,14 @@ print(len(kept["class_to_idx"]), len(kept["class_names"]))
 def test_a_table_of_the_classes_has_as_many_as_the_model(rehearsed, take):
     done = rehearsed({"main.py": CHECKS.format(take=take)})
     assert done.stdout.splitlines()[1:] == ["102 102"], done.report
+
+
+def test_names_of_classes_that_the_first_batches_lack_are_gathered_from_all(rehearsed):
+    text = (
+        "import torch\nfrom torchvision_free import folder\nloader = torch.utils.data.DataLoader(folder, batch_size=4)\n"
+        "index = {name: i for i, name in enumerate(sorted({name for batch in loader for name in batch}))}\n"
+        "print(index['class_002'])\n"
+    )
+    helper = "folder = [f'class_{i // 8:03d}' for i in range(40)]\n"
+    done = rehearsed({"main.py": text, "torchvision_free.py": helper})
+    assert (done.report.ended, done.stdout) == ("finished", "2\n"), done.report.why

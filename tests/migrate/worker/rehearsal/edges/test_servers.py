@@ -45,8 +45,8 @@ def test_an_error_in_a_route_stops_the_rehearsal(rehearsed):
 
 def test_the_made_image_is_a_file(on_stage):
     on_stage()
-    assert isinstance(servers._image(), io.BytesIO)
-    assert servers._image().read(2) == b"\xff\xd8"
+    assert isinstance(servers.jpeg(), io.BytesIO)
+    assert servers.jpeg().read(2) == b"\xff\xd8"
 
 
 def test_an_encoded_image_is_sent_under_the_name_by_which_it_is_taken(rehearsed):

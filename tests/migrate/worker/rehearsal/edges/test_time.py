@@ -67,3 +67,13 @@ def test_nobody_waits_and_nothing_is_compiled(on_stage):
     assert clock.perf_counter() - start < 200
     assert (names["same"], names["answer"]) == (True, 3)
     assert "torch.compile was left out" in world.said("time")
+
+
+def test_a_pass_that_gathers_names_is_whole_once_that_was_learned(on_stage):
+    world = on_stage(time, learned={time.WHOLE: True})
+    names = world.play(
+        LOADER + "loader, net = DataLoader(data, batch_size=4), torch.nn.Linear(1, 1)\n"
+        "names = {int(y) for _, batch in loader for y in batch}\nsteps = [net(x) for x, _ in loader]\n"
+    )
+    assert names["names"] == set(range(100))
+    assert len(names["steps"]) == 2

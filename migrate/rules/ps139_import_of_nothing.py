@@ -1,0 +1,132 @@
+"""PS139: imports of names that the repository's own module does not have."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..reading.bindings import bound_names
+from ..reading.edits import Edit
+from ..reading.names import has_fallback, is_installed, remove_import
+from ..reading.scopes import Function, Module, Repository, import_module
+from ..rewriting.rule import Context, Fix, Repair, diff
+
+_MAKES_NAMES = re.compile(r"\b(globals|locals|vars|exec|setattr|sys\.modules|__getattr__|__dict__)\b")
+"""What a module may bind names with that nobody can read."""
+_EXAMPLE = diff("""\
+# main.py:
+import torch
+-from nets import small, huge
+-from nets import gone
++from nets import small
+
+def build(name):
+    if name == "huge":
+        return huge()
+    return gone() if name == "gone" else small()
+# nets.py:
+import torch
+
+def small():
+    return torch.nn.Linear(2, 2)
+""")
+_VALID = """\
+# main.py:
+import torch
+from nets import small, wide, more, parts
+from nets import tall
+from dynamic import anything
+try:
+    from nets import gone
+except ImportError:
+    gone = None
+
+def build():
+    return [small(), wide(), more(), parts, anything, gone]
+
+class Net(tall):
+    pass
+# nets/__init__.py:
+import torch
+from .rest import *
+if torch:
+    small = wide = None
+# nets/rest.py:
+def more():
+    global parts
+# nets/parts.py:
+# dynamic.py:
+import torch
+globals()["anything"] = 1
+"""
+
+
+class ImportOfNothing(Repair):
+    """What it does: leaves names out of an import that the imported module of the repository does not have.
+
+    Why: the import ends the script, also where nothing that it runs uses the name: "cannot import name ... from ...".
+
+    Example: `from nets import small, huge` becomes `from nets import small`, where nets.py defines no `huge`.
+
+    Fix safety: safe; the file cannot be imported as it stands, and code that does use the name still ends there, with a
+    NameError. Names that the file needs as it is imported stay, and so do those of modules that make names as they run.
+    """
+
+    safety = "safe"
+    VALID = (_VALID,)
+    INVALID = (_EXAMPLE,)
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        module = context.module
+        for node in module.of_kind(ast.ImportFrom):
+            if node.names[0].name == "*" or has_fallback(module, node) or _leads_elsewhere(context, node):
+                continue
+            source = module.repository.module(import_module(node, module.path), module.path)
+            names = _names_of(source, set()) if source is not None else None
+            if source is None or names is None:
+                continue
+            here = [alias for alias in node.names if alias.name in names or _is_part(source, alias.name)]
+            gone = [alias for alias in node.names if alias not in here and _can_wait(module, alias.asname or alias.name)]
+            if not gone:
+                continue
+            if len(node.names) == 1:
+                edits = [remove_import(module, context.positions, node, gone[0])]
+            elif len(gone) == len(node.names):
+                edits = [Edit(*context.positions.span(node), "pass")]
+            else:
+                edits = context.positions.leave_out(node.names, gone)
+            message = f"{source.path} has no {', '.join(alias.name for alias in gone)}, so this import fails; it is left out"
+            yield self.fix(context, node, message, edits)
+
+
+def _leads_elsewhere(context: Context, node: ast.ImportFrom) -> bool:
+    return not node.level and is_installed((node.module or "").partition(".")[0], context.survey.root)
+
+
+def _names_of(module: Module, seen: set[str]) -> set[str] | None:
+    """What a module binds, with the stars of the repository's own modules; None where that cannot be read."""
+    if module.path in seen:
+        return set()
+    seen.add(module.path)
+    if _MAKES_NAMES.search(module.file.text or "") or module.file.notebook is not None:
+        return None
+    names = bound_names(module.tree) | {name for node in module.of_kind(ast.Global) for name in node.names}
+    for star in module.star_imports:
+        source = module.repository.module(star, module.path)
+        inner = _names_of(source, seen) if source is not None else None
+        if inner is None:
+            return None
+        names |= inner
+    return names | {"__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"}
+
+
+def _is_part(module: Module, name: str) -> bool:
+    """Whether a package has a module or a folder of this name."""
+    folder = module.path.removesuffix("__init__.py")
+    repository: Repository = module.repository
+    return folder != module.path and repository.lies_in(name, folder.rstrip("/"))
+
+
+def _can_wait(module: Module, name: str) -> bool:
+    """Whether a file can be imported without a name: it stands in functions and branches alone."""
+    uses = [node for node in module.of_kind(ast.Name) if node.id == name]
+    return all(any(isinstance(item, Function | ast.If | ast.IfExp) for item in module.ancestors(node)) for node in uses)
