@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from ...errors import InputError
-from ..models.models import TensorModel
+from ..models.models import ClassifyModel, DecodeModel
 from ..plane.data_plane import DataPlane
 from ..protocol.instances import Instances, read_instances, rows_of, tensors_of
 from ..protocol.json_limits import SMALL_JSON, weight
@@ -66,7 +67,8 @@ class InstanceHandlers:
 
     def _only_model(self) -> str:
         """The one whose name these platforms do not send."""
-        names = sorted({model.name for model in self._plane.repository.ready_models() if isinstance(model, TensorModel)})
+        models = self._plane.repository.ready_models()
+        names = sorted({model.name for model in models if not isinstance(model, (ClassifyModel, DecodeModel))})
         if len(names) != 1:
             served = f"{len(names)} are served: {', '.join(names)}" if names else "none is served"
             raise InputError(f"this route is for a server of one model, and {served}")
@@ -108,8 +110,10 @@ class InstanceHandlers:
 
     async def _of_rows(self, name: str, rows: Sequence[Any]) -> list[Any]:
         model = self._plane.repository.get(name)
-        inputs = tensors_of(rows, model.config.inputs)
-        return list(rows_of((await self._plane.infer(name, "", InferenceRequest(inputs=inputs))).outputs))
+        inputs, batches = tensors_of(rows, model.config.inputs), model.config.max_batch_size > 0
+        given = inputs if batches else [replace(tensor, data=tensor.data[0]) for tensor in inputs]
+        answer = await self._plane.infer(name, "", InferenceRequest(inputs=given))
+        return list(rows_of([one if batches else replace(one, data=one.data[None]) for one in answer.outputs]))
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:

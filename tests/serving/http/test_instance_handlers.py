@@ -147,6 +147,22 @@ def test_a_route_without_a_name_asks_for_a_server_of_one_model(models, launch):
         assert (status, answer["error"]) == (400, "this route is for a server of one model, and 2 are served: fragile, tiny")
 
 
+@pytest.mark.parametrize("batches", [True, False])
+def test_rows_of_a_model_of_another_repository(launch, models, tmp_path, scores_of, batches):
+    version = tmp_path / "models" / "plain" / "1"
+    version.mkdir(parents=True)
+    shutil.copy(models / "tiny" / "1" / "model.onnx", version)
+    if not batches:
+        sides = (("input", "images", "1, 3, 16, 16"), ("output", "scores", "1, 7"))
+        tensors = "".join(f'{side} {{ name: "{name}" dims: [{dims}] data_type: TYPE_FP32 }}\n' for side, name, dims in sides)
+        (version.parent / "config.pbtxt").write_text(tensors)
+    rows = np.random.default_rng(0).normal(size=(6, 3, 16, 16)).astype(np.float32)
+    with launch(tmp_path / "models", apis=["vertex"]) as server:
+        status, answer = ask(f"{server.url}/vertex/predict", {"instances": (rows if batches else rows[:, None]).tolist()})
+        assert status == 200, answer
+        np.testing.assert_allclose(np.array(answer["predictions"]).reshape(6, 7), scores_of(rows), rtol=1e-4, atol=1e-5)
+
+
 def test_tokens_guard_them(models, launch, tmp_path, make_photo):
     tokens = tmp_path / "tokens.toml"
     tokens.write_text('infer = ["secret-of-the-test"]\n')
