@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-by-hand bench-training bench-gpu gpu-wheels bench-migrate bench-decoding bench-serving bench-host peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom test-docker test-classify bench-classify test-ray clean
+.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-by-hand bench-training bench-gpu gpu-wheels bench-migrate bench-decoding bench-serving bench-host peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom docs test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
@@ -220,6 +220,16 @@ sbom: build/lock/.installed
 	@for image in serve cpu cuda triton; do \
 	  build/lock/bin/cyclonedx-py requirements docker/locks/$$image.txt --pyproject pyproject.toml --mc-type application \
 	    --output-reproducible --validate --output-file build/sbom/$$image.cdx.json && echo build/sbom/$$image.cdx.json || exit 1; done
+
+# The pages as a site, in build/site; --strict ends at what is wrong with them.
+docs: build/docs/.installed
+	NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --quiet --strict
+	@echo build/site/index.html
+
+build/docs/.installed:
+	@test -x build/docs/bin/python || $(PYTHON) -m venv build/docs
+	@build/docs/bin/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.5,<10'
+	@touch $@
 
 build/lock/.installed:
 	@test -x build/lock/bin/python || $(PYTHON) -m venv build/lock

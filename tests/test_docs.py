@@ -52,3 +52,9 @@ def test_commands_and_options_exist(warm_headrace):
             for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", " ".join(words)):
                 assert option in shown[name], f"{page.relative_to(ROOT)} shows headrace {name} {option}, which does not exist"
     assert len(shown) > 10
+
+
+def test_every_page_has_its_place_on_the_site():
+    """mkdocs would build a page without one, too, and nobody would find it."""
+    named = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
