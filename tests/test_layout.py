@@ -49,7 +49,7 @@ SERVING = (
         "grpc",
         "http",
     ),
-    *("processes", "ray", "server", "offline", "bench", "triton", "verify", "cli"),
+    *("processes", "ray", "server", "named", "offline", "bench", "triton", "verify", "cli"),
 )
 MIGRATE = (
     *("reading", "slicing", "survey", "resolving", "rewriting", "proving", "reporting", "stages"),
