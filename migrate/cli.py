@@ -11,7 +11,7 @@ import typer
 from ..console import make_console, print_error
 from ..extras import require
 
-__all__ = ["compile_", "migrate", "rules", "run", "undo"]
+__all__ = ["compile_", "migrate", "read_input_size", "read_named_task", "rules", "run", "undo"]
 
 Precision = Annotated[
     str, typer.Option(help="auto, or one or several of fp32,bf16,fp16,fp8,int8; auto: lossy only if images prove it.")
@@ -99,10 +99,10 @@ def migrate(
         entry=entry,
         model=model,
         all_models=all_models,
-        input_size=_input_size(input_size),
+        input_size=read_input_size(input_size),
         checkpoint=checkpoint,
         random_weights=random_weights,
-        task=_task(task),
+        task=read_named_task(task),
         data=data,
         precision=precision,
         device=device,
@@ -231,10 +231,10 @@ def compile_(
     try:
         options = Options(
             name=name,
-            input_size=_input_size(input_size),
+            input_size=read_input_size(input_size),
             checkpoint=checkpoint,
             random_weights=random_weights,
-            task=_task(task),
+            task=read_named_task(task),
             precision=precision,
             images=images,
             device=device,
@@ -254,7 +254,7 @@ def compile_(
     console.print(f"parity {made.parity.status}{worst}; written to {made.artifact}", highlight=False)
 
 
-def _task(text: str) -> str:
+def read_named_task(text: str) -> str:
     from ..runtime.base.task import read_task
 
     try:
@@ -269,7 +269,7 @@ def _codes(given: list[str] | None) -> list[str]:
     return [code.strip() for text in given or () for code in text.split(",") if code.strip()]
 
 
-def _input_size(text: str | None) -> tuple[int, int, int] | None:
+def read_input_size(text: str | None) -> tuple[int, int, int] | None:
     if text is None:
         return None
     try:

@@ -1,20 +1,25 @@
-"""`headrace serve`: its options are those of ServeConfig and RayConfig, from the command line, the environment and a file."""
+"""`headrace serve`: its options are those of these classes, from the command line, the environment and a file."""
 
 from __future__ import annotations
 
 import gc
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..extras import require
 from .command_line import takes
 from .config import GROUPS, ServeConfig
+from .named.config import NamedModel
 from .options import options_of, values_of
 from .ray.config import RayConfig, check_options
 
+if TYPE_CHECKING:
+    from .named.planner import Planner
+
 _VARIABLES = "HEADRACE_SERVE_"
+_LOOK_SECONDS = 1.0  # between two looks for a plan
 _IN_FILES = {bool: "true or false", int: "a whole number", float: "a number", list[str]: "a list of texts"}
 
 
@@ -29,8 +34,10 @@ def _read_file(context: typer.Context, path: Path | None) -> Path | None:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"cannot read {path}: {error}") from None
-    known: dict[str, Any] = {one.name: one.taken for group in (*GROUPS.values(), RayConfig) for one in options_of(group)}
-    known |= {"models": Path, "ray": bool}
+    known: dict[str, Any] = {
+        one.name: one.taken for group in (*GROUPS.values(), NamedModel, RayConfig) for one in options_of(group)
+    }
+    known |= {"models": str, "ray": bool}
     for name, value in content.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
@@ -50,11 +57,16 @@ def _is(value: Any, kind: Any) -> bool:
     return isinstance(value, bool if kind is bool else str)
 
 
-@takes(*GROUPS.values(), RayConfig, variables=_VARIABLES)
+@takes(*GROUPS.values(), NamedModel, RayConfig, variables=_VARIABLES)
 def serve(
     context: typer.Context,
     models: Annotated[
-        Path, typer.Argument(help="A model repository, as migrate and compile write it.", envvar=f"{_VARIABLES}MODELS")
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="A models folder, a repository, timm:NAME, torchvision:NAME, hf:ORG/NAME, FILE.onnx, FILE.pt2, ...",
+            envvar=f"{_VARIABLES}MODELS",
+        ),
     ],
     config: Annotated[
         Path | None,
@@ -77,7 +89,7 @@ def serve(
     ] = False,
     **options: Any,
 ) -> None:
-    """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM.
+    """Serve a model repository, or a model by its name, over the Open Inference Protocol, HTTP and gRPC, until SIGTERM.
 
     What is not given here is taken from the environment (--max-queue from HEADRACE_SERVE_MAX_QUEUE), then from the file of
     --config (max-queue = 512).
@@ -89,9 +101,18 @@ def serve(
         if ray and options["decoding"] == "gpu":
             raise ValueError("--decoding gpu does not go with --ray: replicas decode on their cores; see --cpus-per-replica")
         cluster = RayConfig(**values_of(RayConfig, options))
-        settings = ServeConfig(models=models, **{name: group(**values_of(group, options)) for name, group in GROUPS.items()})
+        named = NamedModel(**values_of(NamedModel, options))
+        settings = ServeConfig(models=Path(), **{name: group(**values_of(group, options)) for name, group in GROUPS.items()})
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    if is_models_folder(models):
+        if given & {one.parameter for one in options_of(NamedModel)}:
+            raise typer.BadParameter(f"{models} is a models folder, which takes no options of a model by its name")
+        planning = None
+        settings = settings.changed(models=Path(models))
+    else:
+        folder, planning = _named(models, named, trusted=settings.security.trust_repository)
+        settings = settings.changed(models=folder)
     if ray:
         from .ray.deploy import serve_on_ray
 
@@ -100,4 +121,51 @@ def serve(
     gc.disable()  # until all is loaded: of what is imported nothing is garbage
     from .server import serve as run
 
-    run(settings)
+    if planning is None or named.no_plan:
+        run(settings)
+        return
+    if settings.control.model_control_mode == "none":
+        settings = settings.changed(model_control_mode="poll", repository_poll_seconds=_LOOK_SECONDS)
+    planning.start()
+    try:
+        run(settings)
+    finally:
+        planning.stop()
+
+
+def is_models_folder(what: str) -> bool:
+    """Whether it is a folder that is served as it stands: models lie in it, or nothing that says it is something else."""
+    path = Path(what)
+    if any(path.glob("*/config.pbtxt")) or not path.is_dir():
+        return path.is_dir()
+    others = ("config.pbtxt", "config.json", "*.py", "*.ipynb", "*/*.py", "*/*.ipynb")
+    return not any(True for other in others for _ in path.glob(other))
+
+
+def _named(what: str, asked: NamedModel, *, trusted: bool) -> tuple[Path, Planner | None]:
+    """The models folder in the cache that a name becomes, and what measures its plan if there is none."""
+    require(f"headrace serve {what}, which is no models folder,", "migrate")
+    from ..console import make_console
+    from ..migrate.cli import read_input_size, read_named_task
+    from ..migrate.named.packaged import packaged
+    from ..migrate.named.source import Options
+    from ..runtime.base.cache_folder import cache_folder
+    from .named.planner import Planner, unplanned
+    from .ready_file import report
+
+    cache = asked.cache or cache_folder()
+    if cache is None:
+        raise typer.BadParameter("the cache is off (HEADRACE_CACHE); name a folder for the packaged model with --cache DIR")
+    same = ("checkpoint", "random_weights", "name", "precision", "images", "trust_checkpoint", "trust_remote_code")
+    options = Options(
+        **{name: getattr(asked, name) for name in same},
+        input_size=read_input_size(asked.input_size),
+        task=read_named_task(asked.task),
+        trust_repository=trusted,
+    )
+    models = packaged(what, cache=cache, options=options, console=make_console())
+    name = unplanned(models)
+    if name is None:
+        return models, None
+    arguments = [*asked.arguments(), *(["--trust-repository"] if trusted else [])]
+    return models, Planner(what, arguments, models, name, report)

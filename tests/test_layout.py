@@ -63,7 +63,7 @@ SERVING = (
         "grpc",
         "http",
     ),
-    *("processes", "ray", "server", "offline", "predict", "bench", "triton", "verify", "cli"),
+    *("processes", "ray", "server", "named", "offline", "predict", "bench", "triton", "verify", "cli"),
 )
 MIGRATE = (
     *("reading", "slicing", "survey", "resolving", "rewriting", "proving", "reporting", "stages"),

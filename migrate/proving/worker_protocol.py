@@ -83,6 +83,25 @@ class Package:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PackageOnnx:
+    """Write the graph of the file `path` as the folder `out`, with what its metadata says of images and labels; `planned`,
+    `precision` and what follows are those of `Package`. `input` is the size of its images, where the graph leaves it open."""
+
+    recipe: Recipe
+    path: str
+    name: str
+    out: str
+    input: Row | None = None
+    task: str = ""
+    precision: str = "auto"
+    device: str = "auto"
+    max_tuning_seconds: float | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    image_folder: str | None = None
+    planned: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Inspected:
     """`input` is None where several sizes work and the model does not say which is meant: `candidates` has them all."""
 
@@ -236,7 +255,7 @@ class Forward:
     token: str
 
 
-Request = Inspect | Evaluate | Rehearse | ComputeOutputs | Package
+Request = Inspect | Evaluate | Rehearse | ComputeOutputs | Package | PackageOnnx
 Response = Inspected | Evaluated | Rehearsed | OutputsComputed | ModelPackaged | Failed
 Message = Request | Response | Forward
 _KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in typing.get_args(Message)}

@@ -19,7 +19,19 @@ from ...errors import SandboxError
 from ..proving.sandbox import Sandbox, read_left, read_left_json
 from ..proving.trace_transform import PROBE
 from ..proving.verify import Recorded
-from ..proving.worker_protocol import Failed, Inspect, Inspected, ModelPackaged, Package, Request, Response, Row, decode, encode
+from ..proving.worker_protocol import (
+    Failed,
+    Inspect,
+    Inspected,
+    ModelPackaged,
+    Package,
+    PackageOnnx,
+    Request,
+    Response,
+    Row,
+    decode,
+    encode,
+)
 from ..reading.recipe import Recipe
 from .left_package import why_no_package
 
@@ -69,6 +81,11 @@ def inspect(recipe: Recipe, row: Row | None, sandbox: Sandbox) -> Inspected | Fa
     return _expected(Inspected, ask(Inspect(recipe=recipe, input=row), sandbox))
 
 
+def package_onnx(request: PackageOnnx, sandbox: Sandbox, progress: Progress) -> ModelPackaged | Failed:
+    """Package the file as `scratch/models/<name>`, which `request.out` need not say."""
+    return _packaged(request, sandbox, progress)
+
+
 def package(
     request: Package, recorded: Recorded | None, sandbox: Sandbox, progress: Progress, *, own_outputs: bool
 ) -> ModelPackaged | Failed:
@@ -85,6 +102,10 @@ def package(
             arrays["outputs"] = recorded.outputs.astype(np.float32)
         np.savez(images, **arrays)  # type: ignore[arg-type]
         request = replace(request, images=str(images))
+    return _packaged(request, sandbox, progress)
+
+
+def _packaged(request: Package | PackageOnnx, sandbox: Sandbox, progress: Progress) -> ModelPackaged | Failed:
     writable = sandbox.writable_folder()
     (writable / "models").mkdir()
     request = replace(request, out=str(writable / "models" / request.name))

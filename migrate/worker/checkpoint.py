@@ -104,7 +104,7 @@ def state_of(content: Any, path: str | Path) -> Mapping[str, torch.Tensor]:
 def stripped(state: Mapping[str, T], expected: set[str]) -> dict[str, T]:
     """Drop prefixes for as long as that makes the names fit better; a model may itself have a child called `model`."""
     stripped = dict(state)
-    while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in stripped)), None):
+    while stripped and (prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in stripped)), None)):
         if set(stripped) & expected:
             break
         stripped = {name.removeprefix(prefix): value for name, value in stripped.items()}

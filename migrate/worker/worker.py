@@ -26,6 +26,7 @@ from ..proving.worker_protocol import (
     ModelPackaged,
     OutputsComputed,
     Package,
+    PackageOnnx,
     ParityResult,
     Rehearse,
     Rehearsed,
@@ -38,7 +39,7 @@ from ..proving.worker_protocol import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from .packaging import Order
+    from .packaging import Order, Packaged
 
 _TRACEBACK = 16_000
 Report = Callable[[float, str], None]
@@ -77,6 +78,8 @@ def answer(request_path: Path, report: Report) -> Response:
                 return _compute_outputs(request, report, stage)
             case Package():
                 return _package(request, report, stage)
+            case PackageOnnx():
+                return _package_onnx(request, report, stage)
     except KeyboardInterrupt:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything, and every outcome is a response
@@ -138,6 +141,17 @@ def _package(request: Package, report: Report, stage: list[str]) -> ModelPackage
     model = build_model(request.recipe)
     stage[0] = "capture"
     made = package_model(model, order, lambda part, text: report(0.1 + 0.9 * part, text))
+    return _packaged(made)
+
+
+def _package_onnx(request: PackageOnnx, report: Report, stage: list[str]) -> ModelPackaged:
+    from .onnx_file import package_onnx
+
+    stage[0] = "package"
+    return _packaged(package_onnx(request, report))
+
+
+def _packaged(made: Packaged) -> ModelPackaged:
     parity = {**plain(made.parity.to_json()), "batches": tuple(made.parity.batches)}
     result = ParityResult(**{item.name: parity[item.name] for item in fields(ParityResult)})
     outputs = tuple(f"{head.output}: {head.described}" for head in made.task.heads)

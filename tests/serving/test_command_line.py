@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from headrace.cli import app
 from headrace.serving.command_line import takes
 from headrace.serving.config import GROUPS
+from headrace.serving.named.config import NamedModel
 from headrace.serving.options import OptionGroup, option, options_of
 from headrace.serving.ray.config import RayConfig
 
@@ -41,8 +42,8 @@ def test_a_command_takes_the_options_of_a_group_before_its_keywords(monkeypatch)
 def test_the_help_is_in_groups():
     shown = CliRunner().invoke(app, ["serve", "--help"]).output
     titles = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
-    assert titles == ["Arguments", "Options", *(group.title for group in (*GROUPS.values(), RayConfig))]
-    assert all(one.flag in shown for group in (*GROUPS.values(), RayConfig) for one in options_of(group))
+    assert titles == ["Arguments", "Options", *(group.title for group in (*GROUPS.values(), NamedModel, RayConfig))]
+    assert all(one.flag in shown for group in (*GROUPS.values(), NamedModel, RayConfig) for one in options_of(group))
 
 
 def test_the_shell_completes_options_and_choices():

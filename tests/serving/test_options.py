@@ -15,17 +15,18 @@ from typer.testing import CliRunner
 from headrace.cli import app
 from headrace.serving.cli import serve
 from headrace.serving.config import GROUPS, ServeConfig
+from headrace.serving.named.config import NamedModel
 from headrace.serving.options import options_of
 from headrace.serving.ray.config import RayConfig
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "serve-options.md"
-OPTIONS = [option for group in (*GROUPS.values(), RayConfig) for option in options_of(group)]
+OPTIONS = [option for group in (*GROUPS.values(), NamedModel, RayConfig) for option in options_of(group)]
 
 
 def documented() -> str:
     """The tables of docs/serve-options.md."""
     lines = []
-    for group in (*GROUPS.values(), RayConfig):
+    for group in (*GROUPS.values(), NamedModel, RayConfig):
         lines += [f"## {group.title}", "", "| option | default | meaning |", "|---|---|---|"]
         if group is RayConfig:
             lines.append("| `--ray` |  | Serve on a Ray cluster, by Ray Serve; the other options of this group are for that. |")

@@ -1,0 +1,107 @@
+"""The plan of a model that was quickly packaged, measured by a process of low priority while the model serves.
+
+The process is `headrace compile` into the folder that is served. It puts the package in its place in one step at its end, which
+the server, that follows the folder, notices; if it dies, what serves stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ...errors import ArtifactError, BackendError
+from ...runtime.artifact.artifact import load_artifact, model_names
+from ...runtime.artifact.plan import Choice, Plan
+
+_NICE = 19
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_KEPT_LINES = 40
+_LONGEST = 500
+
+
+def unplanned(models: Path) -> str | None:
+    """The only model of a folder, if no plan was measured for it on a machine like this one; else None."""
+    names = model_names(models)
+    if len(names) != 1:
+        return None
+    try:
+        return names[0] if load_artifact(models / names[0]).plan_here().portable else None
+    except (ArtifactError, BackendError):  # which the server says
+        return None
+
+
+class Planner:
+    """One such process, from `start` to its end or `stop`. `report` hears what came of it, in one line."""
+
+    def __init__(self, what: str, arguments: Sequence[str], models: Path, name: str, report: Callable[[str], None]) -> None:
+        self._command = [sys.executable, "-P", "-m", "headrace", "compile", "--out", str(models), *arguments, "--", what]
+        self._models, self._name, self._report = models, name, report
+        self._before: Choice = load_artifact(models / name).plan_here().first()
+        self._stopped = threading.Event()
+        self._process: subprocess.Popen[str] | None = None
+        self._thread = threading.Thread(target=self._wait, name="headrace-planner", daemon=True)
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Call it from the main thread, whose end ends the process."""
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            start_new_session=True, preexec_fn=_begin,  # noqa: PLW1509 - there are no other threads yet
+        )  # fmt: skip
+        self._thread.start()
+        self._report(f"{self._name}: serves {self._before}, unmeasured; its plan is measured meanwhile")
+
+    def stop(self) -> None:
+        """End the process, if it is not done."""
+        self._stopped.set()
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        assert self._process.stderr is not None
+        lines = [line.strip() for line in self._process.stderr if line.strip()][-_KEPT_LINES:]
+        status = self._process.wait()
+        if self._stopped.is_set():
+            return
+        if status:
+            why = lines[-1][:_LONGEST] if lines else f"exit status {status}"
+            self._report(f"{self._name}: no plan was measured, and {self._before} goes on to serve: {why}")
+            return
+        try:
+            plan = load_artifact(self._models / self._name).plan_here()
+        except (ArtifactError, BackendError) as error:
+            self._report(f"{self._name}: what was planned cannot be served: {error}")
+            return
+        self._report(f"{self._name}: planned: {gain(plan, self._before)}")
+
+
+def gain(plan: Plan, before: Choice) -> str:
+    """What a plan chose, and how many times as fast that is as what served before, at its smallest and largest batch."""
+    chosen = ", ".join(sorted({str(choice) for choice in plan.choices.values()}))
+    times = [(bucket, plan.gain(bucket, before)) for bucket in sorted({min(plan.buckets), max(plan.buckets)})]
+    told = [f"{factor:.2f} times as fast as {before} at batch {bucket}" for bucket, factor in times if factor is not None]
+    return f"{chosen}{': ' if told else ''}{', '.join(told)}"
+
+
+def _begin() -> None:
+    """In the new process: let the server have the processors, and end with it, whatever ends that."""
+    os.nice(_NICE)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,0 +1,146 @@
+"""Models by their names answer as their library's own pipeline does, on 200 images that pipelines part on.
+
+The models were chosen by a rule before anything ran: of resnet, convnext, vit, efficientnet, mobilenet, regnet and swin the first
+five in the alphabet, of each the smallest variant that the library has weights for; of Hugging Face the other two and resnet, of
+configurations made here. Weights are drawn so that answers differ from image to image, and lie in files. `make names` installs
+what this needs.
+"""
+
+import importlib.util
+import io
+
+import numpy as np
+import pytest
+from adversarial_images import images
+from PIL import Image
+
+from headrace.migrate.named.packaged import packaged
+from headrace.runtime.artifact.artifact import load_artifact
+from headrace.runtime.images.preprocessing import Preprocessor
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+TIMM = ("convnext_atto", "efficientnet_b0", "mobilenetv3_small_050", "regnetx_002", "resnet10t")
+TORCHVISION = ("convnext_tiny", "efficientnet_b0", "mobilenet_v3_small", "regnet_x_400mf", "resnet18")
+HUGGING_FACE = ("resnet", "swin", "vit")
+_GATE = 1e-3  # of the largest score
+_ROUNDED = 0.02  # where the library resizes tensors, and the service images: within 2.1 levels of 255
+
+
+def drawn(model, size):
+    """The model with weights under which its answers differ from image to image."""
+    import torch
+
+    from headrace.runtime.tuning.randomize import noise, randomized
+
+    torch.manual_seed(0)
+    return randomized(model.eval(), [noise((8, *size))]).eval()
+
+
+def library_scores(model, rows):
+    import torch
+
+    with torch.no_grad():
+        outputs = [model(torch.as_tensor(np.asarray(row))[None]) for row in rows]
+    return np.concatenate([np.asarray(getattr(output, "logits", output)) for output in outputs])
+
+
+def served_scores(models, encoded):
+    (name,) = (path.name for path in models.iterdir() if (path / "labels.txt").is_file() and "_" not in path.name[-8:])
+    artifact = load_artifact(models / name)
+    assert artifact.preprocessing is not None
+    make = Preprocessor(artifact.preprocessing.to_json()["steps"])
+    session = artifact.open()
+    try:
+        return artifact, np.concatenate([session.run([make(data)[None]])[0] for _, data in encoded])
+    finally:
+        session.close()
+
+
+def hold(wanted, given, encoded, gate=_GATE):
+    assert len(np.unique(wanted.argmax(1))) > 3, "one answer for all images would prove nothing"
+    off = np.abs(wanted - given).max(1) / np.abs(wanted).max()
+    worst = int(off.argmax())
+    parted = [encoded[index][0] for index in np.flatnonzero(wanted.argmax(1) != given.argmax(1))]
+    print(f"top-1 equal on {len(wanted) - len(parted)} of {len(wanted)}, scores off by {off.max():.1e} at {encoded[worst][0]}")
+    assert parted == []
+    assert off.max() <= gate
+
+
+def needs(*libraries):
+    for name in libraries:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed: make names installs it")
+    pytest.importorskip("torchvision", reason="torchvision does not import beside this torch: make names", exc_type=Exception)
+
+
+@pytest.mark.parametrize("name", TIMM)
+def test_timm(tmp_path, name):
+    needs("timm")
+    import timm
+    import torch
+
+    config = timm.data.resolve_data_config({}, pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
+    model = drawn(timm.create_model(name), config["input_size"])
+    torch.save(model.state_dict(), tmp_path / "net.pth")
+    encoded = images()
+    transform = timm.data.create_transform(**config, is_training=False)
+    wanted = library_scores(model, [transform(Image.open(io.BytesIO(data)).convert("RGB")) for _, data in encoded])
+    artifact, given = served_scores(packaged(f"timm:{name}:{tmp_path / 'net.pth'}", cache=tmp_path / "cache"), encoded)
+    assert artifact.labels.names[0].startswith("tench")
+    hold(wanted, given, encoded)
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_torchvision(tmp_path, name):
+    needs("torchvision")
+    import torch
+    import torchvision
+
+    weights = torchvision.models.get_model_weights(name).DEFAULT
+    transform = weights.transforms()
+    model = drawn(torchvision.models.get_model(name, weights=None), (3, *2 * transform.crop_size))
+    torch.save(model.state_dict(), tmp_path / "net.pth")
+    encoded = images()
+    wanted = library_scores(model, [transform(Image.open(io.BytesIO(data)).convert("RGB")) for _, data in encoded])
+    artifact, given = served_scores(packaged(f"torchvision:{name}:{tmp_path / 'net.pth'}", cache=tmp_path / "cache"), encoded)
+    assert artifact.labels.names[0] == "tench"
+    hold(wanted, given, encoded)
+
+
+@pytest.mark.parametrize("kind", HUGGING_FACE)
+def test_hugging_face(tmp_path, kind):
+    needs("transformers", "safetensors")
+    import transformers
+    from transformers.image_utils import load_image
+
+    names = {index: f"class {index}" for index in range(40)}
+    small = {
+        "resnet": {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1]},
+        "swin": {"image_size": 112, "embed_dim": 16, "depths": [1, 1], "num_heads": [1, 2]},
+        "vit": {"image_size": 112, "patch_size": 16, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+                "intermediate_size": 128},
+    }[kind]  # fmt: skip
+    config = transformers.AutoConfig.for_model(
+        kind, id2label=names, label2id={name: index for index, name in names.items()}, **small
+    )
+    processor = {
+        "resnet": transformers.ConvNextImageProcessor,
+        "swin": transformers.ViTImageProcessor,
+        "vit": transformers.ViTImageProcessor,
+    }[kind](size={"shortest_edge": 224} if kind == "resnet" else {"height": 112, "width": 112})
+    side = 224 if kind == "resnet" else 112
+    model = drawn(transformers.AutoModelForImageClassification.from_config(config), (3, side, side))
+    folder = tmp_path / f"tiny-{kind}"
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    encoded, files = images(), []
+    for index, (_, data) in enumerate(encoded):
+        files.append(tmp_path / f"{index}")
+        files[-1].write_bytes(data)
+    own = transformers.AutoImageProcessor.from_pretrained(folder)
+    wanted = library_scores(
+        model, [own(images=load_image(str(file)), return_tensors="np")["pixel_values"][0] for file in files]
+    )
+    artifact, given = served_scores(packaged(str(folder), cache=tmp_path / "cache"), encoded)
+    assert artifact.labels.names[1] == "class 1"
+    hold(wanted, given, encoded, gate=_ROUNDED if artifact.provenance["notes"] else _GATE)
