@@ -60,6 +60,26 @@ def replacing(parent: Path, names: Sequence[str], *, remove: Sequence[str] = ())
         raise ArtifactError(f"cannot write {parent / names[0]}: {reason}; nothing was changed") from error
 
 
+@contextlib.contextmanager
+def replacing_file(path: Path) -> Iterator[Path]:
+    """The same for one file: a path in a folder of its own to write, which takes `path`'s place when the block ends well."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _exclusive(path.parent):
+            _clear_leftovers(path.parent)
+            folder = path.parent / f"{_NEW}{secrets.token_hex(4)}"
+            folder.mkdir()
+            try:
+                yield folder / path.name
+                _flush(folder)
+                (folder / path.name).replace(path)
+                flush_folder(path.parent)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        raise ArtifactError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
+
+
 def old_model_stays(function: Callable[P, R]) -> Callable[P, R]:
     """For a function that prepares files elsewhere and puts a model in its place at the very end: a disk that fails on the
     way (full, over quota, read-only) becomes ArtifactError with the remedy."""
@@ -115,7 +135,7 @@ def _exclusive(parent: Path) -> Iterator[None]:
 
 
 def _clear_leftovers(parent: Path) -> None:
-    for entry in sorted(parent.glob(".headrace-*")):
+    for entry in sorted((*parent.glob(f"{_NEW}*"), *parent.glob(f"{_OLD}*"))):
         if entry.name.startswith(_OLD):
             original = parent / entry.name.removeprefix(_OLD).partition("-")[2]
             if not original.exists():  # its writer died between the two renames of `_swap_in`

@@ -46,7 +46,7 @@ class Form:
 
     Times are of one call, in milliseconds by batch size; `throughput` is rows per second at `best_batch`. `load_seconds` is
     from its files to its first answer, with the library imported already, `memory_mb` what that and a largest batch added to
-    the process's resident memory (2^20 bytes). `agreement` is the share of images answered as by eager fp32, `accuracy`
+    the process's resident memory (2^20 bytes). `agreement` is the share of images whose answer is eager fp32's, `accuracy`
     that of right answers where labels are known. `planned` are the batch sizes for which the plan takes it. `why` says what
     went wrong; then there are no figures.
     """

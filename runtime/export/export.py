@@ -13,7 +13,7 @@ from ...specs import Precision
 from .. import backends, formats
 from ..artifact.package import CLASSIFY, DECODE, place_package
 from ..artifact.plan import Choice
-from ..base.atomic import flush_folder, old_model_stays, replacing
+from ..base.atomic import old_model_stays, replacing, replacing_file
 from ..base.config import GraphConfig
 from ..base.session import Session, Target
 from ..formats import Format
@@ -70,15 +70,9 @@ def export(
                 _check_models(out, model.package.artifact.name, overwrite)
                 place_package(Path(made), out, model.package.artifact.name)
         elif wanted.suffix:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".headrace-export-", dir=out.parent) as made:
-                written = Path(made) / out.name
+            with replacing_file(out) as written:
                 candidate = _made(wanted, model, precision, written)
-                with written.open("rb") as file:
-                    os.fsync(file.fileno())
                 _check_place(wanted, out, overwrite)
-                written.replace(out)
-                flush_folder(out.parent)
         else:
             with replacing(out.parent, [out.name]) as (place,):
                 candidate = _made(wanted, model, precision, place)

@@ -30,17 +30,9 @@ class TorchScript(Format):
 
         from .shared.portable_module import PortableModule
 
-        class Tuple(torch.nn.Module):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                self.graph = PortableModule(package.onnx()).eval()
-
-            def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-                return tuple(self.graph(*inputs).values())
-
         buffer = io.BytesIO()
         with torch.no_grad(), _quietly(), loading(path, "torch.jit"):
-            traced = torch.jit.trace(Tuple().eval(), package.example(), check_trace=False)
+            traced = torch.jit.trace(PortableModule(package.onnx()).eval(), package.example(), check_trace=False)
             extra = {name: text.encode() for name, text in package.metadata(precision).items()}
             torch.jit.save(torch.jit.freeze(traced), buffer, _extra_files=extra)
         path.write_bytes(buffer.getbuffer())

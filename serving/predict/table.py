@@ -19,8 +19,8 @@ def table(rows: Sequence[Row]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    lines = [(row.image, row.error, line) for row in rows for line in ([("", "", "", "")] if row.error else shown(row.answer))]
-    several = any(output for _, _, (output, *_) in lines)
+    lines = [(row, line) for row in rows for line in ([("", "error", "", row.error)] if row.error else shown(row.answer))]
+    several = any(output for _, (output, *_) in lines)
     made = Table(box=None, pad_edge=False)
     made.add_column("image", overflow="fold")
     if several:
@@ -29,11 +29,11 @@ def table(rows: Sequence[Row]) -> Table:
     made.add_column("score", justify="right", no_wrap=True)
     made.add_column("next", overflow="fold")
     before = None
-    for image, error, (output, best, score, following) in lines:
-        name = Text(printable(image) if image != before or not several else "")
-        first = Text(f"error: {printable(error)}", "red") if error else Text(printable(best))
+    for row, (output, best, score, following) in lines:
+        name = Text("" if row is before else printable(row.image))
+        first = Text(printable(best), "red" if row.error else "")
         made.add_row(name, *([Text(output)] if several else []), first, score, Text(printable(following)))
-        before = image
+        before = row
     return made
 
 

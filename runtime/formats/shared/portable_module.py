@@ -19,7 +19,7 @@ _OLDEST = 11  # before, some operators meant something else
 
 
 class PortableModule(nn.Module):  # type: ignore[misc]
-    """The graph of an ONNX file: its inputs in order, its outputs by name. Raises BackendError for what has no translation."""
+    """The graph of an ONNX file: its inputs, a tuple of its outputs. Raises BackendError for what has no translation."""
 
     def __init__(self, path: Path) -> None:
         import onnx
@@ -53,7 +53,7 @@ class PortableModule(nn.Module):  # type: ignore[misc]
         self._inputs = [item.name for item in model.graph.input if item.name not in (*self._numbers, *self._tensors)]
         self._outputs = [item.name for item in model.graph.output]
 
-    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         values: dict[str, Any] = {"": None, **self._numbers}
         values |= {name: getattr(self, own) for name, own in self._tensors.items()}
         values |= zip(self._inputs, inputs, strict=True)
@@ -64,4 +64,4 @@ class PortableModule(nn.Module):  # type: ignore[misc]
             results = OPERATORS[kind](attributes, *arguments)
             results = results if isinstance(results, tuple) else (results,)
             values |= zip(made, results, strict=False)
-        return {name: as_tensor(values[name]) for name in self._outputs}
+        return tuple(as_tensor(values[name]) for name in self._outputs)

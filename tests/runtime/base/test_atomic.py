@@ -1,5 +1,6 @@
 """Disks that fail while a model is prepared. What happens to the folder itself is in test_artifact.py."""
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -14,7 +15,7 @@ import headrace
 from headrace import GraphConfig
 from headrace.errors import ArtifactError
 from headrace.runtime.artifact.artifact import load_artifact
-from headrace.runtime.base.atomic import old_model_stays, write_aside
+from headrace.runtime.base.atomic import old_model_stays, replacing, replacing_file, write_aside
 
 # A limit on the size of files is what a process can give itself; writes over it fail with EFBIG as on a full disk with ENOSPC.
 FULL = """
@@ -100,3 +101,45 @@ def test_written_files_are_whole_or_absent(tmp_path, monkeypatch):
         write_aside(tmp_path / "bench.json", b"two")
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
     assert (tmp_path / "bench.json").read_bytes() == b"one"
+
+
+_KILLED = """
+import os, sys
+from pathlib import Path
+from headrace.runtime.base.atomic import replacing_file
+with replacing_file(Path(sys.argv[1])) as path:
+    path.write_bytes(b"half")
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "net.onnx"
+    for content in (b"one", b"two"):
+        with replacing_file(target) as path:
+            path.write_bytes(content)
+        assert target.read_bytes() == content
+    subprocess.run([sys.executable, "-c", _KILLED, str(target)], check=False)
+    assert target.read_bytes() == b"two"
+    assert len(list(tmp_path.iterdir())) == 2
+    with contextlib.suppress(KeyError), replacing_file(target) as path:
+        path.write_bytes(b"half")
+        raise KeyError
+    assert list(tmp_path.iterdir()) == [target]  # what the killed one left is cleared too
+    assert target.read_bytes() == b"two"
+
+
+def test_what_others_keep_beside_it_stays(tmp_path):
+    """A migrated folder has a .headrace-written.json; the journal of `migrate --write` and a user may have such names too."""
+    (tmp_path / ".headrace-written.json").write_text("{}")
+    (tmp_path / ".headrace-notes").mkdir()
+    with replacing_file(tmp_path / "net.onnx") as path:
+        path.write_bytes(b"one")
+    with replacing(tmp_path, ["folder"]) as (folder,):
+        (folder / "file").write_text("two")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".headrace-notes",
+        ".headrace-written.json",
+        "folder",
+        "net.onnx",
+    ]

@@ -5,11 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+import onnxruntime
+import openvino
 import pytest
+import torch
 from onnx import numpy_helper
 from PIL import Image
 from typer.testing import CliRunner
 
+import headrace
+from headrace import GraphConfig
 from headrace.cli import app
 from headrace.errors import ArtifactError, BackendError, ParityError
 from headrace.runtime import formats
@@ -149,3 +154,31 @@ def test_the_command(packaged_net, tmp_path):
     assert json.loads(done.output)["tolerance"] > 0
     done = CliRunner().invoke(app, [*arguments, "--precision", "fp12"])
     assert (done.exit_code, "--precision" in done.output) == (2, True)
+
+
+class TwoHeads(torch.nn.Module):
+    """Outputs whose names are not in the order of the alphabet, one of them a vector."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Conv2d(3, 8, 3, bias=False)
+        self.head, self.last = torch.nn.Linear(8, 4), torch.nn.Linear(8, 6)
+
+    def forward(self, images):
+        x = self.body(images).relu().mean((2, 3))
+        return {"z_classes": self.head(x), "a_vector": self.last(x)}
+
+
+def test_several_outputs_keep_their_order_and_names(tmp_path):
+    torch.manual_seed(0)
+    config = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1, task="single-label,embedding")
+    graph = headrace.compile(TwoHeads().eval(), torch.randn(2, 3, 16, 16), config=config)
+    labels = {"z_classes": ['a "quoted" <label> & more', "\u00fc\U0001f431", "\x07bell", "d"]}
+    folder = graph.save(tmp_path / "models" / "two", labels=labels)
+    for name, place in PLACES.items():
+        done = export(folder, name, tmp_path / "out" / place, precision=FP32)
+        assert done.max_abs <= done.tolerance
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "net.onnx"))
+    assert [output.name for output in session.get_outputs()] == ["z_classes", "a_vector"]
+    core = openvino.Core().read_model(str(tmp_path / "out" / "net" / "two.xml"))
+    assert json.loads(core.get_rt_info(["headrace", "labels"]).astype(str)) == labels["z_classes"]

@@ -22,7 +22,7 @@ def test_classes_and_errors():
     )
     first, second = text.splitlines()[1:]
     assert first.split() == ["a.jpg", "tabby", "cat", "50.0%", "tiger", "cat", "25.0%,", "lynx", "16.7%"]
-    assert second.split() == ["b.jpg", "error:", "empty"]
+    assert second.split() == ["b.jpg", "error", "empty"]
 
 
 def test_labels_of_which_none_holds_and_classes_without_names():
@@ -36,7 +36,7 @@ def test_several_outputs_have_a_line_each():
     heads = {"color": {"predictions": found("red", "blue")}, "kind": {"predictions": found("car")}}
     lines = printed(Row(image="a.jpg", answer={"heads": heads}), Row(image="b.jpg", error="empty")).splitlines()
     assert [line.split()[:3] for line in lines] == [
-        ["image", "output", "best"], ["a.jpg", "color", "red"], ["kind", "car", "50.0%"], ["b.jpg", "error:", "empty"]
+        ["image", "output", "best"], ["a.jpg", "color", "red"], ["kind", "car", "50.0%"], ["b.jpg", "error", "empty"]
     ]  # fmt: skip
 
 
