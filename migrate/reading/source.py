@@ -22,6 +22,7 @@ __all__ = [
     "MAX_BYTES",
     "MAX_FILES",
     "NOTEBOOK",
+    "STORED",
     "SUFFIXES",
     "SourceFile",
     "parse_source",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 NOTEBOOK = ".ipynb"
 SUFFIXES = (".py", NOTEBOOK)
+STORED = (".pth", ".pt", ".ckpt", ".safetensors", ".bin", ".pkl", ".t7", ".tar", ".h5")
+"""The endings of files that mostly hold weights."""
 MAX_BYTES = 2_000_000
 """Larger sources are data or generated code, not something a person wrote."""
 MAX_NOTEBOOK_BYTES = 200_000_000

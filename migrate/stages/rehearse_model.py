@@ -13,7 +13,7 @@ from ..proving.worker_protocol import Failed, Rehearse, Rehearsed, SeenModel
 from ..reading.facts import Script, Survey
 from ..reading.finding import Finding
 from ..reading.recipe import Recipe, TransformRecipe
-from ..reading.source import walk
+from ..reading.source import STORED, walk
 from ..resolving.labels import all_class_names
 from ..resolving.ranking import candidates, documented_arguments, documented_folder, listed, taken_of, told_as
 from ..resolving.resolved import ChainStep, Resolved
@@ -31,7 +31,6 @@ _MOST_FOR_A_CHECKPOINT = 8
 """So many are run to find the model that the user's checkpoint fits."""
 _MOST_SAVED = 3
 """So many files in which a script saves its model are tried for the weights."""
-_STORED = (".pth", ".pt", ".ckpt", ".safetensors", ".bin", ".pkl", ".t7", ".tar", ".h5")
 _SECONDS = 150.0
 """What one run may take at most; the worker ends it by itself long before."""
 
@@ -82,7 +81,7 @@ def rehearse_model(
         return []  # a model that is built as no script does it
     scripts = _scripts(migration, entry, static, model)
     surveyed = migration.surveyed
-    stored = any(walk(surveyed.root, _STORED))
+    stored = any(walk(surveyed.root, STORED))
     runs: list[Run] = []
     for script, given in scripts:
         if len(runs) >= (_MOST_FOR_A_CHECKPOINT if any(run.fits is False for run in runs) else _MOST_SCRIPTS):

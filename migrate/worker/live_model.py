@@ -26,6 +26,7 @@ from ...errors import SandboxError
 from ..proving.rehearsal_protocol import kept_in
 from ..proving.worker_protocol import Rehearsed, SeenModel
 from ..reading.recipe import Digests, LiveModel, Place, Recipe
+from ..reading.source import STORED, walk
 from . import recipe as construction
 from .checkpoint import fits, load_weights, outputs_of
 from .inspection import defined_at
@@ -54,12 +55,14 @@ def see_models(recipe: Recipe, read: Recipe | None = None) -> Rehearsed:
     started = time.monotonic()
     weights: dict[int, Digests] = {}
 
+    saves = any(walk(Path(recipe.root), STORED))  # files in which a script that trains may save its model, at its very end
+
     def hear(seen: Seen, call: Call) -> None:
         if call.evaluating not in seen.first or seen.ordinal not in weights:
             weights[seen.ordinal] = digests(calls.own_weights(seen))
         judged = any(JUDGING & set(names) for names in seen.reads.values())
         often = call.evaluating and seen.sites[call.site, True] > _ENOUGH_CALLS
-        if judged and often and time.monotonic() - started > _ENOUGH_SECONDS:
+        if judged and often and not (saves and False in seen.first) and time.monotonic() - started > _ENOUGH_SECONDS:
             raise Taken
 
     calls = ModuleCalls(Path(recipe.root), hear)

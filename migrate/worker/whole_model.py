@@ -15,10 +15,20 @@ from torch import nn
 
 _DEEPEST = 50
 """Modules within modules; what people write is nested far less."""
-_LIBRARIES = ("torch.nn.", "torch.ao.nn.", "torchvision.", "timm.")
-"""Whose modules a pickled model may be made of, beside those of the repository."""
+_LIBRARIES = ("torch.nn.", "torch.ao.nn.", "torch.optim.", "torchvision.", "timm.")
+"""Whose modules and optimizers a pickled model may be made of, beside those of the repository."""
 _FUNCTIONS = ("torch.nn.functional.", "torch._C._nn.")
 """Functions that modules keep as attributes, such as activations."""
+
+
+def _table(*_: Any) -> dict[Any, Any]:
+    """In place of a defaultdict, in which torch reads no entries, as in an optimizer's state."""
+    return {}
+
+
+_PLAIN: dict[str, Any] = {"collections.defaultdict": _table} | {
+    f"builtins.{kind.__name__}": kind for kind in (dict, list, tuple, int, float, bool, str)
+}
 
 
 class Inert:
@@ -76,7 +86,9 @@ def _classes_in(path: str | os.PathLike[str]) -> list[str]:
     return []
 
 
-def _inert(name: str) -> type[Inert]:
+def _inert(name: str) -> Any:
+    if name in _PLAIN:
+        return _PLAIN[name]
     module, _, own = name.rpartition(".")
     return type(own, (Inert,), {"__module__": module})
 
@@ -105,12 +117,14 @@ def _items(table: Mapping[Any, Any] | None) -> Iterable[tuple[str, Any]]:
 
 
 def _known(name: str, has: Callable[[str], bool]) -> Any:
-    """The class of a module, or the function, that a pickle means; None for what else it names."""
+    """The class of a module or optimizer, the function or the plain type that a pickle means; None for what else it names."""
+    if name in _PLAIN:
+        return _PLAIN[name]
     module, _, own = name.rpartition(".")
     if not (name.startswith((*_LIBRARIES, *_FUNCTIONS)) or has(module)):
         return None
     with contextlib.suppress(ImportError):
         found = getattr(importlib.import_module(module), own, None)
-        is_module = isinstance(found, type) and issubclass(found, nn.Module)
+        is_module = isinstance(found, type) and issubclass(found, nn.Module | torch.optim.Optimizer)
         return found if is_module or (name.startswith(_FUNCTIONS) and callable(found)) else None
     return None

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -149,10 +150,13 @@ class Maker:
             others = bool(self.stage.learned.get("other_columns")) and bool(files) and name not in files
             return others or _LABEL.search(name) is not None
 
+        filtered: dict[str, list[Any]] = self.stage.learned.get("values", {})
         for row in range(self._listed):
             label = row % self.classes
-            first = self.names[label] if text else label
-            writer.writerow([first if is_label(name) else f"image_{row:04d}.jpg" for name in names])
+            cells: dict[str, Any] = dict.fromkeys(names, f"image_{row:04d}.jpg")
+            cells |= {name: self.names[label] if text else label for name in names if is_label(name)}
+            cells |= {name: values[row // self.classes % len(values)] for name, values in filtered.items() if name in cells}
+            writer.writerow(cells.values())
         return file.getvalue().encode()
 
     def _json(self, path: str) -> bytes:

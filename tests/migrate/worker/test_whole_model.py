@@ -99,6 +99,25 @@ def test_what_is_pickled_but_no_model_holds_no_weights():
         load_weights(Network(), "other.pth")
 
 
+def trained_with_its_optimizer():
+    model = Network()
+    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model.head(torch.rand(2, 4)).sum().backward()
+    model.optimizer.step()
+    return model
+
+
+def test_an_optimizer_within_the_model_does_not_matter():
+    trained, model = trained_with_its_optimizer(), Network()
+    torch.save(trained, "whole.pth")
+    load_weights(model, "whole.pth")
+    assert torch.equal(model.head.weight, trained.head.weight)
+    again = load_with_classes(
+        lambda: torch.load("whole.pth", weights_only=True), "whole.pth", lambda module: module == __name__
+    )
+    assert again.optimizer.param_groups[0]["lr"] == 0.1
+
+
 def test_a_model_of_known_classes_is_loaded_as_one():
     trained = Network()
     torch.save(trained, "whole.pth")

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from .. import hugging_face_sets, torchvision_sets
-from ..making import MADE_NAME, Maker
+from ..making import MADE_NAME, WEIGHTS, Maker
 from ..paths import Paths
-from ..places import is_users
+from ..places import called_by_user, is_users
 from ..stage import Stage
 from ..weights import holds_weights
 from . import time
@@ -28,6 +28,8 @@ _SCORES = re.compile(r"out|logit|pred|score|prob|^(log_?)?ps$|^y_?hat$", re.I)
 """Names of what a model gives."""
 _MOST_BYTES = 600_000_000
 """A larger checkpoint is not kept."""
+_MOST_WANTED = 3
+"""So many checkpoints that a script skipped are made."""
 _SET_UP: dict[int, Paths] = {}
 
 
@@ -46,8 +48,50 @@ def stand_in(stage: Stage) -> Iterator[None]:
     )
     stage.when_imported("cv2", lambda library: _readers(stage, paths, library, ("imread", "VideoCapture")))
     stage.when_imported("torch", lambda library: stage.wrap(library, "save", _saved(stage, paths)))
+    stage.when_imported("pandas", lambda library: _filters(stage, library.Series))
     yield
     del _SET_UP[id(stage)]
+
+
+def _filters(stage: Stage, series: Any) -> None:
+    """Notes for which values the script keeps rows of a table, where none has them: a column of splits or of folds."""
+
+    def compare(original: Any, self: Any, other: Any, *args: Any, **named: Any) -> Any:
+        answer = original(self, other, *args, **named)
+        values = [other] if isinstance(other, str | int) else list(other) if isinstance(other, list | tuple | set) else []
+        wanted = isinstance(self.name, str) and bool(values) and all(isinstance(item, str | int) for item in values)
+        if wanted and called_by_user(stage.root) and not answer.any():
+            stage.filters.setdefault(self.name, {}).update(dict.fromkeys(values))
+        return answer
+
+    for name in ("isin", "eq", "__eq__"):
+        stage.wrap(series, name, compare)
+
+
+def in_vain(stage: Stage) -> bool:
+    """A script that called no model left out what is not here: rows that no table has, or checkpoints that it looked for."""
+    if _keep_rows(stage):
+        return True
+    paths, wanted = _SET_UP[id(stage)], dict(stage.learned.get("wanted", {}))
+    known = len(wanted)
+    for path, place in paths.probed.items():
+        full = os.path.abspath(path)
+        if (
+            path.lower().endswith(WEIGHTS)
+            and full not in wanted
+            and paths.may_want(path)
+            and len(wanted) < known + _MOST_WANTED
+        ):
+            wanted[full] = place
+    return len(wanted) > known and stage.learn("wanted", wanted)
+
+
+def _keep_rows(stage: Stage) -> bool:
+    """Have the next tables hold the values for which this attempt's were searched in vain."""
+    known: dict[str, list[Any]] = stage.learned.get("values", {})
+    more = {name: [*known.get(name, ()), *(item for item in values if item not in known.get(name, ()))]
+            for name, values in stage.filters.items()}  # fmt: skip
+    return stage.learn("values", {**known, **more}) if more else False
 
 
 def _readers(stage: Stage, paths: Paths, library: Any, names: tuple[str, ...]) -> None:
@@ -91,6 +135,8 @@ def _saved(stage: Stage, paths: Paths) -> Any:
 def lesson(stage: Stage, error: BaseException) -> bool:
     """What the error says of the data that the next attempt should make."""
     text = f"{type(error).__name__}: {error}"
+    if _keep_rows(stage):
+        return True
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [frame.f_code.co_filename for frame in frames]
     if isinstance(error, KeyError | IndexError) and _more_classes(stage, error, frames):

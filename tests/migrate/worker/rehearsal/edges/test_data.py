@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from headrace.migrate.worker.rehearsal.edges import data
@@ -138,3 +140,26 @@ def test_names_of_classes_that_the_first_batches_lack_are_gathered_from_all(rehe
     helper = "folder = [f'class_{i // 8:03d}' for i in range(40)]\n"
     done = rehearsed({"main.py": text, "torchvision_free.py": helper})
     assert (done.report.ended, done.stdout) == ("finished", "2\n"), done.report.why
+
+
+def test_rows_that_a_table_is_searched_for_are_in_the_next_one(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\ntable = pd.read_csv('splits.csv')\n"
+        "kept = [table[table['fold'].isin(['a', 'b'])], table[table['fold'] == 'c'], table[table['part'] == 3]]\n"
+        "assert all(len(rows) for rows in kept), 'num_samples=0'\nprint([len(set(rows['label'])) for rows in kept])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "finished", done.report.why
+    assert done.stdout == "[10, 10, 10]\n"
+
+
+def test_checkpoints_that_were_skipped_are_wanted_where_no_model_was_called(on_stage):
+    world = on_stage(data)
+    world.play(
+        "import os\nfor name in ('small.pth', 'large.pth', 'notes.txt'):\n    path = f'models/{name}'\n"
+        "    if not os.path.exists(path):\n        continue\n"
+    )
+    assert data.in_vain(world.stage)
+    assert not data.in_vain(world.stage)
+    assert sorted(os.path.basename(path) for path in world.stage.learned["wanted"]) == ["large.pth", "small.pth"]
