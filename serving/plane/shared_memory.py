@@ -44,6 +44,11 @@ class _Region:
         self._lock = threading.Lock()
         weakref.finalize(self, os.close, opened)
 
+    @property
+    def unlinked(self) -> bool:
+        """Whether nobody but those who hold the object can come to it any more."""
+        return not os.fstat(self._reader).st_nlink
+
     def read(self, at: int, size: int) -> bytes:
         parts = []
         at += self.offset
@@ -115,6 +120,8 @@ class SharedMemory:
         with self._lock:
             if name in self._regions:
                 raise InputError(f"shared memory region '{name}' already in manager; unregister it first")
+            if len(self._regions) >= _MAX_REGIONS:  # clients that were killed have unregistered nothing
+                self._regions = {known: one for known, one in self._regions.items() if not one.unlinked}
             if len(self._regions) >= _MAX_REGIONS:
                 raise InputError(f"{_MAX_REGIONS} shared memory regions are registered already; unregister one first")
             self._regions[name] = region

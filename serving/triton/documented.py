@@ -77,8 +77,9 @@ DOCUMENTED: dict[str, Documented] = {
     "deadlines": Documented(
         title="Deadlines",
         reason="A request's timeout counts in Triton while it waits in the queue, and only where the queue policy lets "
-        "requests override it, as `headrace triton write` does. In the embedded server it covers the whole way to the answer, "
-        "and what cannot be in time is rejected at once; but its decoder alone, which has no queue, has no deadline.",
+        "requests override it, as `headrace triton write` does. In the embedded server that is so under a queue policy, too; "
+        "without one it covers the whole way to the answer, and what cannot be in time is rejected at once; but its decoder "
+        "alone, which has no queue, has no deadline.",
         matches=("error/no time",),
         statuses=(("503", "200"), ("200", "503")),
     ),

@@ -45,6 +45,7 @@ from headrace.serving.bench.services import headrace_service
 from headrace.serving.images.fast_preprocessing import make_preprocessor
 from tests.serving.conftest import LABELS, PREPROCESSING, WEIGHTS, Repository, photo
 
+from .chaos_memory import run_memory
 from .page import write_part
 
 # A request says 2 s; one that meets a process that stands still waits until the supervisor has replaced that.
@@ -355,6 +356,9 @@ def main(arguments: Sequence[str]) -> int:
         if subprocess.run([*command[:4], "true"], capture_output=True, check=False).returncode == 0:
             os.execvp(command[0], [*command, *arguments])
     traffic, chaos, found = run(chosen.seconds, chosen.seed)
+    memory_seconds = max(15.0, chosen.seconds / 5)
+    clients, lost = run_memory(memory_seconds, chosen.seed)
+    found += lost
     kinds = sorted({kind for kind, _ in traffic.counted})
     acts = ", ".join(f"{name} {count} times" for name, count in sorted(chaos.done.items()))
     lines = [
@@ -370,6 +374,10 @@ def main(arguments: Sequence[str]) -> int:
             f"| {kind} | " + " | ".join(f"{traffic.counted[kind, what]:,}" for what in ("right", "told", "cut")) + " |"
             for kind in kinds
         ),
+        "",
+        f"Then {memory_seconds:g} s of clients of system shared memory, whose objects were "
+        + ", ".join(f"{act} {count} times" for act, count in sorted(clients.done.items()))
+        + f": {clients.counted['right']:,} right answers and {clients.counted['told']:,} clear errors.",
         "",
         f"Wrong, late or unclear answers, and what leaked: {'; '.join(found[:10]) or 'none'}.",
     ]

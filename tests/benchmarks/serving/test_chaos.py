@@ -3,6 +3,7 @@
 import pytest
 
 from tests.benchmarks.serving.chaos import leaks, run
+from tests.benchmarks.serving.chaos_memory import run_memory
 
 
 @pytest.mark.slow  # a minute of two busy cores
@@ -11,6 +12,14 @@ def test_nothing_is_lost():
     assert not found, found
     assert sum(chaos.done.values()) >= 3
     assert {kind for kind, outcome in traffic.counted if outcome == "right"} == {"http", "classify", "grpc", "stream"}
+
+
+@pytest.mark.slow
+def test_shared_memory_of_clients_that_die():
+    clients, found = run_memory(15, seed=2)
+    assert not found, found
+    assert sum(clients.done.values()) >= 3
+    assert clients.counted["right"] > 0
 
 
 def test_what_is_held_for_good_is_named():

@@ -6,6 +6,7 @@ import os
 import threading
 import uuid
 from multiprocessing import shared_memory as python_shared_memory
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -296,6 +297,22 @@ def test_at_most_so_many_regions(memory, make):
         memory.register(str(number), key, 8)
     with pytest.raises(InputError, match="256"):
         memory.register("more", key, 8)
+
+
+def test_objects_of_clients_that_are_gone_do_not_keep_others_out(memory, make):
+    """They were unlinked, and nobody unregisters them."""
+    kept, _ = make(8)
+    gone, _ = make(8)
+    memory.register("kept", kept, 8)
+    for number in range(255):
+        memory.register(str(number), gone, 8)
+    before = _open_blocks()
+    path = Path(f"/dev/shm/{gone.lstrip('/')}")
+    path.unlink()
+    path.touch()  # another object of that name, which the fixture removes
+    memory.register("more", kept, 8)
+    assert [region["name"] for region in memory.status()] == ["kept", "more"]
+    assert _open_blocks() == before - 254
 
 
 @pytest.mark.parametrize(
