@@ -62,6 +62,7 @@ class Package:
     """What the outputs are, where somebody told or it was read, in the words of `runtime.base.task`."""
     preprocessing: Preprocessing | None = None
     precision: str = "auto"
+    budget: float | None = None
     device: str = "auto"
     max_tuning_seconds: float | None = None
     randomize: bool = False

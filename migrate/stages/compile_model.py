@@ -5,16 +5,19 @@ from __future__ import annotations
 import ast
 import os
 import tempfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import psutil
 
 from ...errors import AmbiguousError, MigrateError
 from ..proving.confined_run import Limits
 from ..proving.sandbox import Sandbox, trust_repository
+from ..proving.verify import Recorded
 from ..proving.worker_pool import WorkerPool
 from ..proving.worker_protocol import Failed, Inspected, ModelPackaged, Package, Response, Row
 from ..reading.recipe import Recipe
@@ -45,6 +48,8 @@ class CompileConfig:
     """What `headrace compile` makes. `input_size` is (channels, height, width); None asks the model itself, where it can tell.
 
     `task` says what the outputs are, where their shapes do not tell: "multi-label:0.3", "embedding".
+    `images` is an .npz file whose array "images" [n, C, H, W] judges lossy precisions, with "labels" [n] where they are known,
+    and `budget` the most points of accuracy that those may lose.
     `device` is what the plan is made for: "cpu", "cuda", or "auto", where the model's parameters are.
     `timeout` bounds the subprocess that builds and compiles the model, in seconds.
     """
@@ -55,6 +60,8 @@ class CompileConfig:
     checkpoint: Path | None = None
     task: str = ""
     precision: str = "auto"
+    budget: float | None = None
+    images: Path | None = None
     device: str = "auto"
     max_tuning_seconds: float | None = None
     timeout: float = 1800.0
@@ -64,6 +71,8 @@ class CompileConfig:
     def __post_init__(self) -> None:
         if (self.max_tuning_seconds is not None and self.max_tuning_seconds <= 0) or self.timeout <= 0:
             raise ValueError("max_tuning_seconds and timeout must be positive")
+        if self.budget is not None and self.images is None:
+            raise ValueError("a budget is held to on real images: give --images FILE.npz, too")
         if self.device not in _DEVICES:
             raise ValueError(f"device must be one of {', '.join(_DEVICES)}, got {self.device!r}")
         if self.input_size is not None and any(size < 1 for size in self.input_size):
@@ -83,6 +92,7 @@ def compile_model(
     if config.checkpoint is not None and not config.checkpoint.is_file():
         raise MigrateError(f"{config.checkpoint}: no such checkpoint")
     recipe = recipe_of(reference, config.checkpoint)
+    images = None if config.images is None else read_images(config.images)
     out = config.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     limits = Limits(timeout=config.timeout, memory_bytes=psutil.virtual_memory().total * 3 // 4)
@@ -104,15 +114,29 @@ def compile_model(
                 input=config.input_size or _only_size(seen),
                 task=config.task,
                 precision=config.precision,
+                budget=config.budget,
                 device=config.device,
                 max_tuning_seconds=config.max_tuning_seconds,
-                randomize=config.checkpoint is None,
+                randomize=config.checkpoint is None and images is None,  # who gives images has weights that they fit
                 provenance={"reference": reference, "checkpoint": str(config.checkpoint) if config.checkpoint else None},
             )
-            made = package(request, None, pool.sandbox, stages.start("Capturing, tuning, proving"), own_outputs=False)
+            made = package(request, images, pool.sandbox, stages.start("Capturing, tuning, proving"), own_outputs=False)
         if not isinstance(made, ModelPackaged):
             raise _error(reference, made)
         return replace(made, artifact=str(place(sandbox.models, out, name)))
+
+
+def read_images(path: Path) -> Recorded:
+    """The inputs "images" [n, C, H, W] and their "labels", if any, of an .npz file. Raises MigrateError where it is none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            images, labels = file["images"], file["labels"] if "labels" in file.files else None
+    except (OSError, ValueError, KeyError, AttributeError, zipfile.BadZipFile) as error:
+        raise MigrateError(f"{path} is no .npz file with an array 'images': {error}") from None
+    if images.ndim != 4 or images.dtype.kind != "f" or (labels is not None and len(labels) != len(images)):
+        counted = "" if labels is None else f" for {len(labels)} labels"
+        raise MigrateError(f"{path}: 'images' must be floats of shape [n, C, H, W], got {images.dtype} {images.shape}{counted}")
+    return Recorded(inputs=images, outputs=np.empty((0,), np.float32), targets=labels)
 
 
 def recipe_of(reference: str, checkpoint: Path | None) -> Recipe:

@@ -148,6 +148,7 @@ def _order(request: Package) -> Order:
         row=request.input,
         config=GraphConfig(
             precision=request.precision,  # type: ignore[arg-type]  # which GraphConfig checks
+            budget=request.budget,
             buckets=request.buckets,
             max_tuning_seconds=request.max_tuning_seconds,
             backend=request.backend,
