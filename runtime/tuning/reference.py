@@ -136,7 +136,7 @@ def _with_scores(judging: JudgingData, eager: TorchSession, task: Task, target: 
 
     def batches() -> Iterator[list[Array]]:
         nonlocal done
-        while done < len(order) and (done < _LEAST_IMAGES or budget.left):
+        while done < len(order) and (done < _LEAST_IMAGES or budget.left or judging.whole):
             chosen = order[done : done + CHUNK]
             done += len(chosen)
             yield [value[chosen] for value in judging.images]
