@@ -16,6 +16,9 @@ __all__ = ["compile_", "migrate", "read_input_size", "read_named_task", "rules",
 Precision = Annotated[
     str, typer.Option(help="auto, or one or several of fp32,bf16,fp16,fp8,int8; auto: lossy only if images prove it.")
 ]
+Budget = Annotated[
+    float | None, typer.Option(help="Points of accuracy that a lossy precision may lose, shown with 95 % confidence on images.")
+]
 Trust = Annotated[bool, typer.Option("--trust-repository", help="Run its code with your rights where it is not isolated.")]
 Task = Annotated[
     str, typer.Option(help="What the outputs are, where nothing tells: single-label, multi-label:0.3, embedding, dense, raw.")
@@ -40,6 +43,7 @@ def migrate(
     task: Task = "",
     data: Annotated[Path | None, typer.Option(help="Passed to the scripts as their data folder.")] = None,
     precision: Precision = "auto",
+    budget: Budget = None,
     device: Device = "auto",
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if anything would change.")] = False,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not run the scripts; the report says unproved.")] = False,
@@ -105,6 +109,7 @@ def migrate(
         task=read_named_task(task),
         data=data,
         precision=precision,
+        budget=_budget(budget),
         device=device,
         verify=not no_verify,
         full=full,
@@ -207,8 +212,12 @@ def compile_(
     random_weights: Annotated[bool, typer.Option("--random-weights", help="Weights that are nobody's.")] = False,
     task: Task = "",
     precision: Precision = "auto",
+    budget: Budget = None,
     images: Annotated[
-        Path | None, typer.Option(help="A folder of real images: they judge lossy precisions and set the ranges of int8.")
+        Path | None,
+        typer.Option(
+            help="A folder of real images, or an .npz file of inputs 'images' and 'labels': they judge lossy precisions."
+        ),
     ] = None,
     device: Device = "auto",
     max_tuning_seconds: Annotated[
@@ -236,6 +245,7 @@ def compile_(
             random_weights=random_weights,
             task=read_named_task(task),
             precision=precision,
+            budget=_budget(budget),
             images=images,
             device=device,
             max_tuning_seconds=max_tuning_seconds,
@@ -252,6 +262,12 @@ def compile_(
     console.print(plan_table(made.plan))
     worst = f", largest difference {made.parity.max_abs:.1e}" if made.parity.max_abs is not None else ""
     console.print(f"parity {made.parity.status}{worst}; written to {made.artifact}", highlight=False)
+
+
+def _budget(points: float | None) -> float | None:
+    if points is not None and not 0 < points <= 100:
+        raise typer.BadParameter("must be points of accuracy, more than 0 and up to 100", param_hint="--budget")
+    return points
 
 
 def read_named_task(text: str) -> str:

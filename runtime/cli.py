@@ -36,6 +36,9 @@ def tune(
     buckets: Annotated[str | None, typer.Option(help="Batch sizes to plan for, comma-separated; 1 to 16 by default.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of a session; by default the physical cores.")] = None,
     tolerance: Annotated[float | None, typer.Option(help="Largest relative difference of lossless candidates.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Points of accuracy that a lossy precision may lose, shown with 95 % confidence.")
+    ] = None,
     max_tuning_seconds: Annotated[float, typer.Option(help="When used up, the remaining candidates are skipped.")] = 120.0,
     format: Annotated[str, typer.Option(help="text or json.")] = "text",  # noqa: A002
 ) -> None:
@@ -49,6 +52,8 @@ def tune(
     from .tuning.retune import retune
 
     check_format(format)
+    if budget is not None and calibration is None:
+        raise typer.BadParameter("is held to on real images: give --calibration DIR, too", param_hint="--budget")
     try:
         config = GraphConfig(
             precision=precision,  # type: ignore[arg-type]
@@ -57,6 +62,7 @@ def tune(
             buckets=tuple(int(part) for part in buckets.split(",")) if buckets else None,
             threads=threads,
             tolerance=tolerance,
+            budget=budget,
             max_tuning_seconds=max_tuning_seconds,
         )
     except ValueError as error:

@@ -100,7 +100,7 @@ class Code(Packageable):
                 preprocessing, remarks = _chosen(traced.result(), row)
                 notes += remarks
             images = None if options.images is None else str(options.images.resolve())
-            if images is not None and preprocessing is None:
+            if options.images is not None and options.images.is_dir() and preprocessing is None:
                 raise MigrateError(
                     f"{self.what}: nothing says how an image becomes its input, so --images cannot be read for it"
                 )
@@ -113,10 +113,12 @@ class Code(Packageable):
                 task=options.task,
                 preprocessing=preprocessing,
                 precision=options.precision,
+                budget=options.budget,
                 device=options.device,
                 max_tuning_seconds=options.max_tuning_seconds,
                 image_folder=images if planned else None,
-                randomize=planned and not self.known_weights,
+                # Who gives images has weights that they fit.
+                randomize=planned and not self.known_weights and images is None,
                 planned=planned,
                 provenance={"reference": self.what, **self.facts_of_key, "notes": notes},
             )

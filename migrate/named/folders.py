@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MANIFEST = "headrace.json"
-_ASKED = ("random_weights", "input_size", "task", "precision", "device", "trust_checkpoint")
+_ASKED = ("random_weights", "input_size", "task", "precision", "budget", "device", "trust_checkpoint")
 COMPANIONS = ("_decode", "_classify")
 
 

@@ -24,14 +24,14 @@ from ..proving.worker_protocol import ModelPackaged
 from ..stages.progress import Stages
 from ..stages.worker_client import model_name
 from .code import said
-from .source import Options, Packageable, Subject
+from .source import Options, Packageable, Subject, file_digest
 from .sources import discover
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _RECORD = "named.json"
-_OF_THE_PACKAGE = ("name", "random_weights", "input_size", "task", "precision", "device", "trust_remote_code")
+_OF_THE_PACKAGE = ("name", "random_weights", "input_size", "task", "precision", "budget", "device", "trust_remote_code")
 
 
 def packaged(what: str, *, cache: Path, options: Options | None = None, console: Console | None = None) -> Path:
@@ -116,7 +116,8 @@ def _wanted(subject: Packageable, options: Options) -> Mapping[str, Any]:
     asked = {name: getattr(options, name) for name in _OF_THE_PACKAGE}
     images = None
     if options.images is not None:
-        images = [str(options.images.resolve()), files_digest(options.images.resolve())]
+        place = options.images.resolve()
+        images = [str(place), files_digest(place) if place.is_dir() else file_digest(place)]
     return {"what": subject.what, **subject.key(), **asked, "images": images, "headrace": __version__}
 
 
@@ -125,8 +126,8 @@ def _made(
     subject: Packageable, options: Options, console: Console | None, *, planned: bool
 ) -> Iterator[tuple[ModelPackaged, Path]]:
     """What the worker says of the package, and the models folder in which it lies for as long as the block lasts."""
-    if options.images is not None and not options.images.is_dir():
-        raise MigrateError(f"{options.images}: no such folder of images")
+    if options.images is not None and not (options.images.is_dir() or options.images.suffix == ".npz"):
+        raise MigrateError(f"{options.images}: no such folder of images, and no .npz file")
     if options.name is not None and options.name != model_name(options.name):
         raise MigrateError(f"--name {options.name!r} cannot name a model: letters, digits, dot, dash and underscore may")
     limits = Limits(timeout=options.timeout, memory_bytes=psutil.virtual_memory().total * 3 // 4)

@@ -29,9 +29,10 @@ class Options:
 
     `name` is what it is served as. `checkpoint` is a file of weights to use instead of the library's own. `random_weights`
     allows weights that are nobody's. `input_size` is (channels, height, width), where the model does not tell. `task` says what
-    the outputs are: "multi-label:0.3". `images` is a folder that judges lossy precisions and sets the ranges of int8. `device`
-    is what the plan is made for: "cpu", "cuda", or "auto", where the model's parameters are. `timeout` bounds each subprocess,
-    in seconds. Raises ValueError.
+    the outputs are: "multi-label:0.3". `images` is a folder of images, or an .npz file of inputs "images" and their "labels",
+    that judges lossy precisions and sets the ranges of int8; `budget` is how many points those may lose on them. `device` is
+    what the plan is made for: "cpu", "cuda", or "auto", where the model's parameters are. `timeout` bounds each subprocess, in
+    seconds. Raises ValueError.
     """
 
     name: str | None = None
@@ -41,6 +42,7 @@ class Options:
     task: str = ""
     precision: str = "auto"
     images: Path | None = None
+    budget: float | None = None
     device: str = "auto"
     max_tuning_seconds: float | None = None
     timeout: float = 1800.0
@@ -51,6 +53,8 @@ class Options:
     def __post_init__(self) -> None:
         if (self.max_tuning_seconds is not None and self.max_tuning_seconds <= 0) or self.timeout <= 0:
             raise ValueError("max_tuning_seconds and timeout must be positive")
+        if self.budget is not None and self.images is None:
+            raise ValueError("a budget is held to on real images: give --images, too")
         if self.device not in _DEVICES:
             raise ValueError(f"device must be one of {', '.join(_DEVICES)}, got {self.device!r}")
         if self.input_size is not None and any(size < 1 for size in self.input_size):

@@ -69,6 +69,7 @@ class Package:
     """What the outputs are, where somebody told or it was read, in the words of `runtime.base.task`."""
     preprocessing: Preprocessing | None = None
     precision: str = "auto"
+    budget: float | None = None
     device: str = "auto"
     max_tuning_seconds: float | None = None
     randomize: bool = False
@@ -94,6 +95,7 @@ class PackageOnnx:
     input: Row | None = None
     task: str = ""
     precision: str = "auto"
+    budget: float | None = None
     device: str = "auto"
     max_tuning_seconds: float | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -35,6 +35,7 @@ class Options:
     task: str = ""
     data: Path | None = None
     precision: str = "auto"
+    budget: float | None = None
     device: str = "auto"
     tuning_seconds: float | None = None
     verify: bool = True

@@ -126,6 +126,7 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
         task=task,
         preprocessing=preprocessing,
         precision=migration.options.precision,
+        budget=migration.options.budget,
         device=migration.options.device,
         max_tuning_seconds=migration.options.tuning_seconds,
         randomize=not weights,  # freshly built layers can agree trivially

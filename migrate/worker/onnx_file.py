@@ -44,7 +44,7 @@ def package_onnx(request: PackageOnnx, tell: Progress) -> Packaged:
     tell(0.0, "reading the graph")
     config = GraphConfig(
         precision=request.precision, device=request.device, task=request.task,  # type: ignore[arg-type]
-        max_tuning_seconds=request.max_tuning_seconds,
+        max_tuning_seconds=request.max_tuning_seconds, budget=request.budget,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
         files, source = Path(staging) / "files", Path(request.path)

@@ -173,6 +173,7 @@ def _order(request: Package) -> Order:
         row=request.input,
         config=GraphConfig(
             precision=request.precision,  # type: ignore[arg-type]  # which GraphConfig checks
+            budget=request.budget,
             buckets=request.buckets,
             max_tuning_seconds=request.max_tuning_seconds,
             backend=request.backend,
@@ -206,7 +207,10 @@ def _arrays(path: str | None) -> dict[str, np.ndarray]:
 
 
 def _of_folder(request: Package, folder: Path) -> dict[str, np.ndarray]:
-    """The images of a folder as the model takes them and, where its folders are named like the labels, their classes."""
+    """The images of a folder as the model takes them and, where its folders are named like the labels, their classes; or what
+    lies in an .npz file."""
+    if folder.is_file():
+        return _arrays(str(folder))
     from ...runtime.images.image_folder import read_images
     from ...specs import Labels
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..base.task import DENSE, EMBEDDING, MULTI_LABEL, RAW, SINGLE_LABEL, Head, Task
 from .agreement import METRICS, Array, agreements, decisions, flat_scores, right_share
+from .losses import Losses, losses, one_of_few, too_few_to_tell
 
 _STATUSES = ("passed", "failed", "not-run")
 AGREEMENTS = ("top1_agreement", "decision_agreement", "cosine")
@@ -29,7 +30,9 @@ class ParityRecord:
     `top1_agreement` is the share of rows whose largest output is the same class, `top5_agreement` the share of the five largest
     that are among the candidate's; of several labels, `decision_agreement` is the share of those above their thresholds that
     are so by both, and of an embedding `cosine` is the lowest between a row of each. `rms` is the root mean square of the error
-    over that of what tells rows apart. `accuracy_drop` is in points of accuracy, or of F1 over several labels. `why` explains
+    over that of what tells rows apart. `accuracy_drop` is in points of accuracy, or of F1 over several labels. `loss_bound` is
+    the most that all images lose with that `confidence`, in points: of accuracy where labels are known, else of images that get
+    the same answer. `why` explains
     any status but "passed", and for a passed lossy check says which gate was applied.
     """
 
@@ -43,6 +46,8 @@ class ParityRecord:
     scale: float | None = None
     decision_agreement: float | None = None
     cosine: float | None = None
+    loss_bound: float | None = None
+    confidence: float | None = None
     rows: int = 0
     batches: tuple[int, ...] = ()
     why: str | None = None
@@ -80,6 +85,9 @@ class ParityRecord:
             name: min((share for share in (getattr(self, name), shares.get(name)) if share is not None), default=None)
             for name in AGREEMENTS
         }
+        if other_bound := shares.get("loss_bound"):
+            least["loss_bound"] = max(other_bound, self.loss_bound or 0.0)
+            least["confidence"] = shares["confidence"]
         return replace(self, **least)
 
     def to_json(self) -> dict[str, Any]:
@@ -99,7 +107,8 @@ class Gate:
     that may be lost where labels are given, and what bounds the scores themselves, whose order alone would let pass scores
     of another scale: most `rms`, least top-5 agreement and how far their `scale` may be from 1, which `lossy_gate` sets, as it
     does the least `cosine` of embeddings. Least agreement of the labels above their thresholds, and of the best class of each
-    place of a map. The numbers are the project's gate for "auto".
+    place of a map. The numbers are the project's gate for "auto". With a `budget`, in points, the images must show that no more
+    is lost, but for a probability of `alpha`, in place of the least agreements and of `accuracy_points`.
     """
 
     tolerance: float | None = None
@@ -115,6 +124,8 @@ class Gate:
     cosine: float = 0.9
     decision_agreement: float = 0.98
     place_agreement: float = 0.98
+    budget: float | None = None
+    alpha: float = 0.05
 
 
 # Most rms, least top-5 agreement and most change of scale by precision, 1.5 to 4 times what trained weights need on images
@@ -123,10 +134,10 @@ class Gate:
 _LOSSY_LIMITS = {"fp16": (0.03, 0.95, 0.01, 0.995), "bf16": (0.15, 0.85, 0.02, 0.9)}
 
 
-def lossy_gate(dtype: str) -> Gate:
+def lossy_gate(dtype: str, *, budget: float | None = None, alpha: float = Gate.alpha) -> Gate:
     """What a candidate that computes in "bf16", "fp16", "int8" or "fp8" is held to."""
     rms, top5, scale, cosine = _LOSSY_LIMITS.get(dtype, (Gate.rms, Gate.top5, Gate.scale, Gate.cosine))
-    return Gate(rms=rms, top5=top5, scale=scale, cosine=cosine)
+    return Gate(rms=rms, top5=top5, scale=scale, cosine=cosine, budget=budget, alpha=alpha)
 
 
 # A lossless candidate may differ by this many times the noise, and always by this share of what tells rows apart.
@@ -236,69 +247,104 @@ def compare_lossy(
     facts |= agreements(head, reference, candidate)
     fitted = scale(reference, candidate)
     facts["scale"] = fitted[0] if fitted else None
+    found = losses(head, reference, candidate, labels, cosine=gate.cosine, places=gate.place_agreement)
+    if found is not None:
+        facts |= {"loss_bound": found.bound(gate.alpha), "confidence": 1 - gate.alpha}
     why = _not_finite(reference, candidate)
     if why is None and rows < gate.least_images:
         why = f"a lossy precision needs at least {gate.least_images} real images to be judged, got {rows}"
-    why = why or _JUDGES[head.kind](head, reference, facts, gate, labels is not None)
+    why = why or _JUDGES[head.kind](head, reference, candidate, facts, gate, labels is not None)
     if why is None and not facts["rms"] <= gate.rms:
         why = f"values are off by {facts['rms']:.0%} of what tells images apart (root mean square), more than {gate.rms:.0%}"
     if why is None and (ranks := facts.get("top5_agreement")) is not None and ranks < gate.top5:
         why = f"of the five best classes {ranks:.0%} are the same, less than {gate.top5:.0%}"
-    if why := why or _off_scale(fitted, rows, gate):
-        return ParityRecord(status="failed", why=why, **facts)
-    passed = f"{_GATES[head.kind].format(least=_least_agreement(gate, labels is not None), gate=gate)} on {rows}"
-    if labels is None:
-        return ParityRecord(status="passed", why=f"{passed} images", **facts)
-    metric = METRICS[head.kind]
-    drop = 100 * (right_share(head, reference, labels) - right_share(head, candidate, labels))
-    facts["accuracy_drop"] = drop
-    if drop > gate.accuracy_points + 1e-9:
-        why = f"{metric} falls by {drop:.2f} points on {rows} images, more than {gate.accuracy_points}"
-        return ParityRecord(status="failed", why=why, **facts)
-    return ParityRecord(status="passed", why=f"{passed} labeled images, and {metric}", **facts)
+    if why is None and gate.budget is not None:
+        why = _NO_USE if found is None else found.beyond(gate.budget, gate.alpha)
+    if labels is not None and head.kind in METRICS:
+        facts["accuracy_drop"] = 100 * (right_share(head, reference, labels) - right_share(head, candidate, labels))
+    why = why or _off_scale(fitted, rows, gate) or _fallen(head, facts, found, gate)
+    return ParityRecord(status="failed" if why else "passed", why=why or _passed(head, facts, found, gate), **facts)
+
+
+_NO_USE = "a budget is of outputs whose use is known: say what they are by task="
+
+
+def _fallen(head: Head, facts: Mapping[str, Any], found: Losses | None, gate: Gate) -> str | None:
+    """How a metric falls by more than it may, and by more than one image of few."""
+    drop = facts.get("accuracy_drop")
+    if drop is None or gate.budget is not None or drop <= gate.accuracy_points + 1e-9:
+        return None
+    if found is not None and head.kind == SINGLE_LABEL and one_of_few(found, gate.agreement_with_labels):
+        return None
+    return f"{METRICS[head.kind]} falls by {drop:.2f} points on {facts['rows']} images, more than {gate.accuracy_points}"
+
+
+def _passed(head: Head, facts: Mapping[str, Any], found: Losses | None, gate: Gate) -> str:
+    """What was asked of a candidate that passed, and what that says of all images."""
+    labeled, rows = "accuracy_drop" in facts, facts["rows"]
+    images = f"{rows} labeled images, and {METRICS[head.kind]}" if labeled else f"{rows} images"
+    asked = _GATES[head.kind].format(least=_least_agreement(gate, labeled), gate=gate)
+    if gate.budget is not None:
+        asked, images = f"a budget of {gate.budget:g} points", f"{rows} labeled images" if labeled else f"{rows} images"
+    if found is None:
+        return f"{asked} on {images}"
+    what = f"points of {found.what} are lost with {1 - gate.alpha:.{0 if gate.alpha >= 0.01 else 2}%} confidence"
+    return f"{asked} on {images}: at most {facts['loss_bound']:.2f} {what}"
 
 
 def _least_agreement(gate: Gate, labeled: bool) -> float:
     return gate.agreement_with_labels if labeled else gate.agreement
 
 
-def _judge_classes(head: Head, reference: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool) -> str | None:
+def _judge_classes(
+    head: Head, reference: Array, candidate: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool
+) -> str | None:
     agreement, best = facts["top1_agreement"], reference.argmax(axis=1)
     if agreement is None:
         return "top-1 agreement needs at least two class scores per row"
     if (best == best[0]).all():
         return "the model gives every image the same class, so agreement proves nothing"
-    if agreement < (least := _least_agreement(gate, labeled)):
+    if gate.budget is None and agreement < (least := _least_agreement(gate, labeled)):
+        if too_few_to_tell(reference, candidate, least):
+            return None
         return f"top-1 agrees on {agreement:.2%} of {len(reference)} images, less than {least:.1%}"
     return None
 
 
-def _judge_labels(head: Head, reference: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool) -> str | None:
+def _judge_labels(
+    head: Head, reference: Array, candidate: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool
+) -> str | None:
     held = decisions(head, reference)
     if (held == held[:1]).all():
         return "the model gives every image the same labels, so agreement proves nothing"
     agreement = facts["decision_agreement"]
-    if agreement < gate.decision_agreement:
+    if gate.budget is None and agreement < gate.decision_agreement:
         return f"of the labels above their thresholds {agreement:.2%} are the same, less than {gate.decision_agreement:.0%}"
     return None
 
 
-def _judge_embeddings(head: Head, reference: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool) -> str | None:
-    if facts["cosine"] < gate.cosine:
+def _judge_embeddings(
+    head: Head, reference: Array, candidate: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool
+) -> str | None:
+    if gate.budget is None and facts["cosine"] < gate.cosine:
         return (
             f"the direction of an embedding changes: its cosine with the model's is {facts['cosine']:.4f}, below {gate.cosine}"
         )
     return None
 
 
-def _judge_places(head: Head, reference: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool) -> str | None:
+def _judge_places(
+    head: Head, reference: Array, candidate: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool
+) -> str | None:
     agreement = facts.get("top1_agreement")
-    if agreement is not None and agreement < gate.place_agreement:
+    if gate.budget is None and agreement is not None and agreement < gate.place_agreement:
         return f"the best class is the same at {agreement:.2%} of the places, less than {gate.place_agreement:.0%}"
     return None
 
 
-def _judge_values(head: Head, reference: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool) -> str | None:
+def _judge_values(
+    head: Head, reference: Array, candidate: Array, facts: Mapping[str, Any], gate: Gate, labeled: bool
+) -> str | None:
     return None
 
 

@@ -36,6 +36,8 @@ class GraphConfig:
     used up, what is left is skipped, and the plan says so. None: 30, for a GPU 240.
     `tolerance`: largest accepted |difference| / largest |reference| for lossless candidates; None calibrates it from the
     model's own eager noise.
+    `budget`: most points that a lossy precision may lose: of accuracy where labels are given, else of images that get another
+    answer. Real images must show it with 95 % confidence; None asks for an agreement of 99.5 % on the images at hand.
     `threads`: CPU threads of one session; None is the number of physical cores that this process may use.
     `disable_passes`: names of passes that are left out, such as ("fold_batch_norm", "channels_last"). Candidates that are
     nothing without one ("half_precision", "fp8", "int8") are skipped, and the plan says so.
@@ -53,6 +55,7 @@ class GraphConfig:
     buckets: tuple[int, ...] | None = None
     max_tuning_seconds: float | None = None
     tolerance: float | None = None
+    budget: float | None = None
     threads: int | None = None
     disable_passes: tuple[str, ...] = ()
     task: str = ""
@@ -74,6 +77,8 @@ class GraphConfig:
             _is_number(self.tolerance) and math.isfinite(self.tolerance) and self.tolerance > 0
         ):
             raise ValueError(f"tolerance must be None or a positive finite number, got {self.tolerance!r}")
+        if self.budget is not None and not (_is_number(self.budget) and 0 < self.budget <= 100):
+            raise ValueError(f"budget must be None or points of accuracy, more than 0 and up to 100; got {self.budget!r}")
         if self.threads is not None and not (_is_count(self.threads) and self.threads >= 1):
             raise ValueError(f"threads must be None or an integer of at least 1, got {self.threads!r}")
         object.__setattr__(self, "disable_passes", _checked_passes(self.disable_passes))

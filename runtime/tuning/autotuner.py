@@ -72,7 +72,7 @@ def tune(
     cannot run here, ParityError when every candidate was rejected.
     """
     report = progress or (lambda fraction, text: None)
-    ranges, calibrating, judging = judging.split(config)
+    ranges, calibrating, judging = replace(judging, whole=config.budget is not None).split(config)
     candidates = _candidates(source, config, device, ranges, have_images=bool(judging.images), keep=keep)
     report(0.0, "running the model as the reference")
     rows = max(*PARITY_BATCHES, min(max(config.planned(device)), PARITY_ROWS))

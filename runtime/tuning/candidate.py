@@ -103,7 +103,9 @@ class Candidate:
         but the reference is refused when it does not pass."""
         if self.parity is None and not self.status:
             if self.lossy and reference.images is not None:
-                self._judge_on_images(reference, reference.images)
+                self._judge_on_images(reference, reference.images, config.budget)
+            elif self.lossy and config.budget is not None:
+                self._refuse(ParityRecord(status="failed", why="real images must show that it keeps to the budget: give some"))
             else:
                 self._judge(reference, config)
         return not self.status
@@ -165,10 +167,12 @@ class Candidate:
             self.wrong_on_rare = wrong_on_rare(self.session, reference, gate, lossy=self.lossy, batch=rows) or ""
         return self.wrong_on_rare
 
-    def _judge_on_images(self, reference: Reference, images: JudgingData) -> None:
+    def _judge_on_images(self, reference: Reference, images: JudgingData, budget: float | None) -> None:
         assert self.session is not None
         assert images.scores is not None, "the reference computed them"
-        gate = lossy_gate(self.target.precision.dtype)
+        gate = lossy_gate(self.target.precision.dtype, budget=budget)
+        if budget is not None:
+            gate = replace(gate, alpha=reference.share_of_doubt(self.arithmetic, gate.alpha))
         task, batches = reference.task, (*PARITY_BATCHES, PARITY_ROWS)
         for expected in images.scores:
             if why := unusable_reference(expected, 0.0):
@@ -190,7 +194,7 @@ class Candidate:
         ]  # fmt: skip
         first = task.judged.index(task.primary)
         self.parity = functools.reduce(ParityRecord.beside, [records[first], *records[:first], *records[first + 1 :]])
-        if self.parity.passed and lost > gate.accuracy_points:
+        if self.parity.passed and lost > (gate.accuracy_points if budget is None else budget):
             metric = METRICS[task.heads[task.primary].kind]
             why = f"{metric} falls by {lost:.2f} points on the images that set its ranges"
             self.parity = replace(self.parity, status="failed", why=why)

@@ -24,12 +24,14 @@ class JudgingData:
     """`images` (one array [n, ...] per input) with `labels` [n] judge, `calibration` gives int8 its ranges. All may be none.
 
     `scores` are the reference's outputs for the images, where they are known: those that the task has judged, each [n, ...].
+    `whole` has all of the images judge, however long that takes: a budget is shown by as many as there are.
     """
 
     images: tuple[Array, ...] = ()
     labels: Array | None = None
     calibration: tuple[Array, ...] = ()
     scores: tuple[Array, ...] | None = None
+    whole: bool = False
 
     @classmethod
     def of(cls, images: Any, labels: Any, calibration: Any, preprocessing: Preprocessing | None = None) -> JudgingData:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class Reference:
     """Rows to try candidates with, eager's outputs for them, and eager's own noise per output in the output's units.
 
     `images`, with their scores, judge lossy candidates. `calibrating` have set the ranges of int8: they cannot speak for it,
-    but against it. `rare` are inputs that few images are.
+    but against it. `rare` are inputs that few images are. `judged` are those that were held to a budget on these images.
     """
 
     inputs: list[Array]
@@ -44,6 +44,15 @@ class Reference:
     images: JudgingData | None = None
     calibrating: JudgingData = NO_IMAGES
     rare: RareRows | None = None
+    judged: list[Any] = field(default_factory=list)
+
+    def share_of_doubt(self, arithmetic: Any, alpha: float) -> float:
+        """The probability with which one more that is held to a budget may pass by luck, so that all together do with `alpha`
+        at most: a half, a sixth, a twelfth... of it, which add up to one."""
+        if arithmetic not in self.judged:
+            self.judged.append(arithmetic)
+        number = self.judged.index(arithmetic) + 1
+        return alpha / (number * (number + 1))
 
 
 def make_reference(
@@ -127,7 +136,7 @@ def _with_scores(judging: JudgingData, eager: TorchSession, task: Task, target: 
 
     def batches() -> Iterator[list[Array]]:
         nonlocal done
-        while done < len(order) and (done < _LEAST_IMAGES or budget.left):
+        while done < len(order) and (done < _LEAST_IMAGES or budget.left or judging.whole):
             chosen = order[done : done + CHUNK]
             done += len(chosen)
             yield [value[chosen] for value in judging.images]

@@ -2,6 +2,7 @@
 
 python -m tests.soundness [WORD ...]          with words: only faults whose stage or name holds one, and no page is written
 python -m tests.soundness clean --runs 200    what is refused though nothing is wrong
+python -m tests.soundness budgets             whether plans that were held to a budget keep to it
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import sys
 import time
 
-from . import candidates, clean, joining, page, passes, proofs, served, stored, tasks
+from . import budgets, candidates, clean, joining, page, passes, proofs, served, stored, tasks
 from .faults import examine
 
 
@@ -19,6 +20,8 @@ def main(words: list[str]) -> int:
     os.environ.setdefault("HEADRACE_CACHE", "off")
     if words[:1] == ["clean"]:
         return clean.main(words[1:])
+    if words == ["budgets"]:
+        return budgets.main()
     begin, results = time.monotonic(), []
     refused = [] if words else [f"{name}: {by}" for name, by in (*candidates.clean(), *served.clean(), *joining.clean()) if by]
     for fault in (fault for stage in (candidates, tasks, passes, stored, proofs, served, joining) for fault in stage.faults()):

@@ -49,6 +49,15 @@ alarms**. {clean} had nothing refused at all. In {judged} a lossy precision was 
 random weights make likely; in {unprovable} the network itself gave nothing to compare (it amplifies rounding, or answers each
 image alike), which the plan says; in {failed} a library could not do it.
 """
+_BUDGETS = """
+## What a budget promises
+
+`--budget {budget:g}` asks the images to show, with 95 % confidence, that at most {budget:g} points of accuracy are lost.
+{pairs} pairs of a network and {images} labeled images were given a candidate that loses more, {least:.2f} to {most:.2f} points
+of {all:,} other images (`python -m tests.soundness budgets`): **{taken} were taken**, where 5 % may be; {by_budget} others
+were refused for the budget, the rest for the error of their scores. Of candidates that lose a fifth of the budget
+{kept} of {pairs} were taken.
+"""
 _MUTANTS = """
 ## Mutants that survive
 
@@ -79,6 +88,8 @@ def rendered(record: dict[str, Any]) -> str:
     if clean := record.get("clean"):
         counts = {name: clean["counts"].get(name, 0) for name in ("clean", "judged", "unprovable", "failed")}
         text += _CLEAN.format(runs=clean["runs"], models=clean["models"], alarms=len(clean["alarms"]), **counts)
+    if budgets := record.get("budgets"):
+        text += _BUDGETS.format(**budgets)
     if mutants := record.get("mutants"):
         text += _mutants(mutants)
     return text + "\n## The faults\n\n" + "\n".join([*_TABLE, *faults["rows"]]) + "\n"

@@ -39,6 +39,7 @@ class OnnxFile(Packageable):
             input=options.input_size,
             task=options.task,
             precision=options.precision,
+            budget=options.budget,
             device=options.device,
             max_tuning_seconds=options.max_tuning_seconds,
             provenance={"reference": self.what, "file": file_digest(self.path)},
@@ -57,6 +58,8 @@ def read(what: str, options: Options) -> OnnxFile:
     """Raises MigrateError for options that mean nothing here."""
     if options.checkpoint is not None or options.random_weights:
         raise MigrateError(f"{what} holds its weights; --checkpoint and --random-weights do not go with it")
+    if options.images is not None and options.images.is_file():
+        raise MigrateError(f"--images {options.images}: a graph is judged by a folder of images")
     path = Path(what).resolve()
     beside = sorted(file for file in path.parent.glob(f"{path.stem}*") if file.suffix in (".data", ".bin") and file.is_file())
     return OnnxFile(what=what, title=model_name(path.stem), readable=(path, *beside), path=path)

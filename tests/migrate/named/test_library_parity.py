@@ -1,9 +1,9 @@
 """Models by their names answer as their library's own pipeline does, on 200 images that pipelines part on.
 
-The models were chosen by a rule before anything ran: of resnet, convnext, vit, efficientnet, mobilenet, regnet and swin the first
-five in the alphabet, of each the smallest variant that the library has weights for; of Hugging Face the other two and resnet, of
-configurations made here. Weights are drawn so that answers differ from image to image, and lie in files. `make names` installs
-what this needs.
+The models were chosen by a rule before anything ran: of resnet, convnext, vit, efficientnet, mobilenet, regnet and swin the
+first five in the alphabet, of each the smallest variant that the library has weights for; of Hugging Face the other two and
+resnet, of configurations made here. Weights are drawn so that answers differ from image to image, and lie in files. `make
+names` installs what this needs.
 """
 
 import importlib.util

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from headrace.runtime.artifact.parity import (
     unusable_reference,
     wrong_scale,
 )
+from headrace.runtime.base.task import Head
 
 GATE = Gate(noise=(1e-6,))
 
@@ -34,7 +37,7 @@ def test_what_was_not_measured_is_none():
     assert ParityRecord(status="not-run").to_json() == {
         "status": "not-run",
         **dict.fromkeys(("max_abs", "top1_agreement", "tolerance", "accuracy_drop", "rms", "top5_agreement", "scale", "why")),
-        **dict.fromkeys(("decision_agreement", "cosine")),
+        **dict.fromkeys(("decision_agreement", "cosine", "loss_bound", "confidence")),
         "rows": 0,
         "batches": [],
     }
@@ -298,7 +301,10 @@ def test_a_lossy_record_says_what_it_was_held_to_and_how_many_images_there_were(
     images = np.random.default_rng(0).normal(size=(80, 6)).astype(np.float32)
     assert "top-1 agreement of at least 99.5% on 80 images" in compare_lossy(images, images, Gate()).why
     labeled = compare_lossy(images, images, Gate(), labels=images.argmax(1))
-    assert (labeled.why, labeled.accuracy_drop) == ("top-1 agreement of at least 99.0% on 80 labeled images, and accuracy", 0.0)
+    asked = "top-1 agreement of at least 99.0% on 80 labeled images, and accuracy"
+    assert labeled.why == f"{asked}: at most 3.94 points of accuracy are lost with 95% confidence"
+    assert (labeled.accuracy_drop, labeled.confidence) == (0.0, 0.95)
+    assert labeled.loss_bound == pytest.approx(100 * (1 - 0.04 ** (1 / 80)))
     alike = compare_lossy(images + 100 * np.eye(6, dtype=np.float32)[2], images + 100 * np.eye(6, dtype=np.float32)[2], Gate())
     assert not alike.passed
     assert (alike.rows, alike.top1_agreement) == (80, 1.0)
@@ -308,3 +314,117 @@ def test_two_classes_agree_or_not():
     scores = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32)
     assert top1_agreement(scores, scores[[0, 1, 2, 2]]) == 0.75
     assert top1_agreement(scores[:, :1], scores[:, :1]) is None
+
+
+def close_calls(count, flips, *, error=0.02, seed=0):
+    """Scores of images most of which are clear, and what a candidate makes of them that is off by `error` and turns `flips` of
+    the close calls over."""
+    random = np.random.default_rng(seed)
+    scores = random.normal(0, 0.3, (count, 10))
+    best = random.integers(10, size=count)
+    scores[np.arange(count), best] = 3
+    second = (best + 1) % 10
+    scores[np.arange(count) < flips, second[:flips]] = 2.99
+    given = scores + error * random.normal(size=scores.shape)
+    close = np.arange(flips)
+    given[close, second[:flips]], given[close, best[:flips]] = 3.005, 2.985
+    return scores.astype(np.float32), given.astype(np.float32), best
+
+
+@pytest.mark.parametrize(("count", "passed"), [(72, True), (144, True), (199, True), (2000, True)])
+def test_a_close_call_among_few_images_is_no_reason_to_refuse(count, passed):
+    scores, given, _ = close_calls(count, 1)
+    record = compare_lossy(scores, given, lossy_gate("bf16"))
+    assert record.passed == passed
+    assert record.top1_agreement == pytest.approx(1 - 1 / count)
+    assert "points of agreement are lost with 95% confidence" in record.why
+
+
+def test_what_is_no_close_call_or_too_many_are_refused():
+    for flips, passed in ((1, True), (2, False), (3, False)):
+        assert compare_lossy(*close_calls(144, flips)[:2], lossy_gate("bf16")).passed == passed
+    scores, given, _ = close_calls(144, 0)
+    given[5] = np.roll(given[5], 1)  # the same flip, of an image that is clear
+    record = compare_lossy(scores, given, lossy_gate("bf16"))
+    assert record.why == "top-1 agrees on 99.31% of 144 images, less than 99.5%"
+
+
+def test_one_flip_by_luck_where_the_error_would_flip_many_is_refused():
+    """Half of the images are close calls, and the candidate's error is as large as they are close: it was lucky."""
+    random = np.random.default_rng(0)
+    scores = random.normal(0, 0.3, (144, 10))
+    best = random.integers(10, size=144)
+    scores[np.arange(144), best] = 3
+    scores[np.arange(144), (best + 1) % 10] = np.where(np.arange(144) % 2, 2.98, 0)
+    error = np.zeros_like(scores)
+    error[np.arange(144), (best + 2) % 10] = 0.0
+    error[::2, :] = 0.05 * random.normal(size=(72, 10))  # of those that it cannot flip
+    given = scores + error
+    given[1, (best[1] + 1) % 10] += 0.03
+    assert (given.argmax(1) != best).sum() == 1
+    assert "less than 99.5%" in compare_lossy(scores.astype(np.float32), given.astype(np.float32), lossy_gate("bf16")).why
+
+
+def test_one_lost_of_few_labeled_images_is_no_reason_to_refuse():
+    scores, given, best = close_calls(144, 1)
+    record = compare_lossy(scores, given, lossy_gate("bf16"), labels=best)
+    assert (record.passed, record.accuracy_drop) == (True, pytest.approx(100 / 144))
+    for count in (144, 280, 1000):
+        scores, given, best = close_calls(count, 2)
+        refused = compare_lossy(scores, given, lossy_gate("bf16"), labels=best)
+        assert f"accuracy falls by {200 / count:.2f} points" in refused.why
+        won = np.where(np.arange(count) == 1, (best + 1) % 10, best)
+        assert compare_lossy(scores, given, lossy_gate("bf16"), labels=won).accuracy_drop == pytest.approx(0)
+
+
+def test_a_budget_is_kept_to_where_the_images_show_it():
+    """300 images without a loss show a loss of at most 0.99 points; with labels they take 321."""
+    for count, labeled, passed in ((299, False, True), (298, False, False), (321, True, True), (319, True, False)):
+        scores, given, best = close_calls(count, 0)
+        record = compare_lossy(scores, given, lossy_gate("bf16", budget=1.0), labels=best if labeled else None)
+        assert record.passed == passed, record.why
+    shown = "319 images show a loss of at most 1.00 points of accuracy, the budget is 1"
+    assert record.why == f"{shown}; about 321 like these would show less"
+    scores, given, best = close_calls(1000, 4)
+    record = compare_lossy(scores, given, lossy_gate("bf16", budget=1.0))
+    assert record.why == "a budget of 1 points on 1000 images: at most 0.91 points of agreement are lost with 95% confidence"
+    assert not compare_lossy(scores, given, lossy_gate("bf16", budget=1.0, alpha=0.001)).passed
+    assert not compare_lossy(scores, given, lossy_gate("bf16", budget=0.5)).passed
+    gained = np.where(np.arange(1000) < 4, (best + 1) % 10, best)  # they were wrong, and are right
+    assert compare_lossy(scores, given, lossy_gate("bf16", budget=0.5), labels=gained).accuracy_drop == pytest.approx(-0.4)
+
+
+def test_a_budget_bounds_what_several_labels_embeddings_and_maps_lose():
+    random = np.random.default_rng(0)
+    values = random.normal(size=(400, 12)).astype(np.float32)
+    turned = values.copy()
+    turned[:10] = -turned[:10]  # 2.5 points of the images
+    maps = random.normal(size=(400, 3, 4, 4)).astype(np.float32)
+    other = maps.copy()
+    other[:10] = np.roll(other[:10], 1, axis=1)
+    heads = [
+        (Head(output="y", kind="multi-label", thresholds=(0.5,) * 12), values, turned),
+        (Head(output="y", kind="embedding"), values, turned),
+        (Head(output="y", kind="dense"), maps, other),
+    ]
+    for head, wanted, given in heads:
+        loose, tight = (
+            compare_lossy(wanted, given, replace(lossy_gate("int8", budget=budget), rms=1.0), head=head) for budget in (5, 4)
+        )
+        assert (loose.passed, tight.passed) == (True, False), (head.kind, loose.why, tight.why)
+        assert loose.loss_bound == pytest.approx(4.2, abs=0.05)
+    raw = compare_lossy(values, values, lossy_gate("int8", budget=5), head=Head(output="y", kind="raw"))
+    assert raw.why == "a budget is of outputs whose use is known: say what they are by task="
+
+
+def test_records_of_before_are_read():
+    old = ParityRecord(status="passed", max_abs=0.1, top1_agreement=1.0).to_json()
+    del old["loss_bound"], old["confidence"]
+    assert ParityRecord.from_json(old) == ParityRecord(status="passed", max_abs=0.1, top1_agreement=1.0)
+
+
+def test_of_several_outputs_the_larger_loss_counts():
+    one = ParityRecord(status="passed", loss_bound=0.5, confidence=0.95)
+    other = ParityRecord(status="passed", loss_bound=0.8, confidence=0.95)
+    for record in (one.beside(other), other.beside(one), other.beside(ParityRecord(status="passed"))):
+        assert (record.loss_bound, record.confidence) == (0.8, 0.95)

@@ -715,3 +715,21 @@ def test_several_precisions_leave_the_choice_among_them(conv_net, tuned):
     assert [item.candidate for item in plan.measurements] == ["eager fp32"]
     plan = tuned(conv_net, precision="bf16,fp32", backend="eager", buckets=(1,))
     assert [item.candidate for item in plan.measurements] == ["eager bf16", "eager fp32"]
+
+
+def test_a_budget_asks_the_images_to_show_it(conv_net, tuned, images):
+    """96 images without a loss show one of at most 3.8 points with 97.5 % confidence, which is the first candidate's."""
+    loose = tuned(conv_net, images=images, precision="bf16", backend="eager", budget=20.0).worst_parity()
+    with pytest.raises(ParityError, match=r"96 images show a loss of at most [\d.]+ points of agreement, the budget is 1"):
+        tuned(conv_net, images=images, precision="bf16", backend="eager", budget=1.0)
+    with pytest.raises(ParityError, match="real images must show that it keeps to the budget"):
+        tuned(conv_net, precision="bf16", backend="eager", budget=5.0)
+    assert loose.confidence == 0.975
+    assert 3 < loose.loss_bound < 20
+
+
+def test_a_budget_is_shown_by_all_images_however_little_time_there_is(conv_net, tuned):
+    random = np.random.default_rng(0)
+    many = (random.normal(size=(300, 3, 16, 16)) + 3 * random.normal(size=(300, 3, 1, 1))).astype(np.float32)
+    plan = tuned(conv_net, images=many, precision="bf16", backend="eager", budget=20.0, max_tuning_seconds=0.001)
+    assert plan.worst_parity().rows == 300

@@ -29,3 +29,11 @@ def test_a_model_of_one_layout_has_a_reference() -> None:
         expected = model(torch.from_numpy(reference.inputs[0]))
     assert torch.allclose(torch.from_numpy(reference.outputs[0]), expected, atol=1e-5)
     assert 0 < reference.noise[0] < 1e-4
+
+
+def test_who_is_judged_after_others_may_pass_by_luck_less_often() -> None:
+    reference = make_reference(capture(Viewing().eval(), torch.rand(2, 3, 8, 8)), Target(), rows=2)
+    shares = [reference.share_of_doubt(number, 0.05) for number in range(200)]
+    assert shares[:3] == [0.025, 0.05 / 6, 0.05 / 12]
+    assert reference.share_of_doubt(1, 0.05) == shares[1]  # the same arithmetic at another batch size
+    assert 0.0497 < sum(shares) < 0.05
