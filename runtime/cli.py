@@ -16,11 +16,29 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def packaged(what: str, *, command: str) -> Path:
-    """The folder of the packaged model that a command's WHAT stands for. Raises ArtifactError, AmbiguousError for several."""
+def packaged(what: str, *, command: str, trusted: bool = False) -> Path:
+    """The folder of the packaged model that a command's WHAT stands for: in a models folder, or made of a name or a repository
+    and kept in the cache. Raises ArtifactError, MigrateError, AmbiguousError for several."""
+    from .artifact.model_config import FILE
     from .artifact.model_folder import model_folder
 
-    return model_folder(Path(what), flag=command)
+    path = Path(what)
+    if not path.is_dir() or not ((path / FILE).is_file() or any(path.glob(f"*/{FILE}"))):
+        path = _made_of(what, command, trusted=trusted)
+    return model_folder(path, flag=command)
+
+
+def _made_of(what: str, command: str, *, trusted: bool) -> Path:
+    """The models folder that is made of what is none."""
+    require(f"{command} {what}, which is no models folder,", "migrate")
+    from ..migrate.named import packaged, source
+    from .base.cache_folder import cache_folder
+
+    if (cache := cache_folder()) is None:
+        raise typer.BadParameter("the cache is off (HEADRACE_CACHE), and a model that is packaged is kept there")
+    return packaged.packaged(
+        what, cache=cache, options=source.Options(trust_repository=trusted), console=make_console(stderr=True)
+    )
 
 
 def tune(
@@ -80,8 +98,8 @@ def tune(
     console.print(f"the plan is in {artifact.path / 'headrace.json'}", highlight=False)
 
 
-def bench_formats(path: Path, *, images: Path | None, out: Path, trusted: bool) -> None:
-    """`headrace bench PATH --formats`: the table, and OUT/formats.json."""
+def bench_formats(what: str, *, images: Path | None, out: Path, trusted: bool) -> None:
+    """`headrace bench WHAT --formats`: the table, and OUT/formats.json."""
     import json
 
     require("headrace bench --formats", "migrate")
@@ -91,7 +109,7 @@ def bench_formats(path: Path, *, images: Path | None, out: Path, trusted: bool) 
     from .export.comparison import compare_forms
     from .export.comparison_table import comparison_table
 
-    folder = packaged(str(path), command="headrace bench --formats")
+    folder = packaged(what, command="headrace bench --formats", trusted=trusted)
     console = make_console()
     with _progress(make_console(stderr=True)) as tell:
         found = compare_forms(folder, images=images, trusted=trusted, report=tell)
@@ -133,7 +151,7 @@ def _progress(console: Console) -> Iterator[Callable[[float, str], None]]:
 
 
 def export(
-    what: Annotated[str, typer.Argument(help="A model's folder, or a models folder that holds one model.")],
+    what: Annotated[str, typer.Argument(help="A model's folder, a models folder that holds one, or a name as serve takes it.")],
     to: Annotated[str, typer.Option(help="onnx, openvino, pt2, torchscript or triton.")],
     out: Annotated[Path, typer.Option(help="The file (onnx, pt2, torchscript) or the folder to write.")],
     precision: Annotated[
@@ -159,7 +177,7 @@ def export(
         wanted = Precision(precision)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--precision") from None
-    folder = packaged(what, command="headrace export")
+    folder = packaged(what, command="headrace export", trusted=trust_repository)
     done = write(folder, to, out, precision=wanted, images=images, overwrite=overwrite, trusted=trust_repository)
     if format == "json":
         typer.echo(json.dumps(done.to_json(), indent=2))

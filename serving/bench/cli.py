@@ -45,7 +45,7 @@ def bench(
     is served: all forms of the model at PATH are timed in turns, judged on the folder of --images.
     """
     if formats:
-        bench_formats(path, images=images[0] if images else None, out=out, trusted=options["trust_repository"])
+        bench_formats(str(path), images=images[0] if images else None, out=out, trusted=options["trust_repository"])
         return
     require("headrace bench", "serve", "bench")
     if baseline is not None:

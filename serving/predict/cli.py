@@ -28,7 +28,7 @@ _WIDE = 10_000  # what is no terminal takes lines of any length
 
 @takes(PredictConfig)
 def predict(
-    what: Annotated[str, typer.Argument(help="A model's folder, or a models folder that holds one model.")],
+    what: Annotated[str, typer.Argument(help="A model's folder, a models folder that holds one, or a name as serve takes it.")],
     images: Annotated[list[str], typer.Argument(help="Files, folders, patterns, http(s) addresses, or - for standard input.")],
     *,
     format: Annotated[str, typer.Option(help="text, or json: a line for each image.")] = "text",  # noqa: A002
@@ -50,7 +50,7 @@ def predict(
     from .predict import predict as answer
     from .table import described, table
 
-    folder = packaged(what, command="headrace predict")
+    folder = packaged(what, command="headrace predict", trusted=config.trust_repository)
     named = list(named_images(images))
     rows: list[Row] = []
     console, lines = Console(width=None if sys.stdout.isatty() else _WIDE), format == "json"
