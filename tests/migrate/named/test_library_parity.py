@@ -1,9 +1,9 @@
 """Models by their names answer as their library's own pipeline does, on 200 images that pipelines part on.
 
-The models were chosen by a rule before anything ran: of resnet, convnext, vit, efficientnet, mobilenet, regnet and swin the first
-five in the alphabet, of each the smallest variant that the library has weights for; of Hugging Face the other two and resnet, of
-configurations made here. Weights are drawn so that answers differ from image to image, and lie in files. `make names` installs
-what this needs.
+The models were chosen by a rule before anything ran: of resnet, convnext, vit, efficientnet, mobilenet, regnet and swin the
+first five in the alphabet, of each the smallest variant that the library has weights for; of Hugging Face the other two and
+resnet, of configurations made here. Weights are drawn so that answers differ from image to image, and lie in files. `make
+names` installs what this needs.
 """
 
 import importlib.util
@@ -11,12 +11,12 @@ import io
 
 import numpy as np
 import pytest
-from adversarial_images import images
 from PIL import Image
 
 from headrace.migrate.named.packaged import packaged
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.images.preprocessing import Preprocessor
+from tests.migrate.named.adversarial_images import images
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 TIMM = ("convnext_atto", "efficientnet_b0", "mobilenetv3_small_050", "regnetx_002", "resnet10t")
@@ -120,14 +120,12 @@ def test_hugging_face(tmp_path, kind):
         "vit": {"image_size": 112, "patch_size": 16, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
                 "intermediate_size": 128},
     }[kind]  # fmt: skip
-    config = transformers.AutoConfig.for_model(
-        kind, id2label=names, label2id={name: index for index, name in names.items()}, **small
-    )
-    processor = {
-        "resnet": transformers.ConvNextImageProcessor,
-        "swin": transformers.ViTImageProcessor,
-        "vit": transformers.ViTImageProcessor,
-    }[kind](size={"shortest_edge": 224} if kind == "resnet" else {"height": 112, "width": 112})
+    numbers = {name: index for index, name in names.items()}
+    config = transformers.AutoConfig.for_model(kind, id2label=names, label2id=numbers, **small)
+    if kind == "resnet":
+        processor = transformers.ConvNextImageProcessor(size={"shortest_edge": 224})
+    else:
+        processor = transformers.ViTImageProcessor(size={"height": 112, "width": 112})
     side = 224 if kind == "resnet" else 112
     model = drawn(transformers.AutoModelForImageClassification.from_config(config), (3, side, side))
     folder = tmp_path / f"tiny-{kind}"
