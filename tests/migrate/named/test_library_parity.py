@@ -45,7 +45,7 @@ def library_scores(model, rows):
 
 
 def served_scores(models, encoded):
-    (name,) = (path.name for path in models.iterdir() if (path / "labels.txt").is_file() and "_" not in path.name[-8:])
+    (name,) = (path.name for path in models.iterdir() if not path.name.endswith(("_decode", "_classify")))
     artifact = load_artifact(models / name)
     assert artifact.preprocessing is not None
     make = Preprocessor(artifact.preprocessing.to_json()["steps"])
