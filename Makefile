@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-by-hand bench-training bench-gpu gpu-wheels bench-migrate bench-decoding bench-serving bench-host peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom docs test-docker test-classify bench-classify test-ray clean
+.PHONY: setup zoo-setup open-cases-setup names names-setup demo test test-all test-triton lint bench bench-graphs bench-by-hand bench-training bench-gpu gpu-wheels bench-migrate bench-decoding bench-serving bench-host peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom docs test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
@@ -252,6 +252,17 @@ open-cases-setup: setup
 	  yacs termcolor munch six tqdm scipy scikit-learn matplotlib pandas requests flask tensorboard tensorboardX lightning-utilities packaging fsspec
 	@build/open-cases-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps pytorch-lightning torchmetrics
 	@build/open-cases-venv/bin/python tests/open_cases/install_support.py
+
+# Models by their names against timm's, torchvision's and transformers' own pipelines, in an environment of its own likewise.
+names: names-setup
+	build/names-venv/bin/python -m pytest -n 2 --timeout 1800 tests/migrate/named
+
+names-setup: setup
+	@test -x build/names-venv/bin/python || $(PYTHON) -m venv build/names-venv
+	@$(MAKE) --no-print-directory zoo-setup VENV=build/names-venv
+	@build/names-venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt tokenizers regex requests tqdm packaging filelock
+	@build/names-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'transformers>=5'
+	@build/names-venv/bin/python tests/open_cases/install_support.py
 
 # torchvision's builds from the index want a CUDA build of torch; its models need nothing of that.
 zoo-setup: setup

@@ -85,6 +85,8 @@ class Code(Packageable):
             notes: list[str] = []
             if self.facts:
                 answer = ask(Evaluate(recipe=replace(recipe, expression=self.facts)), pool.sandbox)
+                if isinstance(answer, Failed) and self.fetch and not answer.error.startswith(_SAID_ONLY[0]):
+                    return answer  # its configuration is to be downloaded, too
                 if not isinstance(answer, Evaluated):
                     raise MigrateError(f"{self.what}: {said(answer)}")
                 row, labels, notes = _read_facts(answer.value)
@@ -134,7 +136,7 @@ class Code(Packageable):
 
     def _fetch(self, why: Failed) -> None:
         """Raises MigrateError where the library cannot have the weights."""
-        program = [sys.executable, "-c", FETCH]
+        program = [sys.executable, "-P", "-c", FETCH]
         asked = json.dumps([self.recipe.source, self.fetch])
         try:
             done = subprocess.run(

@@ -11,12 +11,12 @@ import io
 
 import numpy as np
 import pytest
-from adversarial_images import images
 from PIL import Image
 
 from headrace.migrate.named.packaged import packaged
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.images.preprocessing import Preprocessor
+from tests.migrate.named.adversarial_images import images
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 TIMM = ("convnext_atto", "efficientnet_b0", "mobilenetv3_small_050", "regnetx_002", "resnet10t")
@@ -45,7 +45,7 @@ def library_scores(model, rows):
 
 
 def served_scores(models, encoded):
-    (name,) = (path.name for path in models.iterdir() if (path / "labels.txt").is_file() and "_" not in path.name[-8:])
+    (name,) = (path.name for path in models.iterdir() if not path.name.endswith(("_decode", "_classify")))
     artifact = load_artifact(models / name)
     assert artifact.preprocessing is not None
     make = Preprocessor(artifact.preprocessing.to_json()["steps"])
@@ -120,14 +120,12 @@ def test_hugging_face(tmp_path, kind):
         "vit": {"image_size": 112, "patch_size": 16, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
                 "intermediate_size": 128},
     }[kind]  # fmt: skip
-    config = transformers.AutoConfig.for_model(
-        kind, id2label=names, label2id={name: index for index, name in names.items()}, **small
-    )
-    processor = {
-        "resnet": transformers.ConvNextImageProcessor,
-        "swin": transformers.ViTImageProcessor,
-        "vit": transformers.ViTImageProcessor,
-    }[kind](size={"shortest_edge": 224} if kind == "resnet" else {"height": 112, "width": 112})
+    numbers = {name: index for index, name in names.items()}
+    config = transformers.AutoConfig.for_model(kind, id2label=names, label2id=numbers, **small)
+    if kind == "resnet":
+        processor = transformers.ConvNextImageProcessor(size={"shortest_edge": 224})
+    else:
+        processor = transformers.ViTImageProcessor(size={"height": 112, "width": 112})
     side = 224 if kind == "resnet" else 112
     model = drawn(transformers.AutoModelForImageClassification.from_config(config), (3, side, side))
     folder = tmp_path / f"tiny-{kind}"
