@@ -81,12 +81,12 @@ def summary_table(results):
     """Several models at the highest concurrency measured, a row for each service: what it answers, speed-up, same top-1."""
     tops = {max(result.concurrency) for result in results}
     table = Figures(f"Plain PyTorch services beside Headrace, {', '.join(map(str, sorted(tops)))} requests at a time")
-    table.column("model", justify="left", overflow="fold", max_width=12)
+    table.column("model", justify="left", overflow="fold", max_width=10)
     table.column("service", justify="left", no_wrap=True)
     table.column("req/s", no_wrap=True)
     table.column("p50 / p99\nms", no_wrap=True)
     table.column("speed-up", style="bold", no_wrap=True)
-    table.column("same\ntop-1", overflow="fold", max_width=11)
+    table.column("same\ntop-1", overflow="fold", min_width=11)
     any_failed = not all(result.ok for result in results)
     if any_failed:
         table.column("failed", style="red", no_wrap=True)
