@@ -81,25 +81,22 @@ def summary_table(results):
     """Several models at the highest concurrency measured, a row for each service: what it answers, speed-up, same top-1."""
     tops = {max(result.concurrency) for result in results}
     table = Figures(f"Plain PyTorch services beside Headrace, {', '.join(map(str, sorted(tops)))} requests at a time")
-    table.column("model", justify="left", overflow="fold", max_width=10)
+    table.column("model", justify="left", overflow="fold", max_width=14)
     table.column("service", justify="left", no_wrap=True)
     table.column("req/s", no_wrap=True)
     table.column("p50 / p99\nms", no_wrap=True)
     table.column("speed-up", style="bold", no_wrap=True)
     table.column("same\ntop-1", overflow="fold", min_width=11)
-    any_failed = not all(result.ok for result in results)
-    if any_failed:
-        table.column("failed", style="red", no_wrap=True)
     for result in results:
         top = max(result.concurrency)
         for name, shown in SERVICES.items():
             rate, last = result.requests_per_second(name, top), name == "headrace"
-            cells = [result.model if not last else "", shown, "-" if rate is None else number(rate.median)]
+            failed = sum(result.errors.get(name, {}).values())
+            about = [*([] if last else [result.model]), *([f"{failed:,} failed"] if failed else [])]
+            cells = ["\n".join(about), shown, "-" if rate is None else number(rate.median)]
             cells.append(latencies(result, name, top))
             cells.append(with_spread(result.ratio(top), "x", digits=2) if last else "")
             cells.append(agreement_text(result).replace(" of ", "\nof ", 1) or "-" if last else "")
-            if any_failed:
-                cells.append(str(sum(result.errors.get(name, {}).values())))
             table.row(*cells)
     return table.terminal()
 
