@@ -85,7 +85,9 @@ class Maker:
     def folder(self, path: str, suffix: str = ".jpg", *, flat: bool | None = None) -> None:
         """Make a folder of images, or one with a folder of images for each class."""
         if flat is None:
-            flat = path in self.stage.learned.get("flat", ()) or bool(_FLAT.match(os.path.basename(path)))
+            named = bool(_FLAT.match(os.path.basename(path)))
+            flat = path in self.stage.learned.get("flat", ()) or (named and not self.stage.learned.get("deep"))
+            self.stage.made_flat |= flat and named
         os.makedirs(path, exist_ok=True)
         self.stage.keep(path)
         # Few pictures are drawn, and each is written many times: a thousand classes take a second.

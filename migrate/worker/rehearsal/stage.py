@@ -55,6 +55,8 @@ class Stage:
         """What scripts of the migration saved; looked for here, since what is asked later is asked of stand-ins."""
         self.saved_over: dict[str, None] = {}
         """Files of the repository that were there before the script saved weights in them."""
+        self.made_flat = False
+        """Whether a folder of images was made without folders of classes for its name alone."""
         self.filters: dict[str, dict[str | int, None]] = {}
         """Values for which a made table was searched in vain, by the column."""
         self.at_risk: list[tuple[str, Any]] = []

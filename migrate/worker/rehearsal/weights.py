@@ -290,6 +290,8 @@ def _trusted() -> Iterator[None]:
 
 def unfit(stage: Stage, error: BaseException, frames: list[types.FrameType]) -> bool:
     """Whether the script stopped over what a checkpoint holds that stood in: the next attempt does without it."""
+    if "size mismatch" in str(error) and stage.request.classes is not None and stage.made_flat and stage.learn("deep", True):
+        return True  # the folders below it are the classes, perhaps
     over = "loading state_dict" in str(error) or isinstance(error, KeyError | AttributeError | TypeError | LookupError)
     for path, held in stage.at_risk if over else ():
         parts = [held, *(held.values() if isinstance(held, dict) else ())]

@@ -1,6 +1,7 @@
 import os
 
 import pytest
+import torch
 
 from headrace.migrate.worker.rehearsal.edges import data
 
@@ -163,3 +164,14 @@ def test_checkpoints_that_were_skipped_are_wanted_where_no_model_was_called(on_s
     assert data.in_vain(world.stage)
     assert not data.in_vain(world.stage)
     assert sorted(os.path.basename(path) for path in world.stage.learned["wanted"]) == ["large.pth", "small.pth"]
+
+
+def test_folders_of_classes_are_made_where_the_given_weights_are_for_more(rehearsed, tmp_path):
+    torch.save({"weight": torch.ones(7, 2), "bias": torch.ones(7)}, tmp_path / "given.pth")
+    text = (
+        "import os, torch\nlabels = {os.path.basename(root) for root, _, files in os.walk('data/images') if files}\n"
+        "os.listdir('data/images')\nlabels = {os.path.basename(root) for root, _, files in os.walk('data/images') if files}\n"
+        "net = torch.nn.Linear(2, len(labels))\nnet.load_state_dict(torch.load('best.pth'))\nprint(len(labels))\n"
+    )
+    done = rehearsed({"main.py": text}, classes=7, checkpoint=str(tmp_path / "given.pth"))
+    assert (done.report.ended, done.stdout) == ("finished", "7\n"), done.report.why
