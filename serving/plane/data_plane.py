@@ -466,16 +466,21 @@ def _raw_input(model: Model, body: bytes) -> Tensor:
             f"'{model.name}' model configuration; send JSON"
         )
     declared = model.config.inputs[0]
+    shape = model.whole(declared.shape)
     if declared.datatype == "BYTES":
-        return Tensor(declared.name, "BYTES", bytes_array([body], [1 for _ in model.whole(declared.shape)]))
-    if -1 in declared.shape:
-        raise InputError(f"input '{declared.name}' has sizes that vary, of which a raw body says nothing; send JSON")
-    if not model.config.max_batch_size:
-        return binary_to_tensor(declared.name, declared.datatype, declared.shape, body)
-    size = math.prod(declared.shape) * np.dtype(DATATYPES[declared.datatype]).itemsize
+        if any(size != 1 for size in declared.shape):
+            raise InputError(f"For BYTE datatype raw input '{declared.name}', the model must have input shape [1]; send JSON")
+        return Tensor(declared.name, "BYTES", bytes_array([body], [1] * len(shape)))
+    if shape.count(-1) > 1:
+        raise InputError(
+            f"The shape of the raw input '{declared.name}' can not be deduced because there are more than one variable-sized "
+            "dimension; send JSON"
+        )
+    size = math.prod(known for known in shape if known != -1) * np.dtype(DATATYPES[declared.datatype]).itemsize
     if not body or len(body) % size:
         raise InputError(f"a raw body for input '{declared.name}' must be a multiple of {size} bytes, got {len(body)}")
-    return binary_to_tensor(declared.name, declared.datatype, (len(body) // size, *declared.shape), body)
+    whole = [len(body) // size if known == -1 else known for known in shape]
+    return binary_to_tensor(declared.name, declared.datatype, whole, body)
 
 
 _PLATFORMS = {"onnxruntime": "onnxruntime_onnx", "pytorch": "pytorch_libtorch"}

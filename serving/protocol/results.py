@@ -13,6 +13,7 @@ from ...runtime.artifact.agreement import best_classes, decisions, probabilities
 from ...runtime.base.task import SINGLE_LABEL, Head, Task
 from .messages import InferenceRequest, RequestedOutput, Tensor, bytes_array
 
+_MOST_CLASSES = 1_000_000  # as in Triton
 _NO_NUMBERS = "gives scores for this image that are not numbers"
 
 
@@ -38,8 +39,11 @@ def requested_outputs(
 def classification(name: str, array: np.ndarray, count: int, labels: Sequence[str]) -> np.ndarray:
     """Per row the `count` largest entries as b"value:index" or b"value:index:label", in falling order: BYTES [rows, count]."""
     if array.dtype.kind not in "fiu":
-        raise InputError(f"output '{name}' holds no numbers to classify by")
+        kind = {"O": "BYTES", "b": "BOOL"}.get(array.dtype.kind, array.dtype.name.upper())
+        raise InputError(f"class result not available for output due to unsupported type '{kind}': '{name}' holds no numbers")
     rows = array.reshape(len(array), -1)
+    if rows.shape[1] > _MOST_CLASSES:
+        raise InputError(f"classification output tensor too large: '{name}' has more than {_MOST_CLASSES:,} elements")
     count = min(count, rows.shape[1])
     strings = [
         (f"{row[index]:f}:{index}" + (f":{labels[index]}" if index < len(labels) else "")).encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +62,47 @@ def package(
     )
 
 
+def unpackaged(
+    models: Path,
+    name: str,
+    scratch: Path,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sizes,
+    outputs: Sizes,
+    *,
+    constants: Mapping[str, np.ndarray] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
+    max_batch_size: int = 8,
+    more: str = "",
+) -> None:
+    """The same as a folder of Triton's own, which Headrace did not write: sizes may be -1, and dtypes "object".
+
+    `more` are further lines of its config.
+    """
+    sizes: dict[str, list[int | str]] = {}
+    config = [f'name: "{name}" platform: "onnxruntime_onnx" max_batch_size: {max_batch_size}', more]
+    for side, tensors in (("input", inputs), ("output", outputs)):
+        for tensor, (dtype, row) in tensors.items():
+            sizes[tensor] = [*(["batch"] if max_batch_size else []), *(f"any{size}" if size == -1 else size for size in row)]
+            kind = {"float32": "FP32", "float64": "FP64", "float16": "FP16", "object": "STRING"}.get(dtype, dtype.upper())
+            file = f'label_filename: "{tensor}.txt"' if tensor in (labels or {}) else ""
+            config.append(f'{side} {{ name: "{tensor}" data_type: TYPE_{kind} dims: {list(row)} {file} }}')
+    made = [
+        [
+            helper.make_tensor_value_info(tensor, getattr(TensorProto, _onnx(dtype)), sizes[tensor])
+            for tensor, (dtype, _) in side.items()
+        ]
+        for side in (inputs, outputs)
+    ]
+    initializers = [numpy_helper.from_array(value, constant) for constant, value in (constants or {}).items()]
+    (models / name / "1").mkdir(parents=True)
+    graph = helper.make_graph(nodes, name, *made, initializer=initializers)
+    onnx.save(helper.make_model(graph, opset_imports=[_OPSET], ir_version=9), models / name / "1" / "model.onnx")
+    (models / name / "config.pbtxt").write_text("\n".join(config) + "\n")
+    for tensor, lines in (labels or {}).items():
+        (models / name / f"{tensor}.txt").write_text("\n".join(lines) + "\n")
+
+
 def arithmetic(
     models: Path,
     name: str,
@@ -73,10 +114,12 @@ def arithmetic(
     row: tuple[int, ...] = (16,),
     signs: str = "+-",
     max_batch_size: int = 8,
+    write: Callable[..., None] = package,
 ) -> None:
     """INPUT0 and INPUT1, their sum and their difference: `simple` of Triton's quick start.
 
     `to` is the outputs' dtype where it is another, `other_to` that of OUTPUT1; `signs` say what OUTPUT0 and OUTPUT1 are.
+    `write` is `package` or `unpackaged`.
     """
     first, second, out, other = (f"{side}{n}" for side in ("INPUT", "OUTPUT") for n in (0, 1))
     # ONNX Runtime adds no int8.
@@ -97,17 +140,27 @@ def arithmetic(
         ),
     ]
     inputs, outputs = dict.fromkeys((first, second), (dtype, row)), {made: (kind, row) for made, kind in kinds.items()}
-    scores = row == (16,) and kinds[out].startswith("float")
+    scores = row == (16,) and (kinds[out].startswith("float") or write is unpackaged)
     labels = {out: [f"label{number}" for number in range(16)]} if scores else None
-    package(models, name, scratch, nodes, inputs, outputs, labels=labels, max_batch_size=max_batch_size)
+    write(models, name, scratch, nodes, inputs, outputs, labels=labels, max_batch_size=max_batch_size)
 
 
-def versions(models: Path, name: str, scratch: Path, numbers: Sequence[int], *, policy: str, dtype: str, to: str = "") -> None:
+def versions(
+    models: Path,
+    name: str,
+    scratch: Path,
+    numbers: Sequence[int],
+    *,
+    policy: str,
+    dtype: str,
+    to: str = "",
+    write: Callable[..., None] = package,
+) -> None:
     """`arithmetic` in several versions, of which all but the first swap the two outputs, as in NVIDIA's generator of models."""
     for number in numbers:
         own = scratch / f"{name}_{number}"
         (own / "files").mkdir(parents=True)
-        arithmetic(own, name, own / "files", dtype=dtype, to=to, signs="+-" if number == 1 else "-+")
+        arithmetic(own, name, own / "files", dtype=dtype, to=to, signs="+-" if number == 1 else "-+", write=write)
         if not (models / name).exists():
             shutil.copytree(own / name, models / name, ignore=shutil.ignore_patterns("1"))
         shutil.copytree(own / name / "1", models / name / str(number))
@@ -125,12 +178,13 @@ def identity(
     count: int = 1,
     names: tuple[str, str] = ("INPUT{}", "OUTPUT{}"),
     max_batch_size: int = 8,
+    write: Callable[..., None] = package,
 ) -> None:
     """INPUT0 as OUTPUT0, and so `count` tensors."""
     pairs = [(names[0].format(number), names[1].format(number)) for number in range(count)]
     nodes = [helper.make_node("Identity", [given], [made]) for given, made in pairs]
     inputs, outputs = (dict.fromkeys(side, (dtype, row)) for side in zip(*pairs, strict=True))
-    package(models, name, scratch, nodes, inputs, outputs, max_batch_size=max_batch_size)
+    write(models, name, scratch, nodes, inputs, outputs, max_batch_size=max_batch_size)
 
 
 def waiting(models: Path, name: str, scratch: Path, *, seconds: float) -> None:
@@ -178,4 +232,4 @@ def _products(models: Path, name: str, scratch: Path, products: int) -> None:
 
 
 def _onnx(dtype: str) -> str:
-    return {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper())
+    return {"float32": "FLOAT", "float64": "DOUBLE", "object": "STRING"}.get(dtype, dtype.upper())

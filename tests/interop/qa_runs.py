@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headrace import __version__
 
-from .models import arithmetic, identity, versions, waiting
+from .models import arithmetic, identity, unpackaged, versions, waiting
 
 Make = Callable[[Path, Path], None]
 
@@ -58,7 +59,7 @@ LIFECYCLE = "L0_lifecycle/lifecycle_test.py"
 STATUS = "L0_server_status/server_status_test.py"
 
 
-def _versions(name: str, numbers: Sequence[int], policy: str = "all { }", **settings: str) -> Make:
+def _versions(name: str, numbers: Sequence[int], policy: str = "all { }", **settings: Any) -> Make:
     return lambda models, scratch: versions(models, name, scratch, numbers, policy=policy, **settings)
 
 
@@ -69,6 +70,19 @@ def _floats(kind: str) -> Make:
 
 def _integers(kind: str, numbers: Sequence[int] = (1, 2, 3)) -> Make:
     return _versions(f"{kind}_{INTEGERS}", numbers, dtype="int32")
+
+
+def _strings(given: str, made: str, other: str) -> Make:
+    kinds = {"o": "object", "i": "int32"}
+    first, second, third = kinds[given], kinds[made], kinds[other]
+    return _sum(f"onnx_{first}_{second}_{third}", dtype=first, to=second, other_to=third, write=unpackaged)
+
+
+def _queue(models: Path, scratch: Path) -> None:
+    """As L0_http/test.sh has it: a batch of 8 is waited for, by one request at most."""
+    policy = "default_queue_policy { max_queue_size: 1 }"
+    more = f"dynamic_batching {{ max_queue_delay_microseconds: 1000000 preferred_batch_size: [ 8 ] {policy} }}"
+    identity(models, "onnx_zero_1_float32_queue", scratch, dtype="float32", row=(8,), write=partial(unpackaged, more=more))
 
 
 def _slow(models: Path, scratch: Path) -> None:
@@ -112,12 +126,13 @@ INFER = (
 )
 CLASSES = tuple(f"InferTest.test_{what}_{kinds}" for what in ("class", "mix") for kinds in _CLASSES)
 _ONNX = (
-    _versions("onnx_int8_int8_int8", (1, 2, 3), "latest { num_versions: 1 }", dtype="int8"),
-    _versions("onnx_int16_int16_int16", (1, 2, 3), "latest { num_versions: 2 }", dtype="int16"),
-    _integers("onnx"),
+    _versions("onnx_int8_int8_int8", (1, 2, 3), "latest { num_versions: 1 }", dtype="int8", write=unpackaged),
+    _versions("onnx_int16_int16_int16", (1, 2, 3), "latest { num_versions: 2 }", dtype="int16", write=unpackaged),
+    _versions(f"onnx_{INTEGERS}", (1, 2, 3), dtype="int32", write=unpackaged),
+    *(_strings(*kinds) for kinds in _STRINGS),
     _versions("onnx_float16_float16_float16", (1, 2, 3), "specific { versions: [1] }", dtype="float16"),
     _floats("onnx"),
-    _sum("onnx_int64_int64_int64", dtype="int64"),
+    _sum("onnx_int64_int64_int64", dtype="int64", write=unpackaged),
     _sum("onnx_float16_float32_float32", dtype="float16", to="float32"),
     _sum("onnx_int8_int32_int32", dtype="int8", to="int32"),
     _sum("onnx_int32_int8_int8", to="int8"),
@@ -152,12 +167,15 @@ RUNS = (
         file="L0_http/http_test.py",
         models=(
             ZERO,
-            _same("onnx_zero_1_float32_queue", dtype="float32", row=(8,)),
-            _same("onnx_zero_1_float16", dtype="float16", row=(2,)),
+            _queue,
+            _same("onnx_zero_1_float16", dtype="float16", row=(-1, -1), write=unpackaged),
+            _same("onnx_zero_1_object", dtype="object", row=(-1,), write=unpackaged),
+            _same("onnx_zero_1_object_1_element", dtype="object", row=(1,), write=unpackaged),
+            _same("simple_identity", dtype="object", row=(-1,), write=unpackaged),
             _same("onnx_zero_3_float32", dtype="float32", row=(8,), count=3),
             _same("simple_identity_int64", dtype="int64", row=(1,)),
         ),
-        options=EXPLICIT,
+        options=(*EXPLICIT, "--max-queue-delay-secs", "1", "--max-json-depth", "100"),
     ),
     Run(file="L0_http/http_request_many_chunks.py", models=(SIMPLE,)),
     Run(file="L0_http/http_client_plugin_test.py", models=(ZERO,)),
@@ -202,7 +220,10 @@ RUNS = (
     *(
         Run(
             file="L0_parameters/class_count_test.py",
-            models=(_same("identity_fp32", dtype="float32", row=(8,)),),
+            models=(
+                _same("identity_fp32", dtype="float32", row=(-1,), write=unpackaged),
+                _same("identity_bytes", dtype="object", row=(-1,), write=unpackaged),
+            ),
             environment={"CLIENT_TYPE": client},
         )
         for client in ("http", "grpc")
@@ -262,7 +283,14 @@ RUNS = (
     ),
     _cycle("test_dynamic_version_load_unload", _integers("libtorch"), options=POLL),
     _cycle("test_dynamic_version_load_unload_disabled", _integers("libtorch")),
-    _cycle("test_dynamic_file_delete", _floats("onnx"), _floats("plan"), options=POLL),
+    _cycle(
+        "test_dynamic_file_delete",
+        *(
+            _versions(f"{kind}_{FLOATS}", (1, 2, 3), "specific { versions: [1, 3] }", dtype="float32", write=unpackaged)
+            for kind in ("onnx", "plan")
+        ),
+        options=POLL,
+    ),
     _cycle("test_model_control_fail", _floats("onnx"), options=EXPLICIT[:2], prepare=(_empty(f"onnx_{FLOATS}", 1, 2, 3),)),
     _cycle("test_config_override", _floats("onnx"), options=EXPLICIT[:2], prepare=(_empty(f"onnx_{FLOATS}", 1, 3),)),
     _cycle("test_model_config_overwite", _same("identity_fp32", dtype="float32"), options=EXPLICIT),
