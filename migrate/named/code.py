@@ -101,6 +101,9 @@ class Code(Packageable):
                 stages.start("Proving the preprocessing")
                 preprocessing, remarks = _chosen(traced.result(), row)
                 notes += remarks
+            if not self.known_weights:
+                made_by = "random" if options.random_weights else "as the code makes them, since no --checkpoint is given"
+                notes.append(f"its weights are {made_by}")
             images = None if options.images is None else str(options.images.resolve())
             if options.images is not None and options.images.is_dir() and preprocessing is None:
                 raise MigrateError(

@@ -17,6 +17,7 @@ from headrace.migrate.named.packaged import packaged
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.images.preprocessing import Preprocessor
 from tests.migrate.named.adversarial_images import images
+from tests.migrate.named.hugging_face_models import saved
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 TIMM = ("convnext_atto", "efficientnet_b0", "mobilenetv3_small_050", "regnetx_002", "resnet10t")
@@ -110,35 +111,11 @@ def test_torchvision(tmp_path, name):
 @pytest.mark.parametrize("kind", HUGGING_FACE)
 def test_hugging_face(tmp_path, kind):
     needs("transformers", "safetensors")
-    import transformers
-    from transformers.image_utils import load_image
-
-    names = {index: f"class {index}" for index in range(40)}
-    small = {
-        "resnet": {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1]},
-        "swin": {"image_size": 112, "embed_dim": 16, "depths": [1, 1], "num_heads": [1, 2]},
-        "vit": {"image_size": 112, "patch_size": 16, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
-                "intermediate_size": 128},
-    }[kind]  # fmt: skip
-    numbers = {name: index for index, name in names.items()}
-    config = transformers.AutoConfig.for_model(kind, id2label=names, label2id=numbers, **small)
-    if kind == "resnet":
-        processor = transformers.ConvNextImageProcessor(size={"shortest_edge": 224})
-    else:
-        processor = transformers.ViTImageProcessor(size={"height": 112, "width": 112})
-    side = 224 if kind == "resnet" else 112
-    model = drawn(transformers.AutoModelForImageClassification.from_config(config), (3, side, side))
-    folder = tmp_path / f"tiny-{kind}"
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
-    encoded, files = images(), []
+    encoded, files = images(), tmp_path / "images"
+    files.mkdir()
     for index, (_, data) in enumerate(encoded):
-        files.append(tmp_path / f"{index}")
-        files[-1].write_bytes(data)
-    own = transformers.AutoImageProcessor.from_pretrained(folder)
-    wanted = library_scores(
-        model, [own(images=load_image(str(file)), return_tensors="np")["pixel_values"][0] for file in files]
-    )
+        (files / f"{index}").write_bytes(data)
+    folder = saved(kind, tmp_path / f"tiny-{kind}", files, tmp_path / "scores.npy")
     artifact, given = served_scores(packaged(str(folder), cache=tmp_path / "cache"), encoded)
     assert artifact.labels.names[1] == "class 1"
-    hold(wanted, given, encoded, gate=_ROUNDED if artifact.provenance["notes"] else _GATE)
+    hold(np.load(tmp_path / "scores.npy"), given, encoded, gate=_ROUNDED if artifact.provenance["notes"] else _GATE)

@@ -8,6 +8,7 @@ from headrace.errors import MigrateError
 from headrace.migrate.named.packaged import packaged, read
 from headrace.migrate.named.source import Options
 from headrace.runtime.artifact.artifact import load_artifact
+from tests.migrate.named.hugging_face_models import saved
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("transformers") is None, reason="transformers is not installed: make names installs it"
@@ -24,20 +25,17 @@ def test_a_name_and_its_revision():
 
 @pytest.mark.slow
 def test_what_lies_in_the_hubs_own_cache_needs_no_network(tmp_path, monkeypatch):
-    transformers = pytest.importorskip("transformers", exc_type=Exception)
     hub = tmp_path / "hub"
     snapshot = hub / "models--own--tiny" / "snapshots" / ("0" * 40)
-    small = {"image_size": 32, "patch_size": 16, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = transformers.ViTConfig(**small, intermediate_size=16, num_labels=3)
-    transformers.ViTForImageClassification(config).save_pretrained(snapshot)
-    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(snapshot)
+    snapshot.parent.mkdir(parents=True)
+    saved("vit", snapshot)
     (hub / "models--own--tiny" / "refs").mkdir()
     (hub / "models--own--tiny" / "refs" / "main").write_text("0" * 40)
     monkeypatch.setenv("HF_HUB_CACHE", str(hub))
     models = packaged("hf:own/tiny", cache=tmp_path / "cache")
     artifact = load_artifact(models / "tiny")
     assert artifact.preprocessing is not None
-    assert artifact.labels is None  # LABEL_0 names nothing
+    assert artifact.labels.names[3] == "class 3"
 
 
 @pytest.mark.parametrize("name", ["hf:a/b/c", "hf:/etc/passwd", "hf:../a", "hf:"])

@@ -9,12 +9,11 @@ from headrace.errors import MigrateError
 from headrace.migrate.named.packaged import packaged
 from headrace.migrate.named.source import Options
 from headrace.migrate.named.sources.hugging_face import is_folder, read_folder
+from tests.migrate.named.hugging_face_models import saved
 
 missing = pytest.mark.skipif(
     importlib.util.find_spec("transformers") is None, reason="transformers is not installed: make names installs it"
 )
-SMALL = {"image_size": 32, "patch_size": 16, "hidden_size": 16, "num_hidden_layers": 1}
-SMALL |= {"num_attention_heads": 2, "intermediate_size": 16}
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "not json", '{"model_type": 3}'])
@@ -33,21 +32,10 @@ def test_any_of_its_files_makes_another_package(tmp_path):
     assert read_folder(str(tmp_path), Options()).key() != before
 
 
-def saved(folder, **options):
-    transformers = pytest.importorskip("transformers", exc_type=Exception)
-    config = transformers.ViTConfig(**SMALL, num_labels=3)
-    kind = transformers.ViTModel if options.pop("headless", False) else transformers.ViTForImageClassification
-    kind(config).save_pretrained(folder)
-    config.architectures = ["ViTForImageClassification"]
-    config.save_pretrained(folder)
-    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
-    return folder
-
-
 @missing
 @pytest.mark.slow
 def test_weights_without_a_head_are_no_classifier(tmp_path):
-    folder = saved(tmp_path / "vit", headless=True)
+    folder = saved("headless", tmp_path / "vit")
     with pytest.raises(MigrateError, match="no finished image classifier|have no classifier"):
         packaged(str(folder), cache=tmp_path / "cache")
 
@@ -58,7 +46,7 @@ def test_pickled_weights_are_not_opened(tmp_path):
     import torch
     from safetensors.torch import load_file
 
-    folder = saved(tmp_path / "vit")
+    folder = saved("vit", tmp_path / "vit")
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     with pytest.raises(MigrateError, match="safetensors"):
@@ -68,7 +56,7 @@ def test_pickled_weights_are_not_opened(tmp_path):
 @missing
 @pytest.mark.slow
 def test_its_own_code_does_not_run(tmp_path):
-    folder = saved(tmp_path / "vit")
+    folder = saved("vit", tmp_path / "vit")
     content = json.loads((folder / "config.json").read_text())
     remote = {"AutoConfig": "code.Config", "AutoModelForImageClassification": "code.Net"}
     content |= {"model_type": "strange", "auto_map": remote}
