@@ -62,7 +62,10 @@ def export(
     """
     wanted = formats.get(to)
     wanted.check(precision)
+    out = Path(os.path.abspath(out))
     _check_place(wanted, out, overwrite)
+    if any(place.resolve() == folder.resolve() for place in (out, *out.parents, out / folder.resolve().name)):
+        raise ArtifactError(f"{out} is where the package itself lies; name another place with --out")
     with opened(folder, images=images, trusted=trusted, int8=precision.is_int8) as model:
         if wanted.repository:
             with tempfile.TemporaryDirectory(prefix="headrace-") as made:

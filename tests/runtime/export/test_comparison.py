@@ -1,10 +1,14 @@
+import functools
 import json
 
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
-from headrace.errors import BackendError
+from headrace.cli import app
+from headrace.errors import ArtifactError, BackendError
+from headrace.runtime.export import comparison
 from headrace.runtime.export.comparison import compare_forms
 
 LABELS = ["ant", "bee", "cat", "dog", "elk"]
@@ -60,3 +64,18 @@ def test_without_images_int8_says_what_it_needs_and_agreement_is_on_noise(packag
 def test_where_nothing_runs_it_says_why(packaged_net):
     with pytest.raises(BackendError, match="nothing here runs net"):
         compare_forms(packaged_net, only=("tensorrt",), batches=(1,))
+
+
+def test_the_command_prints_the_table_and_keeps_the_figures(packaged_net, tmp_path, monkeypatch):
+    quick = functools.partial(compare_forms, only=("onnxruntime",), batches=(1,), seconds=0.2)
+    monkeypatch.setattr(comparison, "compare_forms", quick)
+    out = tmp_path / "figures"
+    done = CliRunner().invoke(app, ["bench", str(packaged_net.parent), "--formats", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "onnxruntime fp32" in done.output
+    assert "agreement is counted on" in done.output
+    found = json.loads((out / "formats.json").read_text())
+    assert {form["name"] for form in found["forms"]} == {"onnxruntime fp32", "onnxruntime int8"}
+    assert found["machine"]["cores"] >= 1
+    done = CliRunner().invoke(app, ["bench", str(tmp_path / "none"), "--formats"])
+    assert isinstance(done.exception, ArtifactError)
