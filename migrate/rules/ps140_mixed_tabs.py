@@ -1,7 +1,6 @@
 """PS140: tabs and blanks mixed in one block's indentation."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..reading.edits import Edit, Positions
 from ..reading.lexer import tokens
@@ -29,13 +28,29 @@ class MixedTabs(TextRule):
 
     def check_text(self, path: str, text: str) -> Iterator[Fix]:
         positions = Positions(text)
+        indents: list[tuple[int, str]] = []
         fresh = True
         for token in tokens(text):
             if fresh and token.kind != "newline":
-                line = positions.place(token.start)[0]
-                start, indent = positions.starts[line - 1], positions.indent(line)
-                if "\t" in indent and start + len(indent) == token.start:
-                    message = "tabs and blanks are mixed in this file's indentation; write blanks"
-                    edit = Edit(start, token.start, re.sub("[^\f]+", lambda part: part[0].expandtabs(_TAB), indent))
-                    yield self.fix_at(path, positions, token.start, message, [edit])
+                indent = positions.indent(positions.place(token.start)[0])
+                indents.append((token.start, indent))
             fresh = token.kind == "newline"
+        for start, indent in indents if _is_mixed([indent for _, indent in indents]) else ():
+            if "\t" in indent:
+                message = "tabs and blanks are mixed in this file's indentation; write blanks"
+                edit = Edit(start - len(indent), start, indent.lstrip("\f").expandtabs(_TAB))
+                yield self.fix_at(path, positions, start, message, [edit])
+
+
+def _is_mixed(indents: Sequence[str]) -> bool:
+    """Whether lines are as deep as each other, or deeper, for one width of a tab alone, which Python 3 refuses."""
+    blocks = [(0, 0)]
+    for indent in indents:
+        wide, narrow = (len(indent.lstrip("\f").expandtabs(width)) for width in (_TAB, 1))
+        while wide < blocks[-1][0]:
+            blocks.pop()
+        if (wide == blocks[-1][0]) != (narrow == blocks[-1][1]) or narrow < blocks[-1][1]:
+            return True
+        if wide > blocks[-1][0]:
+            blocks.append((wide, narrow))
+    return False
