@@ -1,6 +1,8 @@
 """A repository of foreign models under `headrace serve`, asked by Triton's own clients."""
 
 import json
+import threading
+import time
 
 import httpx
 import numpy as np
@@ -143,3 +145,38 @@ def test_loading_and_unloading(served, foreign):
     with pytest.raises(InferenceServerException, match="input 'x' is declared"):
         client.load_model("many", config=json.dumps({"input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [9]}]}))
     assert client.infer("twice", [x]).as_numpy("y")[0, 0] == 6
+
+
+def test_strings_without_end_hold_nobody_up(served):
+    """Four million empty ones in 16 MiB: read, refused for their shape, while others are answered."""
+    count = 1 << 22
+    head = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [count], "parameters": {"binary_data_size": 4 * count}}]}
+    text = json.dumps(head).encode()
+    delays, done = [], threading.Event()
+
+    def watch():
+        with httpx.Client() as client:
+            while not done.is_set():
+                begin = time.monotonic()
+                assert client.get(f"{served.url}/v2/health/live").status_code == 200
+                delays.append(time.monotonic() - begin)
+                time.sleep(0.01)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        begin = time.monotonic()
+        url, length = f"{served.url}/v2/models/text/infer", {"Inference-Header-Content-Length": str(len(text))}
+        answer = httpx.post(url, content=text + bytes(4 * count), headers=length, timeout=300)
+        took = time.monotonic() - begin
+    finally:
+        done.set()
+        watcher.join()
+    assert answer.status_code == 400
+    assert "Expected [-1, 2]" in answer.json()["error"]
+    assert max(delays) < max(1.0, took / 2)  # once it was read on the event loop, which nobody else had meanwhile
+    more = json.dumps({"inputs": [{**head["inputs"][0], "shape": [count + 1]}]}).encode()
+    length["Inference-Header-Content-Length"] = str(len(more))
+    answer = httpx.post(url, content=more + bytes(4 * count), headers=length, timeout=300)
+    assert answer.status_code == 400
+    assert "this server takes at most 4,194,304" in answer.json()["error"]
