@@ -10,6 +10,7 @@ from ...errors import RequestError
 from ...runtime.artifact.triton_messages import service as pb
 from ..plane.data_plane import DataPlane
 from ..protocol.config_json import config_message
+from ..protocol.messages import many_strings
 from .codec import (
     decode_infer,
     encode_infer,
@@ -20,7 +21,7 @@ from .codec import (
     trace_settings_message,
 )
 
-# Numbers that came one by one are made to tensors beside the event loop, unless they are few.
+# Numbers that came one by one, and strings, are made to tensors beside the event loop, unless they are few.
 _LONG_MESSAGE = 64 * 1024
 
 
@@ -69,11 +70,16 @@ class Service:
 
     async def ModelInfer(self, request: Any) -> Any:
         self._plane.repository.get(request.model_name, request.model_version)
-        if request.ByteSize() > _LONG_MESSAGE and any(item.HasField("contents") for item in request.inputs):
+        if request.ByteSize() > _LONG_MESSAGE and any(
+            item.HasField("contents") or item.datatype == "BYTES" for item in request.inputs
+        ):
             decoded = await self._plane.in_parser(partial(decode_infer, request))
         else:
             decoded = decode_infer(request)
-        return encode_infer(await self._plane.infer(request.model_name, request.model_version, decoded))
+        answer = await self._plane.infer(request.model_name, request.model_version, decoded)
+        if many_strings(answer.outputs):
+            return await self._plane.in_parser(partial(encode_infer, answer))
+        return encode_infer(answer)
 
     async def SystemSharedMemoryStatus(self, request: Any) -> Any:
         regions = {region["name"]: region for region in self._plane.shared_memory_status(request.name)}

@@ -20,7 +20,7 @@ from ..console.pages import ConsolePages
 from ..plane.data_plane import DataPlane
 from ..protocol.codec import control_parameters, decode_request, encode_response
 from ..protocol.json_limits import SMALL_JSON, parse_json, weight
-from ..protocol.messages import InferenceRequest, InferenceResponse
+from ..protocol.messages import MANY_STRINGS_BYTES, InferenceRequest, InferenceResponse, many_strings
 from .body import BodyReader, Unpacker, client_of, header, header_length, image_of_form, while_connected
 
 # An encoding that a client says it does not take (RFC 9110, 12.4.2).
@@ -102,7 +102,8 @@ class Handlers:
         async with self._bodies.read(request) as sent:
             with ExitStack() as held:
                 message, answer = await while_connected(request, self._infer(request, sent, model, version, held))
-                parts, json_length = encode_response(answer, message)
+                encode = partial(encode_response, answer, message)
+                parts, json_length = await self._plane.in_parser(encode) if many_strings(answer.outputs) else encode()
         return _packed(request, parts, json_length)
 
     async def _infer(
@@ -117,6 +118,8 @@ class Handlers:
         if (text := len(body) if length is None else length) > SMALL_JSON:
             objects = await plane.in_parser(partial(weight, memoryview(body)[:text]))
             held.enter_context(plane.bytes.hold(objects, client_of(request)))
+            message = await plane.in_parser(decode)
+        elif len(body) > MANY_STRINGS_BYTES and b"BYTES" in memoryview(body)[:text].tobytes():
             message = await plane.in_parser(decode)
         else:
             message = decode()

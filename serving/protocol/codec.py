@@ -19,6 +19,7 @@ from .messages import DATATYPES, InferenceRequest, InferenceResponse, RequestedO
 from .request_fields import check_names, read_output, read_parameters, read_place, read_tensor
 
 _PIECE = 1 << 16
+_MOST_STRINGS = 1 << 22
 _KINDS = {"BOOL": "b", "FP32": "fiu", "FP64": "fiu"}
 
 
@@ -159,6 +160,8 @@ def from_json_data(name: str, datatype: str, shape: list[int], data: Any) -> np.
 
 
 def _split_bytes(name: str, count: int, data: memoryview) -> list[bytes]:
+    if count > _MOST_STRINGS:  # each is an object, many times as large as it is on its way
+        raise InputError(f"input '{name}' has {count:,} BYTES elements; this server takes at most {_MOST_STRINGS:,}")
     values: list[bytes] = []
     at = 0
     while at < len(data):

@@ -50,7 +50,7 @@ def parse_json(
     except UnicodeDecodeError:
         raise InputError("the request is not valid UTF-8") from None
     except RecursionError:
-        raise InputError(f"the JSON is nested deeper than {max_depth} levels") from None
+        raise InputError(f"JSON nesting depth exceeds maximum allowed limit ({max_depth})") from None
     except ValueError as error:
         where = f" at line {error.lineno} column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         raise InputError(f"the request is not valid JSON{where}") from None
@@ -72,7 +72,7 @@ def _check_depth(data: bytes, limit: int) -> None:
         if token in (b"[", b"{"):
             depth += 1
             if depth > limit:
-                raise InputError(f"the JSON is nested deeper than {limit} levels")
+                raise InputError(f"JSON nesting depth exceeds maximum allowed limit ({limit})")
         elif token in (b"]", b"}"):
             depth -= 1
 
@@ -112,7 +112,7 @@ class _Reading:
             )
         if begin in (b"[", b"{"):
             if depth == self._max_depth:
-                raise InputError(f"the JSON is nested deeper than {self._max_depth} levels")
+                raise InputError(f"JSON nesting depth exceeds maximum allowed limit ({self._max_depth})")
             self._at += 1
             return self._list(depth + 1) if begin == b"[" else self._object(depth + 1)
         if begin == b'"':

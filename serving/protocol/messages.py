@@ -16,6 +16,10 @@ DATATYPES: dict[str, str] = {
 }  # fmt: skip
 
 
+# A thread takes some ten milliseconds to read or write so many elements of BYTES, which take so many bytes at least.
+MANY_STRINGS, MANY_STRINGS_BYTES = 1 << 14, 1 << 16
+
+
 @dataclass(frozen=True, slots=True)
 class SharedPlace:
     """`byte_size` bytes in a registered region of shared memory, from `offset` on, counted from the region's beginning."""
@@ -85,6 +89,11 @@ class InferenceResponse:
     outputs: list[Tensor]
     id: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
+
+
+def many_strings(tensors: Sequence[Tensor]) -> bool:
+    """Whether these have so many strings that walking through them takes longer than handing them to another thread."""
+    return sum(tensor.data.size for tensor in tensors if tensor.datatype == "BYTES") > MANY_STRINGS
 
 
 def bytes_array(values: Sequence[bytes], shape: Sequence[int]) -> np.ndarray:

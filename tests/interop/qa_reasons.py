@@ -1,46 +1,33 @@
 """Why cases of NVIDIA's server tests cannot pass here."""
 
-STRINGS, OPTIONAL = "a model of strings", "optional inputs"
-SIZES = "dimensions of any size; here only the batch varies"
+OPTIONAL = "optional inputs"
 CUDA, TENSORRT = "CUDA shared memory", "TensorRT"
 SEQUENCES = "sequences: these models keep no state between requests"
 FILES = "model files over the network, refused with 501"
 WORDS = "other words for the same refusal"
 STATUS = "another status for the same refusal"
 KEYS = "a refused key is always refused in the same words, which tell nothing of the machine"
-LABELS = "labels for whole numbers; here only floats are scores of classes"
 TRACES = "Triton's trace extension, which stays off"
 
 _AIO, _HTTP = "L0_grpc/python_grpc_aio_test.py TestGrpcAioClient", "L0_http/http_test.py HttpTest"
 _CHUNKS = "L0_http/http_request_many_chunks.py HTTPRequestManyChunksTest"
 _INPUTS, _MEMORY = "L0_input_validation/input_validation_test.py", "L0_shared_memory/shared_memory_test.py SharedMemoryTest"
 _STATUS, _CYCLE = "L0_server_status/server_status_test.py", "L0_lifecycle/lifecycle_test.py LifeCycleTest"
-_CLASSES = "L0_parameters/class_count_test.py ClassificationParameterTest"
-
-_INFER = "L0_infer/infer_test.py InferTest"
 
 # By file, case and, where both protocols run it, CLIENT_TYPE.
 CANNOT = {
-    **{f"{_INFER}.test_raw_{kinds}": STRINGS for kinds in ("ooo", "oii", "oio", "ooi", "ioo", "iio", "ioi")},
-    **{f"{_INFER}.test_class_{kinds}": LABELS for kinds in ("bbb", "sss", "iii", "lll")},
-    **{f"{_INFER}.test_mix_{kinds}": LABELS for kinds in ("sss", "lll")},
     f"{_AIO}.test_load_model": STATUS,
     f"{_AIO}.test_unload_model": STATUS,
     f"{_AIO}.test_register_cuda_shared_memory": CUDA,
     f"{_AIO}.test_register_system_shared_memory": STATUS,
-    "L0_grpc/python_unit_test.py GrpcTest.test_bytes_contents_many_elements_serialization": STRINGS,
     f"{_HTTP}.test_buffer_size_overflow": WORDS,
-    f"{_HTTP}.test_byte*": STRINGS,
     f"{_HTTP}.test_content_encoding_chunked_manually": "Content-Length beside Transfer-Encoding, refused: it smuggles requests",
-    f"{_HTTP}.test_descriptive_status_code": "a queue limit of the model's own; here --max-queue is the server's",
-    f"{_HTTP}.test_json_recursion_depth_limit": STRINGS,
     f"{_HTTP}.test_load*": FILES,
-    f"{_HTTP}.test_multi_variable_dimensions": SIZES,
     f"{_HTTP}.test_negative_dimensions": "500 for the caller's mistake; here 400",
     f"{_HTTP}.test_repository_index_deeply_nested_json": "a control call of more than 64 KiB, refused before it is read (413)",
     f"{_CHUNKS}.*over_max_chunks*": "a bound on the number of chunks; here on the bytes that they add (1 MiB)",
     f"{_INPUTS} InputShapeTest.test_input_shape_validation": WORDS,
-    f"{_INPUTS} InputShapeTest.test_input_string_shape_validation": STRINGS,
+    f"{_INPUTS} InputShapeTest.test_input_string_shape_validation": WORDS,
     f"{_INPUTS} InputShapeTest.test_wrong_input_shape_tensor_size": TENSORRT,
     f"{_INPUTS} InputValTest.*_optional*": OPTIONAL,
     f"{_INPUTS} ModelNameValidationTest.test_model_name_empty_load": WORDS,
@@ -52,8 +39,6 @@ CANNOT = {
     f"{_MEMORY}.test_register_invalid_shm_key": KEYS,
     f"{_MEMORY}.test_register_reserved_names": KEYS,
     "L0_nan_inf/nan_inf_test.py (the file)": "np.NINF, which NumPy 2 has not",
-    f"{_CLASSES}.test_classification_output_tensor_too_large": SIZES,
-    f"{_CLASSES}.test_classificattion_unsupported_data_type": STRINGS,
     "L0_trace/trace_endpoint_test.py *": TRACES,
     f"{_STATUS} ServerMetadataTest.test_basic": SEQUENCES,
     f"{_STATUS} ServerMetadataTest.test_model_latest_infer": TENSORRT,
@@ -61,6 +46,5 @@ CANNOT = {
     f"{_STATUS} ModelMetadataTest.test_model_versions_added": WORDS,
     f"{_CYCLE}.test_dynamic_model_load_unload": WORDS,
     f"{_CYCLE}.test_dynamic_version_load_unload": WORDS,
-    f"{_CYCLE}.test_dynamic_file_delete": "a model without config.pbtxt",
     f"{_CYCLE}.test_shutdown_with_live_connection": "idle connections that outlive the stop; here they are closed",
 }

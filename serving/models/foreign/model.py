@@ -33,13 +33,15 @@ class ForeignModel(QueuedModel):
 
     def check_inputs(self, request: InferenceRequest) -> tuple[list[Tensor], int]:
         tensors, rows = super().check_inputs(request)
-        if self.texts:  # before it meets other requests, which would fail with it
-            for tensor in tensors:
-                if tensor.datatype == "BYTES" and not all(map(_is_text, tensor.data.ravel())):
-                    raise InputError(f"input '{tensor.name}' holds bytes that are no UTF-8, and model '{self.name}' takes text")
         if self.config.max_batch_size:
             return tensors, rows
         return [replace(tensor, data=tensor.data[None]) for tensor in tensors], 1
+
+    def check_values(self, tensors: Sequence[Tensor]) -> None:
+        if self.texts:
+            for tensor in tensors:
+                if tensor.datatype == "BYTES" and not all(map(_is_text, tensor.data.ravel())):
+                    raise InputError(f"input '{tensor.name}' holds bytes that are no UTF-8, and model '{self.name}' takes text")
 
 
 class GraphSession:

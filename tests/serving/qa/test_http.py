@@ -87,8 +87,8 @@ def test_nested_json(server):
     """L0_http: test_json_recursion_depth_limit, test_repository_index_deeply_nested_json, nested_json_crash.py."""
     for depth in (120, 100_000, 250_000):
         nested = "[" * depth + "1" + "]" * depth
-        assert "nested" in refused(server, f'{{"inputs": [{json.dumps(TENSOR)[:-1]}, "data": {nested}}}]}}')
-    assert "nested" in refused(server, f'{{"ready": {"[" * 120 + "1" + "]" * 120}}}', path="/v2/repository/index")
+        assert "nesting" in refused(server, f'{{"inputs": [{json.dumps(TENSOR)[:-1]}, "data": {nested}}}]}}')
+    assert "nesting" in refused(server, f'{{"ready": {"[" * 120 + "1" + "]" * 120}}}', path="/v2/repository/index")
     assert "65,536" in refused(server, f'{{"ready": {nested}}}', path="/v2/repository/index", status=413)
     nested = ROW.reshape(1, 3, 16, 16).tolist()
     assert call(server, "POST", INFER, json.dumps({"inputs": [TENSOR | {"data": nested}]}))[0] == 200

@@ -130,6 +130,7 @@ def run():
         given = zip(model.config.inputs, arrays, strict=True)
         tensors = [Tensor(one.name, kinds[array.dtype.kind], np.ascontiguousarray(array)) for one, array in given]
         checked, rows = model.check_inputs(InferenceRequest(tensors))
+        model.check_values(checked)
         ticket = model.batcher.admit(rows, timeout=60)
         model.batcher.submit(ticket, [tensor.data for tensor in checked])
         found = ticket.future.result(60)

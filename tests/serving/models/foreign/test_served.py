@@ -1,6 +1,8 @@
 """A repository of foreign models under `headrace serve`, asked by Triton's own clients."""
 
 import json
+import threading
+import time
 
 import httpx
 import numpy as np
@@ -9,6 +11,8 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
+
+from headrace.serving.protocol.codec import binary_to_tensor
 
 INT32, STRING, FLOAT = TensorProto.INT32, TensorProto.STRING, TensorProto.FLOAT
 PAIR = [(name, INT32, ("batch", 16)) for name in ("INPUT0", "INPUT1", "OUTPUT0", "OUTPUT1")]
@@ -143,3 +147,43 @@ def test_loading_and_unloading(served, foreign):
     with pytest.raises(InferenceServerException, match="input 'x' is declared"):
         client.load_model("many", config=json.dumps({"input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [9]}]}))
     assert client.infer("twice", [x]).as_numpy("y")[0, 0] == 6
+
+
+def test_strings_without_end_hold_nobody_up(served):
+    """Four million empty ones are read beside the event loop, and refused for their shape; more are too many."""
+    count = 1 << 22
+    begin = time.monotonic()
+    binary_to_tensor("x", "BYTES", [count], bytes(4 * count))
+    reading = time.monotonic() - begin
+    worst = []
+    for _ in range(3):
+        done, delays = threading.Event(), []
+        watcher = threading.Thread(target=_watch, args=(served.url, done, delays))
+        watcher.start()
+        try:
+            answer = _post_empty_strings(served.url, count)
+        finally:
+            done.set()
+            watcher.join()
+        assert answer.status_code == 400
+        assert "Expected [-1, 2]" in answer.json()["error"]
+        worst.append(max(delays))
+    assert min(worst) < reading / 2  # who waits for the loop waits for the whole of it
+    answer = _post_empty_strings(served.url, count + 1)
+    assert (answer.status_code, "this server takes at most 4,194,304" in answer.json()["error"]) == (400, True)
+
+
+def _post_empty_strings(url, count):
+    tensor = {"name": "x", "datatype": "BYTES", "shape": [count], "parameters": {"binary_data_size": 4 * count}}
+    text = json.dumps({"inputs": [tensor]}).encode()
+    length = {"Inference-Header-Content-Length": str(len(text))}
+    return httpx.post(f"{url}/v2/models/text/infer", content=text + bytes(4 * count), headers=length, timeout=300)
+
+
+def _watch(url, done, delays):
+    with httpx.Client(timeout=300) as client:
+        while not done.is_set():
+            begin = time.monotonic()
+            assert client.get(f"{url}/v2/health/live").status_code == 200
+            delays.append(time.monotonic() - begin)
+            time.sleep(0.01)
