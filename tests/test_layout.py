@@ -68,7 +68,7 @@ migrate/resolving: evaluation input_size model_metadata opened resolved settings
 migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names model_statements placement rule scalars
     selftest training_edits
 migrate/slicing: classes interprocedural liveness pretrained recipes side_effects
-migrate/stages: compile_model migration progress worker_client zero_edit_child
+migrate/stages: migration progress worker_client zero_edit_child
 migrate/survey: checkpoints transforms
 migrate/worker: server stub_datasets
 runtime: cli
