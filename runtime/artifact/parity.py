@@ -288,7 +288,7 @@ def _passed(head: Head, facts: Mapping[str, Any], found: Losses | None, gate: Ga
         asked, images = f"a budget of {gate.budget:g} points", f"{rows} labeled images" if labeled else f"{rows} images"
     if found is None:
         return f"{asked} on {images}"
-    what = f"points of {found.what} are lost with {1 - gate.alpha:.{0 if gate.alpha >= 0.01 else 2}%} confidence"
+    what = f"points of {found.what} are lost with {100 * (1 - gate.alpha):.4g}% confidence"
     return f"{asked} on {images}: at most {facts['loss_bound']:.2f} {what}"
 
 

@@ -29,6 +29,9 @@ class Account:
     graph: float | None = None
     rows: int = 0  # since the weights changed
     rows_before: int = 0  # of the evaluation before
+    calls: int = 0  # of a packaged model, since then
+    answered: int = 0  # rows in those
+    compared: int = 0  # of these rows, what the module answered as well
     timed: list[int] = field(default_factory=lambda: [0, 0])  # calls timed since then, of the module and of the graph
 
     def wants_time(self, graph: bool) -> bool:
@@ -46,6 +49,20 @@ class Account:
     def begin(self) -> None:
         """The weights have changed."""
         self.rows, self.rows_before, self.timed = 0, self.rows, [0, 0]
+        self.calls = self.answered = self.compared = 0
+
+    def compares(self, rows: int) -> bool:
+        """Whether the module answers these rows of a packaged model's call, too: at its 1st, 2nd, 4th, 8th... call, unless that
+        would take more than the packaged model has saved, and a tenth."""
+        self.calls += 1
+        self.answered += rows
+        if self.calls & (self.calls - 1):
+            return False
+        saved = max(0.0, self.eager - (self.eager if self.graph is None else self.graph))
+        if self.eager * (self.compared + rows) > (saved + self.eager / _TIMES) * self.answered:
+            return False
+        self.compared += rows
+        return True
 
     @property
     def spent(self) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -21,6 +22,7 @@ from ..artifact.manifest import MANIFEST
 from ..artifact.parity import Gate, beyond, largest_changes, tolerances
 from ..base.structure import Structure, flatten
 from ..inspect.journal import Journal
+from ..tuning.rare_rows import rare_rows
 from .loaded import LoadedGraph
 
 MODELS = "HEADRACE_MODELS"
@@ -28,6 +30,8 @@ _FOLDERS = ("models", "model_repository", ".headrace/models")  # where migrate p
 _ABOVE = 3  # folders above the script's that may hold them
 _MOST = 256  # entries of a folder that are looked at
 _LARGEST_RECORD = 16 << 20
+_RARE_ROWS = 16  # what a script's batch has, about
+Run = Callable[..., Any]
 
 
 def weights_digest(modules: Sequence[nn.Module]) -> str | None:
@@ -49,12 +53,13 @@ def weights_digest(modules: Sequence[nn.Module]) -> str | None:
 def find_packaged(
     model: nn.Module,
     inputs: Sequence[torch.Tensor],
-    run: Callable[[], Any],
-    again: Callable[[], Any],
+    run: Run,
+    again: Run,
     journal: Journal,
 ) -> LoadedGraph | None:
-    """The packaged model with these weights, in fp32, which computes what the model computed for `inputs`; None where there is
-    none. It is looked for in the folders of $HEADRACE_MODELS, else in models/ beside the script and above.
+    """The packaged model with these weights, in fp32, which computes what the model computes for `inputs`, and for rows that
+    few inputs are, in batches of other sizes; None where there is none. It is looked for in the folders of $HEADRACE_MODELS,
+    else in models/ beside the script and above.
 
     `run` gives the model's own outputs in fp32, and `again` those of another way to compute them, which tells how far equal
     ones may differ.
@@ -69,19 +74,41 @@ def find_packaged(
             plan = artifact.lossless_plan()
             if plan.device != inputs[0].device.type:
                 continue
-            wanted, structure = _leaves(run())
+            answered = run(*inputs)
+            structure = _leaves(answered)[1]
             graph = LoadedGraph(artifact, plan=plan, structure=structure)
-            given = _leaves(graph(*inputs))[0]
-            limits = tolerances(wanted, Gate())
-            if beyond(wanted, given, limits):
-                limits = tolerances(wanted, Gate(noise=largest_changes(wanted, [_leaves(again())[0]])))
-            why = beyond(wanted, given, limits)
+            why = otherwise(answered, graph(*inputs), lambda: again(*inputs)) or _rarely_otherwise(graph, inputs, run, again)
         except HeadraceError as error:
             why = str(error)
         if why is None:
             return graph
         journal.warn(f"{folder} holds a model with these weights, and is not used: {why}")
     return None
+
+
+def otherwise(wanted: Any, given: Any, again: Callable[[], Any]) -> str | None:
+    """How a graph's outputs differ from the model's own by more than rounding does, which `again` tells where it is needed."""
+    return _off(_leaves(wanted)[0], _leaves(given)[0], again)
+
+
+def _off(expected: list[Array], found: list[Array], again: Callable[[], Any]) -> str | None:
+    if beyond(expected, found, tolerances(expected, Gate())) is None:
+        return None
+    return beyond(expected, found, tolerances(expected, Gate(noise=largest_changes(expected, [_leaves(again())[0]]))))
+
+
+def _rarely_otherwise(graph: LoadedGraph, inputs: Sequence[torch.Tensor], run: Run, again: Run) -> str | None:
+    """The same of rows that few inputs are, the first alone: weights say nothing of what a program does with them. None where
+    the model itself does not take such rows."""
+    rare = rare_rows([value[:_RARE_ROWS].numpy(force=True) for value in inputs], _RARE_ROWS)
+    rows = [torch.from_numpy(value).to(like) for value, like in zip(rare, inputs, strict=True)]
+    try:
+        wanted = run(*rows)
+    except Exception:  # noqa: BLE001 - a model may check its inputs, and raise what it likes
+        return None
+    parts = [_leaves(graph(*(value[chosen] for value in rows)))[0] for chosen in (slice(1), slice(1, None))]
+    why = _off(_leaves(wanted)[0], [np.concatenate(values) for values in zip(*parts, strict=True)], lambda: again(*rows))
+    return why and f"on inputs that are rare {why}"
 
 
 def _folders() -> list[Path]:

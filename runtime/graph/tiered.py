@@ -21,7 +21,7 @@ from ..inspect.recompiles import kinds_of
 from .account import Account, own_bucket
 from .checks import check_tensors
 from .loaded import LoadedGraph
-from .packaged import find_packaged
+from .packaged import find_packaged, otherwise
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class TieredGraph:
     """The graph of one module, made when it pays.
 
     Calls are answered by the module itself, in evaluation mode and without gradients, until it has taken a second; then a
-    packaged model with the same weights is looked for (`find_packaged`), compared with the module and used. Where there is
+    packaged model with the same weights is looked for (`find_packaged`), compared with the module and used, and compared again
+    at its 2nd, 4th, 8th... call of each kind, as far as that costs no more than it saves, and a tenth. Where there is
     none, the graph is captured once the module has taken ten times as long as that costs. What is seen to be slower than the
     module is not used. So no script takes much longer than without it: a tenth, and a second. After weights changed, all of
     this begins anew. `patience` is what a capture is taken to cost before the first one, in seconds (default:
@@ -126,8 +127,8 @@ class TieredGraph:
             if self.refused is None and not account.eager_next:
                 if self._may_look():
                     self._look_for_packaged(inputs)
-                if self._takes(self.packaged, inputs):
-                    return self._timed(account, True, self.packaged, inputs)
+                if self.packaged is not None and self._takes(self.packaged, inputs):
+                    return self._by_packaged(self.packaged, account, inputs)
                 if account.pays():
                     return self._capture(account, inputs)
             account.rows += len(inputs[0])
@@ -207,9 +208,7 @@ class TieredGraph:
             self.packaged = None
 
     @staticmethod
-    def _takes(packaged: LoadedGraph | None, inputs: tuple[torch.Tensor, ...]) -> bool:
-        if packaged is None:
-            return False
+    def _takes(packaged: LoadedGraph, inputs: tuple[torch.Tensor, ...]) -> bool:
         wanted = [(spec.row_shape, spec.dtype) for spec in packaged.signature.inputs]
         return wanted == [(tuple(value.shape[1:]), str(value.dtype).removeprefix("torch.")) for value in inputs]
 
@@ -222,14 +221,29 @@ class TieredGraph:
         self._looked = True
         begin = time.perf_counter()
         with no_grad_mode():
-            self.packaged = find_packaged(
-                self.model, inputs, lambda: self._eagerly(*inputs), lambda: self._again(inputs), self._journal
-            )
+            self.packaged = find_packaged(self.model, inputs, self._eagerly, self._again, self._journal)
         if self.packaged is not None:
             seconds = time.perf_counter() - begin
             self._journal.report(1, f"opened {self.packaged.artifact.path}, which has these weights, in {seconds:.2f} s")
 
-    def _again(self, inputs: tuple[torch.Tensor, ...]) -> Any:
+    def _by_packaged(self, packaged: LoadedGraph, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
+        """What the packaged model answers; now and then the module answers as well, which must be the same."""
+        outputs = self._timed(account, True, packaged, inputs)
+        if not account.compares(len(inputs[0])):
+            return outputs
+        with no_grad_mode():
+            wanted = self._eagerly(*inputs)
+            try:
+                why = otherwise(wanted, outputs, lambda: self._again(*inputs))
+            except HeadraceError as error:
+                why = str(error)
+        if why is None:
+            return outputs
+        self._journal.warn(f"{packaged.artifact.path} holds a model with these weights, and is used no more: {why}")
+        self._close_packaged()
+        return wanted
+
+    def _again(self, *inputs: torch.Tensor) -> Any:
         """The same in another layout, for which libraries have other kernels, where the module takes it."""
         others = [value.contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value for value in inputs]
         try:

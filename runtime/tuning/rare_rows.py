@@ -45,18 +45,18 @@ def run_rare(
     return RareRows([value[:done] for value in inputs], [np.concatenate(parts) for parts in zip(*outputs, strict=True)], noise)
 
 
-def rare_rows(usual: Sequence[Array]) -> list[Array]:
-    """[64, ...] for each input, within the range of the usual rows [n, ...] of each channel; the same for the same rows.
+def rare_rows(usual: Sequence[Array], count: int = ROWS) -> list[Array]:
+    """[count, ...] for each input, within the range of the usual rows [n, ...] of each channel; the same for the same rows.
 
     First those that are extreme in every value, then usual ones that are darker, lighter, fainter or starker.
     """
     random = np.random.default_rng(2)
-    return [np.ascontiguousarray(_rare(value, random)[:ROWS]) for value in usual]
+    return [np.ascontiguousarray(_rare(value, random, count)[:count]) for value in usual]
 
 
-def _rare(usual: Array, random: np.random.Generator) -> Array:
+def _rare(usual: Array, random: np.random.Generator, count: int) -> Array:
     if not usual.size:
-        return np.resize(usual, (ROWS, *usual.shape[1:]))
+        return np.resize(usual, (count, *usual.shape[1:]))
     axes = (0, *range(2, usual.ndim))
     low, high = usual.min(axis=axes, keepdims=True)[0], usual.max(axis=axes, keepdims=True)[0]
     if usual.dtype == np.uint8:
@@ -70,10 +70,10 @@ def _rare(usual: Array, random: np.random.Generator) -> Array:
     extreme = [np.broadcast_to(np.where(each, high, low), shape) for each in chosen]
     extreme.append(np.broadcast_to(np.clip(np.zeros_like(low), low, high), shape))
     if kind.kind != "f":
-        drawn = random.permuted(np.resize(usual, (ROWS, *shape)), axis=0)
+        drawn = random.permuted(np.resize(usual, (count, *shape)), axis=0)
         return np.concatenate([np.stack(extreme).astype(kind), drawn])
-    rows = usual[random.integers(len(usual), size=ROWS)].astype(np.float64)
-    one_each = (ROWS, *[1] * len(shape))
+    rows = usual[random.integers(len(usual), size=count)].astype(np.float64)
+    one_each = (count, *[1] * len(shape))
     contrast = np.exp(random.uniform(np.log(_FAINTEST), np.log(_STARKEST), one_each))
     light = random.uniform(0, 1, one_each)
     middle = rows.mean(axis=tuple(range(1, rows.ndim)), keepdims=True)

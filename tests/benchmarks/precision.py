@@ -253,6 +253,11 @@ root mean square of the scores' error as a share of what tells images apart; "sc
 fp32's and then the precision's, where there are labels. "Gate" is what `precision="auto"` makes of it: it asks for 99.5 %
 agreement, or with labels for 99 % and at most 0.1 points of accuracy lost.
 
+Agreement on so few images shows little of all: 128 without a flip show that at most 2.3 % get another answer, with 95 %
+confidence. Each record says so (`loss_bound`); `--budget P` of `compile`, `tune` and `migrate` accepts where it is at most P
+points, and where images are few one close call is no reason to refuse a precision
+([decision](adr/0014-a-gate-with-confidence.md)).
+
 The photos in the libraries' packages are few, and crops of them have close calls: where a gate refuses a precision here, that
 says something of these images, not of ImageNet.
 

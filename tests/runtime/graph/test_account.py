@@ -69,3 +69,22 @@ def test_each_kind_of_call_is_timed_until_it_is_known():
     assert account.wants_time(True)
     account.begin()
     assert account.wants_time(False)
+
+
+def calls_compared(eager, graph, calls):
+    account = Account(cost=1.0, eager=eager, graph=graph)
+    return [number for number in range(1, calls + 1) if account.compares(4)]
+
+
+def test_what_the_module_answers_as_well_costs_what_is_saved_and_a_tenth():
+    powers = [1, 2, 4, 8, 16, 32, 64]
+    assert calls_compared(1.0, 0.0, 100) == powers
+    assert calls_compared(0.0, None, 100) == powers  # nobody knows yet
+    assert calls_compared(1.0, 1.0, 100) == [16, 32, 64]  # a tenth, and nothing is saved
+    assert calls_compared(1.0, 2.0, 100) == [16, 32, 64]
+    assert calls_compared(1.0, 0.5, 100) == [2, 4, 8, 16, 32, 64]
+    assert calls_compared(1.0, None, 100) == [16, 32, 64]
+    account = Account(cost=1.0, eager=1.0, graph=0.5)
+    first = [account.compares(4) for _ in range(5)]
+    account.begin()
+    assert [account.compares(4) for _ in range(5)] == first

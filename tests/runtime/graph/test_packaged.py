@@ -2,8 +2,11 @@
 
 import json
 import logging
+import os
+import shutil
 import sys
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +15,9 @@ from torch import nn
 
 import headrace
 from headrace import GraphConfig
+from headrace.runtime.artifact.artifact import Artifact
 from headrace.runtime.artifact.manifest import MANIFEST
+from headrace.runtime.graph.loaded import LoadedGraph
 from headrace.runtime.graph.packaged import find_packaged, weights_digest
 from headrace.runtime.inspect.journal import Journal
 
@@ -53,7 +58,7 @@ def near(packaged, monkeypatch):
 def look(model, rows=3):
     images = torch.randn(rows, 3, 9, 9)
     with torch.no_grad():
-        return images, find_packaged(model, [images], lambda: model(images), lambda: model(images), Journal("test"))
+        return images, find_packaged(model, [images], model, model, Journal("test"))
 
 
 def same_weights(model, **options):
@@ -86,6 +91,42 @@ def test_the_same_weights_in_another_program_are_told_and_not_used(near, caplog)
     with caplog.at_level(logging.WARNING):
         assert look(same_weights(near, sign=-1.0))[1] is None
     assert "is not used" in caplog.text
+
+
+class Dark(Net):
+    """Answers black images otherwise, which none of a script's first batch is."""
+
+    def forward(self, x):
+        return super().forward(x) + (x.amax((1, 2, 3)) < -1)[:, None].float()
+
+
+class Checking(Net):
+    def forward(self, x):
+        if len(x) != 3:
+            raise ValueError("three images, please")
+        return super().forward(x)
+
+
+def test_a_program_that_differs_on_rare_inputs_alone_is_not_used(near, caplog):
+    other = Dark().eval()
+    other.load_state_dict(near.state_dict())
+    with caplog.at_level(logging.WARNING):
+        assert look(other)[1] is None
+    assert "is not used: on inputs that are rare output 0 differs by" in caplog.text
+
+
+def test_a_package_that_differs_in_batches_of_another_size_is_not_used(near, caplog, monkeypatch):
+    right = LoadedGraph.__call__
+    monkeypatch.setattr(LoadedGraph, "__call__", lambda self, x: right(self, x) + float(len(x) == 1))
+    with caplog.at_level(logging.WARNING):
+        assert look(same_weights(near))[1] is None
+    assert "on inputs that are rare" in caplog.text
+
+
+def test_a_model_that_does_not_take_rare_inputs_is_compared_on_its_own(near):
+    other = Checking().eval()
+    other.load_state_dict(near.state_dict())
+    assert look(other)[1] is not None
 
 
 def test_outputs_that_are_put_together_otherwise_are_not_given(near, caplog):
@@ -146,3 +187,66 @@ def test_saving_records_it(packaged):
     record = json.loads((models / "net" / "1" / MANIFEST).read_text())
     assert record["provenance"]["weights"] == weights_digest([model])
     assert np.isfinite(record["answers"]["values"]).all()
+
+
+class Mapping(Net):
+    def forward(self, x):
+        return {"scores": super().forward(x)}
+
+
+def test_outputs_are_put_together_as_the_models_are(tmp_path, monkeypatch):
+    model = Mapping().eval()
+    headrace.compile(model, torch.randn(2, 3, 9, 9), config=CONFIG).save(tmp_path / "models" / "net")
+    monkeypatch.setenv("HEADRACE_MODELS", str(tmp_path / "models"))
+    images, found = look(model)
+    with torch.no_grad():
+        torch.testing.assert_close(found(images)["scores"], model(images)["scores"], rtol=1e-4, atol=1e-5)
+
+
+def test_the_plan_is_the_lossless_one(near, monkeypatch):
+    """A package that was compiled for speed answers a script in fp32 all the same."""
+    plans, made = [], LoadedGraph.__init__
+
+    def noted(self, *given, **more):
+        plans.append(more["plan"])
+        made(self, *given, **more)
+
+    monkeypatch.setattr(LoadedGraph, "__init__", noted)
+    assert look(same_weights(near))[1] is not None
+    (plan,) = plans
+    assert not any(choice.precision.lossy for choice in plan.choices.values())
+
+
+def test_a_package_for_another_device_is_passed_over_and_the_next_one_taken(packaged, tmp_path, monkeypatch):
+    model, models = packaged
+    places = [tmp_path / "first", tmp_path / "second"]
+    for place in places:
+        shutil.copytree(models, place)
+    monkeypatch.setenv("HEADRACE_MODELS", os.pathsep.join(map(str, places)))
+    right = Artifact.lossless_plan
+
+    def elsewhere(self):
+        plan = right(self)
+        return replace(plan, device="cuda") if places[0] in self.path.parents else plan
+
+    monkeypatch.setattr(Artifact, "lossless_plan", elsewhere)
+    _, found = look(same_weights(model))
+    assert found is not None
+    assert places[1] in found.artifact.path.parents
+
+
+def test_several_folders_may_be_named(near, packaged, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_MODELS", os.pathsep.join([str(tmp_path / "none"), "", str(packaged[1])]))
+    assert look(same_weights(near))[1] is not None
+
+
+def test_a_process_without_a_script_looks_beside_where_it_is(near, packaged, tmp_path, monkeypatch):
+    monkeypatch.delenv("HEADRACE_MODELS")
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
+    monkeypatch.chdir(packaged[1].parent)
+    assert look(same_weights(near))[1] is not None
+    (tmp_path / "a" / "b" / "c" / "d").mkdir(parents=True)
+    (tmp_path / "models").symlink_to(packaged[1])
+    for place, found in (("a/b/c", True), ("a/b/c/d", False)):  # three folders above, and no more
+        monkeypatch.chdir(tmp_path / place)
+        assert (look(same_weights(near))[1] is not None) == found

@@ -100,6 +100,29 @@ def test_inputs_that_the_package_does_not_take_are_the_modules(model, package, s
     assert graph.packaged is not None
 
 
+class Bright(Net):
+    """Another program with the same weights, for images that are brighter than those of the first batches."""
+
+    def forward(self, x):
+        return super().forward(x) + (x.amax((1, 2, 3)) > 9)[:, None].float()
+
+
+def test_a_program_that_differs_later_is_noticed_when_the_module_answers_as_well(model, package, soon, caplog):
+    other = Bright().eval()
+    other.load_state_dict(model.state_dict())
+    graph, images = headrace.compile(other), torch.randn(2, 3, 9, 9)
+    for _ in range(8):
+        graph(images)
+    assert graph.packaged is not None
+    graph._accounts[next(iter(graph._accounts))].eager = 0.0  # what a comparison costs is not the point here
+    with caplog.at_level(logging.WARNING):
+        for _ in range(32):
+            answer = graph(10 + images)
+    assert "is used no more: output 0 differs by" in caplog.text
+    assert graph.packaged is None
+    torch.testing.assert_close(answer, wanted(model, 10 + images) + 1, rtol=1e-4, atol=1e-5)
+
+
 class Clock:
     """Time that passes where it is told to."""
 
@@ -133,7 +156,8 @@ def test_what_is_slower_than_the_module_is_not_used(model, package, monkeypatch,
     for _ in range(12):
         torch.testing.assert_close(graph(images), wanted(model, images), rtol=1e-4, atol=1e-5)
     assert clock.calls.count("package") >= 3
-    assert clock.calls[-3:] == [last] * 3
+    assert clock.calls[-1] == last
+    assert clock.calls[-6:].count(last) >= 5  # one of them may be a comparison
 
 
 def test_patience_0_opens_or_captures_at_the_first_call(model, package, monkeypatch):
