@@ -30,6 +30,9 @@ def packaged(what: str, *, command: str, trusted: bool = False) -> Path:
 
 def _made_of(what: str, command: str, *, trusted: bool) -> Path:
     """The models folder that is made of what is none."""
+    from .artifact.model_folder import check_place
+
+    check_place(what)
     require(f"{command} {what}, which is no models folder,", "migrate")
     from ..migrate.named import packaged, source
     from .base.cache_folder import cache_folder

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ArtifactError
 from ..extras import require
 from .command_line import takes
 from .config import GROUPS, ServeConfig
@@ -145,8 +144,9 @@ def is_models_folder(what: str) -> bool:
 
 def _named(what: str, asked: NamedModel, *, trusted: bool) -> tuple[Path, Planner | None]:
     """The models folder in the cache that a name becomes, and what measures its plan if there is none."""
-    if ":" not in what and not Path(what).exists():
-        raise ArtifactError(f"{what} is no folder or file, nor a name such as timm:resnet50; docs/names.md has all forms")
+    from ..runtime.artifact.model_folder import check_place
+
+    check_place(what)
     require(f"headrace serve {what}, which is no models folder,", "migrate")
     from ..console import make_console
     from ..migrate.cli import read_input_size, read_named_task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -61,6 +61,17 @@ def read_checkpoint(path: str | Path) -> Any:
         except SafetensorError as error:
             raise ValueError(str(error)) from error
     return read_pickled(path)
+
+
+def classes_in(build: Callable[[], torch.nn.Module], path: str | Path, classes: int) -> int:
+    """As many as the checkpoint's layers have outputs where the model, as `build` makes it, has `classes`; `classes` itself
+    where nothing else fits, and whoever loads the file says what is wrong."""
+    with torch.device("meta"):
+        own = {name: tuple(value.shape) for name, value in build().state_dict().items()}
+    stored = stripped(shapes(path) or {}, set(own))
+    differing = [(shape, stored[name]) for name, shape in own.items() if name in stored and stored[name] != shape]
+    heads = {found[:1] for shape, found in differing if shape[:1] == (classes,) and shape[1:] == found[1:]}
+    return heads.pop()[0] if len(heads) == 1 and all(shape[:1] == (classes,) for shape, _ in differing) else classes
 
 
 def outputs_of(path: str | Path) -> int | None:

@@ -25,6 +25,12 @@ def model_folder(path: Path, *, flag: str) -> Path:
     return path / names[0]
 
 
+def check_place(what: str) -> None:
+    """Raise ArtifactError for what is neither a file or folder nor written as a name."""
+    if ":" not in what and not Path(what).exists():
+        raise ArtifactError(f"{what} is no folder or file, nor a name such as timm:resnet50; docs/names.md has all forms")
+
+
 def companion_target(name: str, declared: ModelConfig) -> str | None:
     """The tensor model that a folder's model is a companion of; None when it is none, but a model by itself."""
     if declared.backend == "python":

@@ -33,7 +33,7 @@ config = resolve_data_config({}, pretrained_cfg=stated)
 classes = stated.get("num_classes") or 1000
 
 def stored_classes():
-    from headrace.migrate.worker.fine_tuned import classes_in
+    from headrace.migrate.worker.checkpoint import classes_in
     return classes if CHECKPOINT is None else classes_in(lambda: timm.create_model(NAME), CHECKPOINT, classes)
 
 def model():

@@ -34,7 +34,7 @@ chosen = weights()
 classes = len(chosen.meta["categories"])
 
 def stored_classes():
-    from headrace.migrate.worker.fine_tuned import classes_in
+    from headrace.migrate.worker.checkpoint import classes_in
     if CHECKPOINT is None:
         return classes
     return classes_in(lambda: torchvision.models.get_model(NAME, weights=None, **_initialized()), CHECKPOINT, classes)

@@ -14,6 +14,12 @@ def test_what_means_nothing_is_rejected(options):
         Options(**options)
 
 
+def test_a_budget_needs_images(tmp_path):
+    with pytest.raises(ValueError, match="give --images, too"):
+        Options(budget=1.0)
+    Options(budget=1.0, images=tmp_path)
+
+
 def test_weights_are_named_once_and_are_there(tmp_path):
     path = tmp_path / "net.pth"
     path.write_bytes(b"x")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from headrace.errors import ArtifactError
-from headrace.migrate.worker.checkpoint import KEYS, PREFIXES, are_weights, fits, load_weights, outputs_of
+from headrace.migrate.worker.checkpoint import KEYS, PREFIXES, are_weights, classes_in, fits, load_weights, outputs_of
 
 
 def network():
@@ -107,3 +107,21 @@ def test_a_checkpoint_fits_by_names_and_shapes_and_is_read_once(tmp_path: Path) 
 def test_weights_are_tensors_and_nothing_else() -> None:
     assert are_weights({"a": torch.ones(2)})
     assert not any(map(are_weights, ({}, {"a": torch.ones(2), "epoch": 3}, [torch.ones(2)], None)))
+
+
+def with_heads(classes=10, aux=True):
+    parts = {"body": nn.Linear(10, 10), "head": nn.Linear(10, classes)}  # the body has as many outputs as there are classes
+    return nn.ModuleDict(parts | ({"aux": nn.Linear(4, classes)} if aux else {}))
+
+
+@pytest.mark.parametrize("classes", [10, 3, 1, 1000])
+def test_the_layers_that_differ_tell_how_many_classes(tmp_path, classes):
+    torch.save({"state_dict": with_heads(classes).state_dict()}, tmp_path / "net.pth")
+    assert classes_in(with_heads, tmp_path / "net.pth", 10) == classes
+
+
+def test_another_network_tells_no_classes(tmp_path):
+    torch.save(nn.ModuleDict({"body": nn.Linear(7, 9), "head": nn.Linear(9, 4)}).state_dict(), tmp_path / "other.pth")
+    (tmp_path / "broken.pth").write_bytes(b"no checkpoint")
+    for name in ("other.pth", "broken.pth"):
+        assert classes_in(with_heads, tmp_path / name, 10) == 10

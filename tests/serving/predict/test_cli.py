@@ -51,7 +51,7 @@ def test_torch_is_not_loaded(tasks, photo):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["nowhere", "a.png"], "no model in nowhere"),
+        (["nowhere", "a.png"], "nowhere is no folder or file"),
         (["{tasks}", "a.png"], "holds 6 models; choose one with headrace predict"),
         (["{tasks}/tensors", "a.png"], "how an image becomes its input"),
         (["{tasks}/single", "a.png", "--top-k", "0"], "--top-k must be a whole number from 1 to 1000"),
