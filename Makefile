@@ -249,8 +249,10 @@ open-cases-setup: setup
 	@test -x build/open-cases-venv/bin/python || $(PYTHON) -m venv build/open-cases-venv
 	@$(MAKE) --no-print-directory zoo-setup VENV=build/open-cases-venv
 	@build/open-cases-venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  yacs termcolor munch six tqdm scipy scikit-learn matplotlib pandas requests flask tensorboard tensorboardX lightning-utilities packaging fsspec
-	@build/open-cases-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps pytorch-lightning torchmetrics
+	  yacs termcolor munch six tqdm scipy scikit-learn matplotlib pandas requests flask tensorboard tensorboardX lightning-utilities packaging fsspec \
+	  hydra-core omegaconf einops imutils stringzilla simsimd regex
+	@build/open-cases-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps pytorch-lightning torchmetrics \
+	  albumentations==2.0.8 albucore==0.0.24 transformers tokenizers
 	@build/open-cases-venv/bin/python tests/open_cases/install_support.py
 
 # Models by their names against timm's, torchvision's and transformers' own pipelines, in an environment of its own likewise.
