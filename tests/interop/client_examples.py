@@ -21,16 +21,14 @@ from headrace.serving.bench.servers import Server, terminate_as_exit
 from headrace.serving.bench.services import headrace_service
 from tests.serving.conftest import Repository, photo
 
-from .models import arithmetic, identity
+from .models import arithmetic, identity, unpackaged
 
-STRINGS, SEQUENCES = "a model of strings", "sequences: these models keep no state between requests"
+SEQUENCES = "sequences: these models keep no state between requests"
 # By what an example's name holds, why it cannot pass.
 OTHER = {
     "cudashm": "CUDA shared memory",
     "custom_repeat": "a decoupled model, which gives several answers to a request",
     "sequence": SEQUENCES,
-    "string": STRINGS,
-    "byte_content": STRINGS,
     "grpc_model_control": "model files over the network, whose rejection has another status (501)",
     "memory_growth": "port 8000, which something else has",
     "grpc_client": "NVIDIA's densenet_onnx, which takes no batches",
@@ -90,6 +88,7 @@ def main(arguments: Sequence[str]) -> int:
         (folder / "scratch").mkdir()
         arithmetic(photos.path, "simple", folder / "scratch")
         arithmetic(photos.path, "simple_int8", folder / "scratch", dtype="int8")
+        arithmetic(photos.path, "simple_string", folder / "scratch", dtype="object", write=unpackaged)
         identity(photos.path, "custom_identity_int32", folder / "scratch")
         for number in range(_MODELS - len(list(photos.path.iterdir()))):
             arithmetic(photos.path, f"another{number}", folder / "scratch")

@@ -184,6 +184,7 @@ RUNS = (
         models=(
             _same("input_all_required", **SCALARS, count=3),
             _same("pt_identity", dtype="float32", row=(8,)),
+            _strings("o", "i", "i"),
         ),
         options=(*EXPLICIT, *SHARED),
     ),
