@@ -18,6 +18,7 @@ from headrace.runtime import backends
 from headrace.runtime.artifact import artifact as artifact_module
 from headrace.runtime.artifact import manifest
 from headrace.runtime.artifact.artifact import load_artifact, write_artifact
+from headrace.runtime.artifact.manifest import check_file, check_name, labels_file, plain
 from headrace.runtime.artifact.parity import ParityRecord
 from headrace.runtime.artifact.plan import Choice, Measurement, Plan
 from headrace.runtime.base.fingerprint import fingerprint
@@ -542,3 +543,23 @@ def test_a_server_never_imports_torch(write, backend):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.split("\n")[:3] == [backend, "(2, 5)", "False"], done.stderr
+
+
+def test_names_have_128_letters_at_most_and_labels_are_of_an_output():
+    assert check_name("a" * 128) == "a" * 128
+    with pytest.raises(ArtifactError, match="cannot name a model"):
+        check_name("a" * 129)
+    assert [labels_file(output, 1) for output in (0, 1)] == ["labels_0.txt", "labels.txt"]
+
+
+@pytest.mark.parametrize("name", [None, 3, ["model.onnx"], "", "a//b", "../labels_x.txt"])
+def test_a_file_s_name_is_a_text_inside_the_folder(name):
+    with pytest.raises(ArtifactError, match="which may lie outside"):
+        check_file(name)
+
+
+def test_what_json_cannot_hold_is_null_wherever_it_stands():
+    assert plain({1: [float("nan"), (float("inf"), 2.0)], "b": {"c": -float("inf")}}) == {
+        "1": [None, [None, 2.0]],
+        "b": {"c": None},
+    }

@@ -69,3 +69,25 @@ def test_the_extremes_are_run_when_there_is_no_time_and_all_when_there_is():
         assert session.calls == [16] * (count // 16)
         assert len(rare.inputs[0]) == count
         assert np.array_equal(rare.inputs[0], rare.outputs[0])
+
+
+def test_the_others_are_darker_lighter_fainter_and_starker_than_usual():
+    (rows,) = rare_rows([PHOTOS])
+    drawn = rows[10:].astype(np.float64)
+    span = PHOTOS.max() - PHOTOS.min()
+    means, contrasts = drawn.mean(axis=(1, 2, 3)), drawn.std(axis=(1, 2, 3))
+    assert np.ptp(means) > 0.2 * span
+    assert contrasts.min() < 0.4 * PHOTOS.std()
+    assert contrasts.max() > 1.3 * PHOTOS.std()
+
+
+def test_whole_numbers_are_usual_ones_in_another_order():
+    usual = np.arange(40, dtype=np.int64).reshape(5, 8)
+    (rows,) = rare_rows([usual])
+    assert all(set(rows[12:, at]) <= set(usual[:, at]) for at in range(8))
+
+
+def test_fewer_may_be_asked_for():
+    (rows,) = rare_rows([PHOTOS], 16)
+    assert rows.shape == (16, 3, 8, 6)
+    assert np.array_equal(rows[:9], rare_rows([PHOTOS])[0][:9])

@@ -161,3 +161,26 @@ def test_the_key_is_of_contents_and_facts(tmp_path):
     assert key_of([one], {"threads": 1}) != key_of([one], {"threads": 2})
     other.write_bytes(b"grape")
     assert key_of([one], {"threads": 1}) != key_of([other], {"threads": 1})
+
+
+def test_the_order_of_facts_is_none_of_the_key_s_business(tmp_path):
+    (tmp_path / "model").write_bytes(b"graph")
+    facts = {"rows": 4, "settings": {"threads": 2}, "at": tmp_path}
+    key = key_of([tmp_path / "model"], facts)
+    assert key == key_of([tmp_path / "model"], dict(reversed(facts.items())))
+    assert len({key, key_of([tmp_path / "model"], {**facts, "rows": 8}), key_of([], facts)}) == 3
+
+
+def test_what_was_just_kept_stays_and_what_is_not_ours_too(folder, monkeypatch):
+    monkeypatch.setattr(compiled_files, "_MOST_ENTRIES", 2)
+    for name in "cdef":
+        kept(name * 64)
+        os.utime(folder / (name * 64), (4e9, 4e9))  # of a clock that was wrong
+    others = [folder / ".keep", folder / f"notes on {KEY}", folder / "README"]
+    for path in others:
+        path.write_text("mine")
+        os.utime(path, (0, 0))
+    assert kept() == DATA
+    assert bytes(look_up(KEY)[HEAD:]) == DATA
+    assert all(path.exists() for path in others)
+    assert len([path for path in folder.iterdir() if path not in others]) == 2
