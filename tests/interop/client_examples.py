@@ -27,6 +27,7 @@ SEQUENCES = "sequences: these models keep no state between requests"
 # By what an example's name holds, why it cannot pass.
 OTHER = {
     "cudashm": "CUDA shared memory",
+    "string_infer": "simple_identity, an eighth model where simple_http_model_control counts seven",
     "custom_repeat": "a decoupled model, which gives several answers to a request",
     "sequence": SEQUENCES,
     "grpc_model_control": "model files over the network, whose rejection has another status (501)",

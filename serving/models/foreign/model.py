@@ -94,4 +94,4 @@ def _is_text(value: bytes) -> bool:
         value.decode()
     except UnicodeDecodeError:
         return False
-    return b"\0" not in value  # which the library takes for its end
+    return True

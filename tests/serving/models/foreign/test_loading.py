@@ -38,13 +38,12 @@ def test_a_scalar_without_a_batch(foreign, load, run):
 def test_strings(foreign, load, run):
     foreign.copy("m", STRING)
     model = load("m")
-    given = np.array([["", "é\n"], ["b" * 5000, "\U0001f600"]], object)
+    given = np.array([["", "é\0\n"], ["b" * 5000, "\U0001f600"]], object)
     encoded = np.vectorize(str.encode, otypes=[object])(given)
     assert run(model, encoded)[0].tolist() == encoded.tolist()
-    for bad in (b"\xff", b"a\0b"):
-        encoded[1, 1] = bad
-        with pytest.raises(InputError, match="no UTF-8, and model 'm' takes text"):
-            run(model, encoded)
+    encoded[1, 1] = b"\xff"
+    with pytest.raises(InputError, match="no UTF-8, and model 'm' takes text"):
+        run(model, encoded)
 
 
 def test_a_reshaped_tensor(foreign, load, run):
