@@ -59,7 +59,7 @@ def test_final_stages_run_as_a_numbered_user_and_build_nothing(stages, name, sta
 
 def test_the_command_is_one_that_the_command_line_takes(stages, parse_serve):
     settings = parse_serve(json.loads(last(final(stages("Dockerfile"), "cpu"), "CMD")))
-    assert (settings["models"], settings["host"]) == (Path("/models"), "0.0.0.0")
+    assert (settings["models"], settings["host"]) == ("/models", "0.0.0.0")
 
 
 def test_caches_lie_where_the_image_may_write(stages):

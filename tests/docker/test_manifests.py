@@ -108,7 +108,7 @@ def test_arguments_are_those_of_the_image(objects, container, parse_serve, stage
         assert container["args"] == yaml.safe_load(command)
     else:
         settings = parse_serve(container["args"])
-        assert (settings["models"], settings["host"]) == (Path("/models"), "0.0.0.0")
+        assert (settings["models"], settings["host"]) == ("/models", "0.0.0.0")
 
 
 def test_pods_may_do_nothing_but_serve(objects, pod, container, stages):

@@ -9,6 +9,8 @@ from headrace.errors import Obstacle
 from headrace.migrate.proving.worker_protocol import (
     ComputeOutputs,
     Duel,
+    Evaluate,
+    Evaluated,
     Failed,
     Forward,
     Inspect,
@@ -17,6 +19,7 @@ from headrace.migrate.proving.worker_protocol import (
     ModelPackaged,
     OutputsComputed,
     Package,
+    PackageOnnx,
     ParityResult,
     Rehearse,
     Rehearsed,
@@ -34,6 +37,9 @@ LIVE = LiveModel(
 MESSAGES = [
     Inspect(recipe=RECIPE),
     Inspect(recipe=RECIPE, input=(3, 4, 5)),
+    Evaluate(recipe=RECIPE),
+    Evaluated(value={"input": [3, 4, 5], "labels": None, "notes": ["ä"]}),
+    PackageOnnx(recipe=RECIPE, path="/g.onnx", name="g", out="/out", budget=0.5, planned=False),
     Rehearse(recipe=Recipe(root="/r", script="evaluate.py", live=LIVE)),
     ComputeOutputs(recipe=RECIPE, input=(1, 2, 3), out="/out"),
     Package(

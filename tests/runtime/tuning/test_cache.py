@@ -150,7 +150,7 @@ def test_programs_that_differ_inside_of_a_block_do_not_share_an_entry(branch):
 def test_every_setting_is_part_of_the_key(conv_net, field):
     other = {
         "precision": "fp32", "backend": "eager", "device": "cpu", "max_tuning_seconds": 5.0, "tolerance": 0.5,
-        "threads": 2, "disable_passes": ("fold_scale",), "task": "multi-label",
+        "threads": 2, "disable_passes": ("fold_scale",), "task": "multi-label", "budget": 2.0,
     }  # fmt: skip
     captured = capture(conv_net, torch.randn(2, 3, 16, 16))
     assert cache_key(captured, FAST) != cache_key(captured, replace(FAST, **{field: other[field]}))

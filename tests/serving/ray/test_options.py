@@ -95,7 +95,7 @@ def test_without_a_cluster_the_command_says_what_to_do(models, tmp_path):
 def test_nothing_to_serve_and_no_port_are_said_before_a_cluster_is_looked_for(models, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "holds no models" in headrace("serve", tmp_path / "empty", "--ray").stderr
-    assert "is not a folder" in headrace("serve", tmp_path / "none", "--ray").stderr
+    assert "is no folder or file" in headrace("serve", tmp_path / "none", "--ray").stderr
     assert "--http-port 0 does not go with --ray" in headrace("serve", models, "--ray", "--http-port", 0).stderr
 
 

@@ -48,7 +48,7 @@ def test_models_and_configurations_that_differ(start, repository):
     repository.configure("tiny", 'parameters { key: "k" value { string_value: "v" } }')
     (repository.path / "more" / "config.pbtxt").unlink()
     found = compare(addresses(first), addresses(start(repository.path)), version="-").unexplained
-    assert ("index", "more", "READY", "not listed") in {(one.area, one.model, one.embedded, one.triton) for one in found}
+    assert ("index", "more", "READY", "UNAVAILABLE") in {(one.area, one.model, one.embedded, one.triton) for one in found}
     assert ("config", "tiny", "parameters.k.string_value") in {(one.area, one.model, one.what) for one in found}
 
 
