@@ -372,7 +372,8 @@ def test_a_bound_that_is_too_small_leaves_the_first_session(planned):
         while not model.improvement.outcomes["fixed batch", "memory"] and time.monotonic() < end:
             ask(model)
         ask(model)
-        sessions = model.batcher.sessions()
+        while (sessions := model.batcher.sessions())[4] is not sessions[1] and time.monotonic() < end:  # just after it is told
+            time.sleep(0.01)
         assert sessions[4] is sessions[1]
     finally:
         model.close()

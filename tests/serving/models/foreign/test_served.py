@@ -168,6 +168,8 @@ def test_strings_without_end_hold_nobody_up(served):
         assert answer.status_code == 400
         assert "Expected [-1, 2]" in answer.json()["error"]
         worst.append(max(delays))
+        if worst[-1] < reading / 2:
+            break
     assert min(worst) < reading / 2  # who waits for the loop waits for the whole of it
     answer = _post_empty_strings(served.url, count + 1)
     assert (answer.status_code, "this server takes at most 4,194,304" in answer.json()["error"]) == (400, True)
