@@ -79,15 +79,12 @@ async def _answered(
         raise UnsupportedError(
             f"{name} does not say how an image becomes its input; package it with its preprocessing (headrace migrate)"
         )
-    routes = image_routes(model.task)
-    if not routes:
+    if not image_routes(model.task):
         raise UnsupportedError(not_answered(model.task, "classify", name) or "")
     errors = 0
 
     async def answer(image: bytes) -> dict[str, Any]:
-        if routes[0] == "classify":
-            return await plane.classify(name, image, count=config.top_k, timeout=_PATIENCE)
-        return await plane.embed(name, image, timeout=_PATIENCE)
+        return await plane.answer_image(name, image, count=config.top_k, timeout=_PATIENCE)
 
     ahead = min(_MOST_AHEAD, _BATCHES_AHEAD * model.config.max_batch_size)
     with ThreadPoolExecutor(_READERS, thread_name_prefix="headrace-read") as readers:
