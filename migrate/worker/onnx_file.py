@@ -20,7 +20,7 @@ from ...runtime.artifact.package import ONNX_FILE, check_fit, write_package
 from ...runtime.artifact.parity import ParityRecord, largest_changes
 from ...runtime.base.config import GraphConfig
 from ...runtime.base.session import Session, Target
-from ...runtime.base.task import Task
+from ...runtime.base.task import GivenLabels, Task
 from ...runtime.tuning.autotuner import Progress
 from ...runtime.tuning.random_rows import random_rows
 from ...runtime.tuning.retune import PortableSource, retune
@@ -28,8 +28,9 @@ from ...specs import Preprocessing, Signature, TensorSpec
 from ..proving.worker_protocol import PackageOnnx
 from .packaging import Packaged
 
-PREPROCESSING, LABELS = "headrace.preprocessing", "headrace.labels"
-"""The keys of the graph's metadata: the steps as a manifest has them, and a list of names, both as JSON."""
+_OURS = "headrace"
+"""`headrace export` writes its version under this key, and the rest under plain ones; who else writes it, under the next."""
+PREPROCESSING, LABELS = f"{_OURS}.preprocessing", f"{_OURS}.labels"
 _BATCHES = (1, 2, 5)
 _OFF = 1e-4  # of the largest value: rows one by one and together
 _MOST_ROWS = 16
@@ -51,12 +52,12 @@ def package_onnx(request: PackageOnnx, tell: Progress) -> Packaged:
         files.mkdir()
         model = _read(source)
         signature = _signature(model, request.input)
-        preprocessing, labels = _stated(model)
+        preprocessing, labels, told = _stated(model)
         if preprocessing is not None:
             check_fit(preprocessing, signature)
         own = _fixed_batch(model)
         tell(0.2, "running the graph")
-        task = Task.of(signature, config.task)
+        task = _task(told, signature) if told is not None and not config.task else Task.of(signature, config.task)
         if own:
             _free_batch(model)
         _save(model, files)
@@ -153,15 +154,31 @@ def _free_batch(model: Any) -> None:
     del model.graph.value_info[:]
 
 
-def _stated(model: Any) -> tuple[Preprocessing | None, list[str] | None]:
-    """What the metadata says. Raises ArtifactError where that is not in its form."""
+def _stated(model: Any) -> tuple[Preprocessing | None, GivenLabels, Any]:
+    """What the metadata says of preprocessing, labels and task, as JSON. Raises ArtifactError where it is not in its form."""
     said = {item.key: item.value for item in model.metadata_props}
+
+    def told(key: str) -> Any:
+        text = said.get(f"{_OURS}.{key}", said.get(key) if _OURS in said else None)
+        return None if text is None else json.loads(text)
+
     try:
-        made = Preprocessing.from_json(json.loads(said[PREPROCESSING])) if PREPROCESSING in said else None
-        labels = [str(name) for name in json.loads(said[LABELS])] if LABELS in said else None
+        steps, labels, task = told("preprocessing"), told("labels"), told("task")
+        made = None if steps is None else Preprocessing.from_json(steps)
+        if isinstance(labels, dict):
+            labels = {str(output): [str(name) for name in names] for output, names in labels.items()}
+        elif labels is not None:
+            labels = [str(name) for name in labels]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ArtifactError(f"the graph's metadata {PREPROCESSING} or {LABELS} cannot be read: {error}") from error
-    return made, labels
+    return made, labels, task
+
+
+def _task(told: Any, signature: Signature) -> Task:
+    try:
+        return Task.from_json(told, signature)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ArtifactError(f"the task in the graph's metadata cannot be read: {error}") from error
 
 
 def _batched(source: PortableSource, own: PortableSource | None, repeated: int) -> tuple[ParityRecord, str | None]:

@@ -1,6 +1,7 @@
 """ONNX files as they come: batched or not, with and without metadata, broken."""
 
 import json
+import shutil
 
 import numpy as np
 import onnx
@@ -12,7 +13,9 @@ from headrace.migrate.proving.worker_protocol import PackageOnnx
 from headrace.migrate.reading.recipe import Recipe
 from headrace.migrate.worker.onnx_file import LABELS, PREPROCESSING, package_onnx
 from headrace.runtime.artifact.artifact import load_artifact
-from headrace.specs import Preprocessing, Resize
+from headrace.runtime.artifact.package import write_package
+from headrace.runtime.export.export import export
+from headrace.specs import FP32, Preprocessing, Resize
 
 WEIGHT = np.random.default_rng(0).standard_normal((48, 5)).astype(np.float32)
 
@@ -125,3 +128,22 @@ def test_weights_that_lie_elsewhere_are_not_read(tmp_path):
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ArtifactError, match="no ONNX graph"):
         packaged(tmp_path, path)
+
+
+def test_what_export_writes_is_understood_again(tmp_path):
+    """Labels, preprocessing and task of several labels, by way of the file alone."""
+    steps = Preprocessing(geometry=(Resize(size=(4, 4)),), mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))
+    first = packaged(tmp_path, graph(tmp_path / "first.onnx", "n"), task="multi-label:0.3")
+    labels = [f"class {number}" for number in range(5)]
+    (tmp_path / "files").mkdir()
+    shutil.copy(first.path / "model.onnx", tmp_path / "files")
+    write_package(
+        tmp_path / "models" / "net", name="net", files_from=tmp_path / "files", signature=first.signature, preprocessing=steps,
+        labels=labels, task=first.task, parity={}, plans=[], provenance={},
+    )  # fmt: skip
+    export(tmp_path / "models" / "net", "onnx", tmp_path / "again.onnx", precision=FP32)
+    shutil.rmtree(tmp_path / "net")
+    again = packaged(tmp_path, tmp_path / "again.onnx")
+    assert again.preprocessing == steps
+    assert again.task.to_json() == first.task.labeled(labels, first.signature).to_json()
+    assert [list(head.labels) for head in again.task.heads] == [labels]
