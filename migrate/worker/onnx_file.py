@@ -109,7 +109,7 @@ def _save(model: Any, folder: Path) -> None:
 def _as_it_came(path: Path, signature: Signature, task: Task) -> PortableSource:
     """The graph as it came, to compare with."""
     folder = Path(tempfile.mkdtemp(prefix="headrace-"))
-    shutil.copyfile(path, folder / ONNX_FILE)
+    _save(_read(path), folder)
     return PortableSource(signature, folder, task)
 
 

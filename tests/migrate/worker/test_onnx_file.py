@@ -147,3 +147,9 @@ def test_what_export_writes_is_understood_again(tmp_path):
     assert again.preprocessing == steps
     assert again.task.to_json() == first.task.labeled(labels, first.signature).to_json()
     assert [list(head.labels) for head in again.task.heads] == [labels]
+
+
+def test_a_fixed_batch_is_made_free_also_where_the_weights_lie_beside_the_graph(tmp_path):
+    model = onnx.load(graph(tmp_path / "whole.onnx", 1))
+    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="net.onnx.data", size_threshold=0)
+    assert packaged(tmp_path, tmp_path / "net.onnx").max_batch_size == 16
