@@ -29,7 +29,7 @@ _UNWANTED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*$")
 _WORTH_PACKING = 16 * 1024
 
 # json.dumps makes an encoder at every call that is not its default.
-_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 class Handlers:
@@ -175,7 +175,7 @@ class Handlers:
                 image = await image_of_form(request, body) if form else body
                 timeout = None if timeout_ms is None else timeout_ms / 1000
                 answer = await while_connected(request, answer_of(model, image, timeout=timeout))
-                return Response(_to_json(answer), media_type="application/json")
+                return Response(to_json(answer), media_type="application/json")
 
     async def status(self, region: str = "") -> Response:
         """The registered regions, or one of them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +18,7 @@ from ..protocol.instances import Instances, read_instances, rows_of, tensors_of
 from ..protocol.json_limits import SMALL_JSON, weight
 from ..protocol.messages import InferenceRequest
 from .body import BodyReader, client_of, header, while_connected
+from .handlers import to_json
 
 _IMAGES = ("image/", "application/x-image", "application/octet-stream")
 # Batches of one request that are under way together: the next is decoded while one runs, and others' requests come between.
@@ -128,4 +128,4 @@ async def _all(work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 
 def _json(answer: Any) -> Response:
-    return Response(json.dumps(answer, ensure_ascii=False, allow_nan=False), media_type="application/json")
+    return Response(to_json(answer), media_type="application/json")
