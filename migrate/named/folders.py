@@ -13,6 +13,7 @@ from .source import Options
 if TYPE_CHECKING:
     from rich.console import Console
 
+MANIFEST = "headrace.json"
 _ASKED = ("random_weights", "input_size", "task", "precision", "budget", "device", "trust_checkpoint")
 COMPANIONS = ("_decode", "_classify")
 
