@@ -219,10 +219,12 @@ class ModelRepository:
             if not any(step in group.snapshot.models for group in self._groups.values()):
                 self._load_one(step, None)
         self._load_one(name, config)
-        try:
-            self.get(name)
-        except NotFoundError as error:
-            raise InputError(f"failed to load '{name}', load failed for model '{name}': {error}") from None
+        # what serves, and not `get`: another call may have unloaded it since, which is no failure of this one
+        group = self._by_name.get(name)
+        for model in group.snapshot.models.get(name, {}).values() if group else ():
+            if isinstance(model, EnsembleModel) and (why := trouble(model, self._loaded_model)):
+                error = lacking(name, "", {}, [{"state": "UNAVAILABLE", "reason": why}])
+                raise InputError(f"failed to load '{name}', load failed for model '{name}': {error}")
 
     def _load_one(self, name: str, config: str | None) -> None:
         try:

@@ -75,6 +75,23 @@ def test_whoever_comes_between_look_up_and_switch_gets_the_new_one(opened, repos
         assert (found[0].version, model.version) == ("1", "2")
 
 
+def test_a_load_that_an_unload_follows_at_once_has_succeeded(opened, repository):
+    repository.package("tiny")
+    models = opened()
+    group = models._groups["tiny"]
+    load = group.load
+
+    def load_and_lose(*given, **named):
+        reasons = load(*given, **named)
+        assert models.get("tiny").version == "1"
+        models.start_unload("tiny").result(60)
+        return reasons
+
+    group.load = load_and_lose
+    models.start_load("tiny").result(60)
+    assert models.index(ready_only=True) == []
+
+
 def test_whoever_listens_hears_of_every_change_before_anything_is_closed(repository):
     repository.package("tiny")
     seen = []
