@@ -25,7 +25,7 @@ def options(about: str | None, *, concurrency: str, baseline: bool) -> argparse.
     parser.add_argument("--concurrency", default=concurrency, help=f"requests at a time (default {concurrency})")
     parser.add_argument("--rounds", type=int, default=3, help="interleaved repetitions (default 3)")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of one measurement (default 5)")
-    parser.add_argument("--out", type=Path, default=Path("headrace-bench"), help="where figures and logs go")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"), help="where figures and logs go")
     return parser
 
 
