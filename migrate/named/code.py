@@ -41,11 +41,12 @@ class Code(Packageable):
     """`recipe` builds the model; its source also defines what the other expressions name. Its root is empty where all its code
     is installed.
 
-    `facts` gives a dict with "input" (channels, height, width), "labels" (or None) and "notes", `transform` a function from an
-    image file to the model's input; empty where nothing tells. `fetch` has the installed `library` download the weights: it is
-    evaluated outside of the sandbox, where a network is, and runs no code of the model's. `preload` are modules that every
-    request would import. `known_weights`: they are somebody's. `facts_of_key` is what decides the package, with the files
-    of `folder`.
+    `facts` gives a dict with "input" (channels, height, width), "labels" (of each output a list or None; a single one is of
+    that which the model is for; or None) and "notes", and where they are known without a transform "preprocessing" (as
+    JSON) and "task" (in words); `transform` a function from an image file to the model's input; empty where nothing tells.
+    `fetch` has the installed `library` download the weights: it is evaluated outside of the sandbox, where a network is,
+    and runs no code of the model's. `preload` are modules that every request would import. `known_weights`: they are
+    somebody's. `facts_of_key` is what decides the package, with the files of `folder`.
     """
 
     what: str
@@ -81,22 +82,21 @@ class Code(Packageable):
         with ThreadPoolExecutor(1) as beside, WorkerPool(sandbox, self.preload) as pool:
             traced = beside.submit(trace, self._transform(recipe), sandbox) if self.transform else None
             stages.start(f"Loading {self.library or self.recipe.script}")
-            labels: tuple[str, ...] | None = None
-            notes: list[str] = []
+            facts = _Facts()
             if self.facts:
                 answer = ask(Evaluate(recipe=replace(recipe, expression=self.facts)), pool.sandbox)
                 if isinstance(answer, Failed) and self.fetch and not answer.error.startswith(_SAID_ONLY[0]):
                     return answer  # its configuration is to be downloaded, too
                 if not isinstance(answer, Evaluated):
                     raise MigrateError(f"{self.what}: {said(answer)}")
-                row, labels, notes = _read_facts(answer.value)
-                row, name = options.input_size or row, self.title
+                facts = _read_facts(answer.value)
+                row, name = options.input_size or facts.input, self.title
             else:
                 seen = inspect(recipe, options.input_size, pool.sandbox)
                 if isinstance(seen, Failed):
                     return seen
                 row, name = options.input_size or _only_size(seen), self.title or model_name(seen.class_name)
-            preprocessing = None
+            preprocessing, notes = facts.preprocessing, list(facts.notes)
             if traced is not None:
                 stages.start("Proving the preprocessing")
                 preprocessing, remarks = _chosen(traced.result(), row)
@@ -114,8 +114,8 @@ class Code(Packageable):
                 name=options.name or name,
                 out="",
                 input=row,
-                labels=() if labels is None else (labels,),
-                task=options.task,
+                labels=facts.labels,
+                task=options.task or facts.task,
                 preprocessing=preprocessing,
                 precision=options.precision,
                 budget=options.budget,
@@ -169,13 +169,28 @@ def said(answer: object) -> str:
     return f"{where}{text}"
 
 
-def _read_facts(value: Mapping[str, Any]) -> tuple[Row, tuple[str, ...] | None, list[str]]:
-    """Raises MigrateError where they are not as recipes give them, since a stranger's code may have made them."""
+@dataclass(frozen=True)
+class _Facts:
+    input: Row = (0, 0, 0)
+    labels: tuple[tuple[str, ...] | None, ...] = ()
+    notes: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
+    task: str = ""
+
+
+def _read_facts(value: Mapping[str, Any]) -> _Facts:
+    """Raises MigrateError where they are not as recipes give them, since a stranger's code or file may have made them."""
     try:
         channels, height, width = (int(size) for size in value["input"])
-        labels = None if value["labels"] is None else tuple(str(name) for name in value["labels"])
-        return (channels, height, width), labels, [str(note) for note in value["notes"]]
-    except (KeyError, TypeError, ValueError) as error:
+        steps = value.get("preprocessing")
+        return _Facts(
+            (channels, height, width),
+            tuple(None if names is None else tuple(str(name) for name in names) for names in value["labels"] or ()),
+            tuple(str(note) for note in value["notes"]),
+            None if steps is None else Preprocessing.from_json(steps),
+            str(value.get("task", "")),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MigrateError(f"the facts about the model cannot be read: {error!r}") from None
 
 

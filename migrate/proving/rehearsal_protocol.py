@@ -50,6 +50,8 @@ class Rehearsal:
     """Height and width of made images, where the caller knows."""
     report: str | None = None
     """A file that holds the report from the first stand-in on, also when the process dies."""
+    learned: str | None = None
+    """What an earlier rehearsal had learned when it ended, as its report has it; else what the last one in `made` had."""
     caches: tuple[str, ...] = ()
     """Folders of the user's where downloaded weights may lie: torch hub's, Hugging Face's."""
     standins: tuple[str, ...] | None = None
@@ -98,6 +100,8 @@ class RehearsalReport:
 
     saved_over: tuple[str, ...] = ()
     """Files of the repository, relative to its root, in which the script saved weights where there were others."""
+    learned: str | None = None
+    """What was learned by the time it ended: a rehearsal that is asked for with it makes the same."""
 
     @property
     def ok(self) -> bool:

@@ -85,15 +85,17 @@ def run_script(
     *,
     cwd: Path | None = None,
     made: Path | None = None,
+    learned: str | None = None,
     rows: int | None = None,
 ) -> ScriptRun:
     """Run `script` in a fresh copy of the repository, recording every model call that it reaches. The copy is then used up.
 
     `cwd` is the copy's root unless given. With `rows`, about so many, evenly spread, stand for all that torch's loaders give
     of longer data sets: the same in every run. With `made` the script is rehearsed: stand-ins take the place of what is not
-    here, and that folder keeps what they are made of, so that a second run with it finds the same.
+    here, and that folder keeps what they are made of, so that a second run with it, and with what the first had `learned`,
+    finds the same.
     """
-    return _recorded(script, argv, sandbox, script.loops, made, cwd=cwd, rows=rows)
+    return _recorded(script, argv, sandbox, script.loops, made, learned, cwd=cwd, rows=rows)
 
 
 def run_training(
@@ -104,15 +106,16 @@ def run_training(
     *,
     migrated: bool,
     made: Path | None = None,
+    learned: str | None = None,
 ) -> ScriptRun:
     """Run the first steps of a script that trains in a fresh copy of the repository, noting each loss, and what it evaluates
     before, where it does. The copy is used up.
 
-    With `made` the script is rehearsed, as by `run_script`.
+    With `made` the script is rehearsed, as by `run_script`, and `learned` is what it is there.
     """
     note_losses(sandbox.tree, loops, migrated=migrated)
     evaluated = [loop for loop in script.loops if loop.kind != "train"]
-    return _recorded(script, argv, sandbox, evaluated, made)
+    return _recorded(script, argv, sandbox, evaluated, made, learned)
 
 
 def _recorded(
@@ -121,6 +124,7 @@ def _recorded(
     sandbox: Sandbox,
     loops: Sequence[Loop],
     made: Path | None,
+    learned: str | None,
     *,
     cwd: Path | None = None,
     rows: int | None = None,
@@ -131,7 +135,7 @@ def _recorded(
     record = writable / "record.npz"
     limits = sandbox.limits
     if made is not None:
-        arguments, folder = rehearsal_command(script, argv, sandbox, readable, writable, made)
+        arguments, folder = rehearsal_command(script, argv, sandbox, readable, writable, made, learned)
         limits = replace(limits, timeout=min(limits.timeout, REHEARSAL_SECONDS))
     elif cwd is not None and not script.path.endswith(NOTEBOOK):
         arguments, folder = [str(sandbox.tree / script.path), *argv], cwd
@@ -155,7 +159,13 @@ def _recorded(
 
 
 def rehearsal_command(
-    script: Script, argv: Sequence[str], sandbox: Sandbox, readable: Path, writable: Path, made: Path
+    script: Script,
+    argv: Sequence[str],
+    sandbox: Sandbox,
+    readable: Path,
+    writable: Path,
+    made: Path,
+    learned: str | None = None,
 ) -> tuple[list[str], Path]:
     """The arguments with which Python rehearses a script of the sandbox's copy, or a notebook, and the folder for it."""
     path, directory, tree = script.path, sandbox.tree, sandbox.tree
@@ -170,6 +180,7 @@ def rehearsal_command(
         argv=tuple(argv),
         directory=str(directory.resolve()),
         made=str(made),
+        learned=learned,
         report=str(writable / REPORT),
         batches=REHEARSED_BATCHES,
         checkpoint=str(sandbox.checkpoint) if sandbox.checkpoint is not None else None,
@@ -252,8 +263,9 @@ def _classes(path: Path, text: str) -> tuple[str, ...]:
 
 def compare(original: ScriptRun, migrated: ScriptRun, again: ScriptRun | None = None) -> Executed:
     """Judge the migrated run by the original one, whose second run tells what it prints otherwise each time."""
-    if not migrated.done.ok:
-        return Executed(status="failed", why=f"the migrated script: {migrated.done.why}")
+    ended = ends_otherwise(original, migrated)
+    if ended is not None:
+        return Executed(status="failed", why=ended)
     worst, agreement = 0.0, 1.0
     for site, before in original.sites.items():
         after = migrated.sites.get(site)
@@ -275,6 +287,28 @@ def compare(original: ScriptRun, migrated: ScriptRun, again: ScriptRun | None = 
         why = "no model call could be recorded; only what is printed was compared"
         return Executed(status="passed", why=why)
     return Executed(status="passed", max_abs=worst, top1_agreement=agreement)
+
+
+def stopped_at(run: ScriptRun) -> tuple[str, str] | None:
+    """The user's file in which a rehearsed script was stopped, and by which error; None where it was not, or nobody knows."""
+    rehearsal = run.rehearsal
+    if run.done.ok or run.done.stopped is not None or rehearsal is None or rehearsal.ended != "stopped":
+        return None
+    if rehearsal.where is None:
+        return None
+    return rehearsal.where.rpartition(":")[0], rehearsal.why or ""
+
+
+def ends_otherwise(original: ScriptRun, migrated: ScriptRun) -> str | None:
+    """How the migrated run ended otherwise; None where both came to their end or were stopped by the same error."""
+    if original.done.ok and migrated.done.ok:
+        return None
+    before = stopped_at(original)
+    if before is not None and before == stopped_at(migrated):
+        return None
+    if migrated.done.ok:
+        return f"the migrated script came to its end, where the original was stopped: {original.done.why}"
+    return f"the migrated script: {migrated.done.why}"
 
 
 def is_telling(numbers: np.ndarray) -> bool:

@@ -182,13 +182,14 @@ class Module:
     def _imported(self) -> dict[ast.AST, dict[str, str]]:
         """What each scope imports: the file, its functions and classes."""
         found: dict[ast.AST, dict[str, str]] = {}
+        shared: dict[ast.AST, set[str]] = {self.tree: set()}  # what each scope says is the file's
         for node in self.nodes:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 scope = next(item for item in self.ancestors(node) if isinstance(item, Definition | ast.Module))
-                names = imported_names(node, self.path)
-                shared = {name for item in ast.walk(scope) if isinstance(item, ast.Global) for name in item.names}
-                for name, value in names.items():
-                    found.setdefault(self.tree if name in shared else scope, {})[name] = value
+                if scope not in shared:
+                    shared[scope] = {name for item in ast.walk(scope) if isinstance(item, ast.Global) for name in item.names}
+                for name, value in imported_names(node, self.path).items():
+                    found.setdefault(self.tree if name in shared[scope] else scope, {})[name] = value
         return found
 
     @cached_property
@@ -322,7 +323,7 @@ class Repository:
         It is looked for from its folder, then from the folders above, then from those that any file adds to the search path.
         """
         relative = name.replace(".", "/")
-        for folder in (*_upward(posixpath.dirname(importer)), *self.added):
+        for folder in (*upward(posixpath.dirname(importer)), *self.added):
             for candidate in (f"{relative}.py", f"{relative}/__init__.py"):
                 found = self.modules.get(posixpath.join(folder, candidate))
                 if found is not None and (found.path != importer or candidate.endswith("__init__.py")):
@@ -339,7 +340,7 @@ class Repository:
     def has_package(self, name: str, importer: str) -> bool:
         """Whether a top-level import name leads into this repository, packages without `__init__.py` included."""
         root = name.partition(".")[0]
-        folders = (*_upward(posixpath.dirname(importer)), *self.added)
+        folders = (*upward(posixpath.dirname(importer)), *self.added)
         return bool(root) and any(self.lies_in(root, folder) for folder in folders)
 
     def lies_in(self, root: str, folder: str) -> bool:
@@ -362,7 +363,7 @@ def _holds(scope: ast.AST, child: ast.AST) -> bool:
     return body is None or child is body or (isinstance(body, list) and child in body)
 
 
-def _upward(folder: str) -> Iterator[str]:
+def upward(folder: str) -> Iterator[str]:
     """A folder and those above it, up to the root, which is ""."""
     while folder:
         yield folder

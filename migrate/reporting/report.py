@@ -135,13 +135,16 @@ class ScriptReport:
     why: str | None = None
     loss_trace: LossTrace | None = None
     """For a script that trains, where its loop was rewritten and could be run."""
+    up_to: str | None = None
+    """Where the same error stopped the script before and after: what comes behind was not compared."""
 
     @property
     def told(self) -> str:
         """The outcome in words: one word for all would say too much."""
         if self.executed == "not-run" or self.executed_on is None:
             return "not executed" if self.executed == "not-run" else self.executed
-        return f"{self.executed}, executed on {self.executed_on}"
+        part = f" up to {self.up_to}" if self.up_to is not None else ""
+        return f"{self.executed}, executed on {self.executed_on}{part}"
 
 
 @dataclass(kw_only=True)
@@ -214,7 +217,7 @@ class Report:
         return {
             "recognised": [sum(model.recognised for model in self.models), len(self.models)],
             "rewritten": [sum(script.rewritten for script in self.scripts), len(self.scripts)],
-            "executed": [sum(script.executed == "passed" for script in tried), len(tried)],
+            "executed": [sum(script.executed == "passed" and script.up_to is None for script in tried), len(tried)],
             "parity_passed": [sum(model.parity.status == "passed" for model in proved), len(proved)],
             "faster": [sum(any(one.ratio_low > 1 for one in model.speed) for model in timed), len(timed)],
         }

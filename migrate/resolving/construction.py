@@ -65,9 +65,22 @@ class Construction:
             found += [node for node in ast.walk(item) if isinstance(node, ast.Assign | ast.Expr) and hasattr(node, "lineno")]
         return sorted(found, key=lambda node: node.lineno)
 
+    def path_of(self, statement: ast.stmt) -> str:
+        """The file that a statement of the program is from: the script, or one through which its call was followed."""
+        for module in (self.program.entry, *(module for module, _ in self.program.callers)):
+            alike = (node for node in module.of_kind(type(statement)) if _head(node) == _head(statement))
+            if any(node.lineno == statement.lineno for node in alike):
+                return module.path
+        return self.script.path
+
     def names_model(self, statement: ast.stmt) -> bool:
         """Whether a statement calls what builds the model."""
         return any(isinstance(node, ast.Call) and ast.unparse(node.func) in self.builders for node in ast.walk(statement))
+
+
+def _head(statement: ast.stmt) -> str:
+    """What a statement gives a value to, else what it is; slicing may have changed the value."""
+    return ", ".join(map(ast.unparse, statement.targets)) if isinstance(statement, ast.Assign) else type(statement).__name__
 
 
 def rank_sites(known: ProjectIndex, script: Script) -> list[CallSite]:

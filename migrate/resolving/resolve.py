@@ -458,7 +458,8 @@ def _chain(
             kind = "factory"
         else:
             continue
-        yield ChainStep(kind, path, statement.lineno, text if len(text) <= 160 else f"{text[:157]}...")
+        place = construction.path_of(statement)
+        yield ChainStep(kind, place, statement.lineno, text if len(text) <= 160 else f"{text[:157]}...")
     if factory is not None:
         yield ChainStep("factory", factory.path, factory.line, factory.name)
 

@@ -52,6 +52,9 @@ PS404 repaired-first
     The original scripts do not run as they came, so they ran with their repairs alone; the runs prove what was rewritten after.
 PS405 slice-run
     A script was run on a part of its data set, evenly spread, before and after alike. --full runs it on all of it.
+PS406 compared-in-part
+    The original and the migrated script were stopped by the same error, of the script's own or over something that stands in,
+    so they were compared only up to there; the message says where.
 PS500 unresolved-model
     How the model is built could not be told, so it was not packaged; the scripts migrate nevertheless.
 PS501 model-not-built

@@ -47,6 +47,15 @@ def is_trained(context: Context, group: Group) -> bool:
     return any("train" in script.roles and facts & set(script.loops) for script in context.survey.scripts)
 
 
+def training_script(context: Context, group: Group) -> str | None:
+    """Of calls in a file that does not train, the first script that trains and reaches one of them."""
+    if any(site.trained_here for site in group.sites):
+        return None
+    facts = {site.fact for site in group.sites}
+    paths = [script.path for script in context.survey.scripts if "train" in script.roles and facts & set(script.loops)]
+    return paths[0] if paths and context.module.path not in paths else None
+
+
 def _runs_once(context: Context, site: CallSite) -> bool:
     """Whether a call's loop runs once in a process, and its own function puts the model in evaluation mode."""
     module, function = site.module, site.function

@@ -49,11 +49,11 @@ class PrintStatement(TextRule):
 
 
 def _is_call(statement: Sequence[Token]) -> bool:
-    """Whether it parses as it is: `print(...)` and nothing after it, or `print` used as a value."""
+    """Whether it is none of Python 2: `print(...)` and nothing after it but a bracket too many, or `print` used as a value."""
     if len(statement) < 2 or statement[1].text != "(":
         return len(statement) > 1 and statement[1].text in ("=", ".", ":", ",")
     closing = next((index for index, token in enumerate(statement) if index > 1 and token.depth == 0), len(statement) - 1)
-    return closing == len(statement) - 1
+    return all(token.text in (")", "]", "}") for token in statement[closing:])
 
 
 def _edits(text: str, statement: Sequence[Token]) -> list[Edit]:

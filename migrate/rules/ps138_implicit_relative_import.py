@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..reading.edits import Edit
 from ..reading.names import has_fallback, is_installed
-from ..reading.scopes import Module
+from ..reading.scopes import Module, upward
 from ..rewriting.rule import Context, Fix, Repair, diff
 from ..survey.survey import runnable
 
@@ -50,6 +50,22 @@ import torch
 import torch
 import sys
 sys.path.insert(0, "tools")
+# server/app/main.py:
+import torch
+# server/app/auth/deps.py:
+import torch
+# server/app/settings.py:
+import torch
+# server/app/routes/__init__.py:
+import torch
+# server/app/routes/auth.py:
+import torch
+# server/app/routes/settings.py:
+import torch
+# server/app/routes/predict.py:
+import torch
+from auth.deps import user
+from settings import limit
 """
 
 
@@ -61,9 +77,9 @@ class ImplicitRelativeImport(Repair):
 
     Example: `from vgg import *` in `models/__init__.py` becomes `from .vgg import *`.
 
-    Fix safety: safe; it is left out where the name leads anywhere else: to the standard library, to what is installed, to the
-    repository's root or to a folder that a file adds to the search path; and in packages whose files are run as scripts, but
-    for their `__init__.py`.
+    Fix safety: safe; it is left out where the name leads anywhere else: to the standard library, to what is installed, to a
+    folder above the package, from which its program may be started, or to one that a file adds to the search path; where only
+    the first part of a dotted name lies there; and in packages whose files are run as scripts, but for their `__init__.py`.
     """
 
     safety = "safe"
@@ -106,7 +122,8 @@ def _lies_beside(context: Context, folder: str, name: str) -> bool:
     """Whether an absolute import can only mean what lies in the importing file's own folder."""
     root, module = name.partition(".")[0], context.module
     repository = module.repository
-    if not root or not repository.lies_in(root, folder) or f"{folder}/{root}.py" == module.path:
+    parent, _, last = posixpath.join(folder, *name.split(".")).rpartition("/")
+    if not root or not repository.lies_in(last, parent) or f"{folder}/{root}.py" == module.path:
         return False
-    elsewhere = any(repository.lies_in(root, place) for place in ("", *repository.added))
+    elsewhere = any(repository.lies_in(root, place) for place in (*upward(posixpath.dirname(folder)), *repository.added))
     return not elsewhere and not is_installed(root, context.survey.root)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ..rewriting.evaluation_edits import evaluation_edits
-from ..rewriting.graph_mode import groups, is_trained
+from ..rewriting.graph_mode import groups, is_trained, training_script
 from ..rewriting.placement import RejectedError
 from ..rewriting.rule import Context, Fix, Rule, at_call, diff
 
@@ -65,5 +65,7 @@ class EvaluationWhileTraining(Rule):
                 except RejectedError as reason:
                     yield at_call(site, self.code, f"the {what} stays eager: {reason}")
                 else:
-                    message = f"the {what} calls {group.model} eagerly, which this script also trains"
+                    script = training_script(context, group)
+                    also = "which this script also trains" if script is None else f"and {script}, which runs it, also trains"
+                    message = f"the {what} calls {group.model} eagerly, {also}"
                     yield at_call(site, self.code, message, edits)

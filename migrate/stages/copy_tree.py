@@ -141,6 +141,12 @@ def _copy_one(source: Path, path: Path, place: Path) -> bool:
         inside = resolved.is_relative_to(source)
         place.symlink_to(os.path.relpath(resolved, path.parent) if inside else resolved)
         return not inside and os.path.exists(resolved)
+    copy_file(path, place)
+    return False
+
+
+def copy_file(path: Path, place: Path) -> None:
+    """Copy a file to a place where none is, with its times and rights."""
     with path.open("rb") as reader, place.open("xb") as writer:
         try:
             fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
@@ -148,4 +154,3 @@ def _copy_one(source: Path, path: Path, place: Path) -> bool:
             shutil.copyfileobj(reader, writer, 1024 * 1024)
     with contextlib.suppress(PermissionError):
         shutil.copystat(path, place)
-    return False

@@ -18,6 +18,7 @@ from ..reading.recipe import TransformRecipe
 from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change
 from .copy_tree import HUGE_BYTES, copy_tree
+from .kept_copy import KeptCopy
 from .migrated_copy import apply
 from .progress import Stages
 
@@ -73,6 +74,8 @@ class Migration:
     """Script -> the documented arguments with which it ran, where others stopped it."""
     traced: dict[tuple[TransformRecipe, Traced | None], Traced | None] = field(default_factory=dict)
     """What transforms were found to do, once for all models of one repository."""
+    kept: dict[Path, KeptCopy] = field(default_factory=dict)
+    """The copy in `tree`, where there is one."""
     linked: list[Path] = field(default_factory=list)
     """What of the repository was too big to copy, and is read where it lies."""
     findings: list[Finding] = field(default_factory=list)
@@ -101,10 +104,13 @@ class Migration:
         return replace(self, options=options)
 
     def fresh_tree(self, title: str | None = None) -> None:
-        """Copy the repository anew, whatever became of the copy before; always at the same path, which scripts may print."""
+        """Have a copy of the repository that nothing ran in, repaired; always at the same path, which scripts may print."""
         progress = self.stages.start(title) if title is not None else None
-        shutil.rmtree(self.tree, ignore_errors=True)
-        self.copy_to(self.tree, progress)
+        kept = self.kept.get(self.tree)
+        if kept is None or not kept.restore():
+            shutil.rmtree(self.tree, ignore_errors=True)
+            self.copy_to(self.tree, progress)
+            self.kept[self.tree] = KeptCopy(self.surveyed.root.resolve(), self.tree)
         apply(self.repairs, self.tree)
 
     def copy_to(self, place: Path, progress: Callable[[float, str], None] | None = None) -> None:

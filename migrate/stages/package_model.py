@@ -15,9 +15,11 @@ from ..proving.trace_transform import Traced, confirm, row_shape, trace
 from ..proving.verify import Recorded
 from ..proving.visible_files import remedy
 from ..proving.worker_protocol import Failed, Inspected, Package, Row
+from ..reading.facts import CheckpointSite
 from ..reading.recipe import Recipe, TransformRecipe
 from ..reporting.report import ModelReport, Parity, Speedup
 from ..resolving.mismatch import trained_otherwise
+from ..resolving.model_metadata import imported
 from ..resolving.ranking import listed
 from ..resolving.resolved import Resolved
 from ..resolving.task import MULTI_LABEL, SINGLE_LABEL, kind_of, may_have_labels, modules_near, stated_task, with_threshold
@@ -296,15 +298,29 @@ def note_weights(migration: Migration, resolved: Resolved) -> None:
 
 def _no_weights(migration: Migration, resolved: Resolved) -> str:
     """Remark that nothing of the user's is in the model's weights, and what to do."""
-    places = [f"{site.expression} ({site.path}:{site.line})" for site in resolved.checkpoints]
-    asked = f" (the script loads {', '.join(places[:2])})" if places else ""
+    near = _loaded_by(migration, resolved.recipe.script, resolved.checkpoints)
+    sites = near or resolved.checkpoints
+    places = [f"{site.expression} ({site.path}:{site.line})" for site in sites]
+    asked = f" (the {'script' if near else 'repository'} loads {', '.join(places[:2])})" if places else ""
     message = (
         f"not packaged, because no file of yours gave {resolved.name} its weights{asked}; give the trained ones with "
         "--checkpoint FILE, or package random ones with --random-weights"
     )
-    where = f"{resolved.checkpoints[0].path}:{resolved.checkpoints[0].line}" if resolved.checkpoints else ""
+    where = f"{sites[0].path}:{sites[0].line}" if sites else ""
     migration.remark("PS503", message, "error", where or resolved.recipe.script)
     return migration.plain(message)
+
+
+def _loaded_by(migration: Migration, script: str, sites: Sequence[CheckpointSite]) -> list[CheckpointSite]:
+    """Those of the loads that stand in a script or in a file that it imports, its own first."""
+    modules = project_index(migration.surveyed).repository.modules
+    waiting, reached = [script], set[str]()
+    while waiting:
+        path = waiting.pop()
+        if path in modules and path not in reached:
+            reached.add(path)
+            waiting += [module.path for module in imported(modules[path])]
+    return sorted((site for site in sites if site.path in reached), key=lambda site: site.path != script)
 
 
 def _inspect(

@@ -300,7 +300,7 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
     random = options.random_weights and not run.seen.weights_from
     live = replace(best.live, random=random)
     path, _, line = best.site.rpartition(":")
-    same = static if static is not None and run.as_read and _agree(static, best) else None
+    same = static if static is not None and run.as_read and _agree(static, run.script, best, run.seen.models) else None
     labels = _names(migration, best, static)
     mode = "evaluating" if best.evaluates else "training"
     text = f"{live.class_name} called with {best.dtype} [n, {', '.join(map(str, live.row))}], {mode}: {best.output}"
@@ -388,10 +388,16 @@ def _transform(recipe: Recipe, static: Resolved | None, site: str) -> TransformR
     return TransformRecipe(**vars(recipe), takes="image", source_at=stated.source_at if stated is not None else site)
 
 
-def _agree(static: Resolved, best: SeenModel) -> bool:
-    """Whether reading led to the model that ran: by their structure, and as far as their places tell where it builds none."""
+def _agree(static: Resolved, script: Script, best: SeenModel, among: Sequence[SeenModel]) -> bool:
+    """Whether reading led to the model that ran: by their structure, and as far as their places tell where it builds none.
+
+    Where reading led to another script's model, that both have no place is no sign that they are one; and of a script with
+    models of several classes only one that is called like what was read.
+    """
     if best.as_read is not None:
         return best.as_read
     if static.factory is None or best.factory is None:
-        return True
+        several = len({model.live.class_name for model in among}) > 1
+        alike = best.live.class_name.lower() in static.name.lower().replace("_", "")
+        return (static.script is None or static.script.path == script.path) and (alike or not several)
     return static.factory.rpartition(":")[0] == best.factory.rpartition(":")[0] or static.factory_name == best.live.class_name

@@ -8,13 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypedDict
 
 from ..proving.confined_run import Completed
 from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
 from ..proving.measurements import Agreement, Losses, agreements, losses
 from ..proving.record import ROWS as RECORDED_ROWS
 from ..proving.rehearsal_protocol import WANTING, StandIn, kept_in, saved_by_training
-from ..proving.verify import ScriptRun, compare, is_telling, run_script, run_training
+from ..proving.verify import ScriptRun, compare, ends_otherwise, is_telling, run_script, run_training, stopped_at
 from ..proving.visible_files import remedy
 from ..reading.facts import Script
 from ..reporting.report import ExecutedOn, LossTrace, Outcome
@@ -43,6 +44,14 @@ _NEAR = 0.4
 _TRAINS = "it trains, and its training loop was not rewritten; only rewritten loops are run"
 
 
+class Again(TypedDict):
+    """What `_run` is to be given so that a run finds what the original did."""
+
+    made: Path | None
+    learned: str | None
+    rows: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class OriginalRun:
     """The arguments that a script was run with, and what it did."""
@@ -60,6 +69,13 @@ class OriginalRun:
         rehearsal = self.run.rehearsal
         own = rehearsal.user_data if rehearsal is not None else not any(MADE_IMAGE in argument for argument in self.argv)
         return "your data" if own else "stand-in data"
+
+    @property
+    def again(self) -> Again:
+        """How it is run once more, or the migrated script is. What its rehearsal had learned when it ended is part of that:
+        others of the same folder, as when its transform is traced, learn more, of which these runs are to know nothing."""
+        learned = self.run.rehearsal.learned if self.run.rehearsal is not None else None
+        return {"made": self.made, "learned": learned, "rows": self.rows}
 
     @property
     def standins(self) -> tuple[StandIn, ...]:
@@ -84,6 +100,8 @@ class ScriptOutcome:
     executed_on: ExecutedOn | None = None
     standins: Sequence[StandIn] = ()
     loss_trace: LossTrace | None = None
+    up_to: str | None = None
+    """Where the same error stopped both, if it did."""
     agreements: Sequence[Agreement] = ()
     losses: Sequence[Losses] = ()
 
@@ -178,8 +196,10 @@ def _remark_isolation(migration: Migration, run: ScriptRun) -> None:
 def _why_not(migration: Migration, run: ScriptRun, loops: Sequence[TracedLoop], *, prints: bool = False) -> str | None:
     """Why a run of an original is nothing to compare with; what it prints is enough of a script that trains."""
     rehearsal = run.rehearsal
-    if not run.done.ok and rehearsal is not None and rehearsal.ended == "stopped" and rehearsal.where is not None:
+    if not run.done.ok and rehearsal is not None and stopped_at(run) is not None:
         told = ", ".join(filter(None, (f"{rehearsal.why} ({rehearsal.where})", rehearsal.remedy)))
+        if (run.losses or run.sites) and WANTING not in told and _proves_nothing(run) is None:
+            return None  # what it computed until then can be compared
         return migration.plain(f"with stand-ins for what is not here the original was stopped: {told}")
     if not run.done.ok:
         return migration.plain(f"the original does not run here: {run.done.why}{remedy(run.done.why)}")
@@ -245,7 +265,7 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
         migration.fresh_tree()
         apply(changes, migration.tree)
         loops = _trained(migration, script)
-        run = _run(script, original.argv, migration, loops, migrated=True, made=original.made, rows=original.rows)
+        run = _run(script, original.argv, migration, loops, migrated=True, **original.again)
         if why := _too_near(original.run.done, run.done):
             migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
             outcomes[script.path] = ScriptOutcome(status="not-run", why=why)
@@ -255,11 +275,11 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
             outcomes[script.path] = replace(outcome, executed_on=original.executed_on, standins=original.standins)
             continue
         verdict = compare(original.run, run)
-        if verdict.status == "failed" and run.done.ok:
+        if verdict.status == "failed" and (run.done.ok or not original.run.done.ok):
             migration.fresh_tree()
-            again = _run(script, original.argv, migration, loops, migrated=False, made=original.made, rows=original.rows)
+            again = _run(script, original.argv, migration, loops, migrated=False, **original.again)
             repeated = compare(original.run, again)
-            if repeated.status == "failed" and again.done.ok and original.run.sites:
+            if repeated.status == "failed" and ends_otherwise(original.run, again) is None and original.run.sites:
                 verdict = compare(original.run, run, again)
             if repeated.status == "failed" and verdict.status == "failed":
                 why = f"two runs of the original differ: {repeated.why}"
@@ -269,15 +289,29 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
         if verdict.status == "failed":
             message = f"the migrated script does not do what the original does: {verdict.why}"
             migration.remark("PS401", message, "error", script.path)
+        stopped = _compared_until(migration, script, original) if verdict.status == "passed" else None
+        why = verdict.why or (stopped[1] if stopped is not None else None)
         outcomes[script.path] = ScriptOutcome(
             status=verdict.status,
-            why=migration.plain(verdict.why) if verdict.why else None,
+            why=migration.plain(why) if why is not None else None,
+            up_to=stopped[0] if stopped is not None else None,
             parity_failed=verdict.parity_failed,
             executed_on=original.executed_on,
             standins=original.standins,
             agreements=agreements(script.path, original.run.sites, run.sites),
         )
     return outcomes
+
+
+def _compared_until(migration: Migration, script: Script, original: OriginalRun) -> tuple[str, str] | None:
+    """Where a script was stopped before and after alike, and what is to be said of that; None where it came to its end."""
+    rehearsal = original.run.rehearsal
+    if stopped_at(original.run) is None or rehearsal is None or rehearsal.where is None:
+        return None
+    remedy = f"; {rehearsal.remedy}" if rehearsal.remedy is not None else ""
+    why = f"compared up to {rehearsal.where}, where the original and the migrated script are both stopped: {rehearsal.why}"
+    migration.remark("PS406", f"{why}{remedy}", "warning", script.path)
+    return rehearsal.where, migration.plain(why)
 
 
 def _too_near(original: Completed, migrated: Completed) -> str | None:
@@ -303,26 +337,28 @@ def _run(
     *,
     migrated: bool,
     made: Path | None = None,
+    learned: str | None = None,
     rows: int | None = None,
 ) -> ScriptRun:
     if loops:
-        return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made)
-    return run_script(script, argv, migration.sandbox, made=made, rows=rows)
+        return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made, learned=learned)
+    return run_script(script, argv, migration.sandbox, made=made, learned=learned, rows=rows)
 
 
 def _judge_losses(
     migration: Migration, script: Script, original: OriginalRun, run: ScriptRun, loops: Sequence[TracedLoop]
 ) -> ScriptOutcome:
     """Compare the losses; where they differ, the original runs once more: one that is drawn anew each time proves nothing."""
-    if not run.done.ok:
-        why = migration.plain(f"the migrated script: {run.done.why}")
+    ended = ends_otherwise(original.run, run)
+    if ended is not None:
+        why = migration.plain(ended)
         migration.remark("PS401", f"the migrated script does not do what the original does: {why}", "error", script.path)
         return ScriptOutcome(status="failed", why=why)
     before = original.run.losses
     found = compare_losses(before, run.losses, loops)
     if found.wrong is not None:
         migration.fresh_tree()
-        again = _run(script, original.argv, migration, loops, migrated=False, made=original.made)
+        again = _run(script, original.argv, migration, loops, migrated=False, **original.again)
         if compare_losses(before, again.losses, loops).wrong is not None:
             why = "two runs of the original have different losses, though random numbers start alike"
             migration.remark("PS402", f"{why}; so the migrated loop could not be checked", "warning", script.path)
@@ -330,10 +366,12 @@ def _judge_losses(
         message = f"the migrated script does not train as the original does: {found.wrong}"
         migration.remark("PS401", message, "error", script.path)
     status: Outcome = "passed" if found.wrong is None else "failed"
+    stopped = _compared_until(migration, script, original) if status == "passed" else None
     worst = found.max_relative if math.isfinite(found.max_relative) else None
     return ScriptOutcome(
         status=status,
-        why=found.wrong,
+        why=found.wrong or (stopped[1] if stopped is not None else None),
+        up_to=stopped[0] if stopped is not None else None,
         parity_failed=found.wrong is not None,
         loss_trace=LossTrace(status=status, steps=found.steps, max_relative=worst, tolerance=found.tolerance),
         losses=losses(script.path, before, run.losses),

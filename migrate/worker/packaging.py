@@ -34,14 +34,13 @@ from ...runtime.tuning.autotuner import Progress, tune
 from ...runtime.tuning.judging_data import JudgingData
 from ...runtime.tuning.measure import measure
 from ...runtime.tuning.randomize import device_of, noise, randomized
-from ...runtime.tuning.reference import known_answers, make_reference
+from ...runtime.tuning.reference import known_answers, noise_where_off
 from ...runtime.tuning.source import CapturedSource
 from ...specs import Preprocessing
 from ..proving.worker_protocol import Duel
 from .portable_parity import portable_parity
 
 _CHUNK = 16
-_ROWS = 5
 _DUEL_SECONDS = 0.5
 _MOST_COMPARED = 64  # of the images whose outputs the script recorded, evenly spread
 
@@ -264,7 +263,7 @@ def _with_original(captured: CapturedGraph, order: Order, directory: Path, devic
 
     record = compared(0.0)
     if not record.passed:  # how far eager alone varies takes longer to find than all else here, and excuses no more than that
-        record = compared(make_reference(captured, target, rows=_ROWS, judging=JudgingData((images[:_ROWS],))).noise[recorded])
+        record = compared(noise_where_off(captured, target, [images], [outputs], [computed])[recorded])
     if record.max_abs is not None and record.tolerance is not None and not record.max_abs <= record.tolerance:
         raise ParityError(
             f"the graph does not compute what the script computed: outputs differ by {record.max_abs:.2e}, "

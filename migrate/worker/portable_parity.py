@@ -14,7 +14,7 @@ from ...runtime.base.session import Target
 from ...runtime.capture.capture import CapturedGraph
 from ...runtime.capture.programs import runnable
 from ...runtime.tuning.random_rows import random_rows
-from ...runtime.tuning.reference import make_reference
+from ...runtime.tuning.reference import noise_where_off
 from ...runtime.tuning.retune import PortableSource
 
 _ROWS = 5
@@ -39,7 +39,7 @@ def portable_parity(captured: CapturedGraph, directory: Path, config: GraphConfi
 
     record = compared(())
     if not record.passed:  # how far eager alone varies takes longer to find than all else here
-        record = compared(make_reference(captured, target, rows=_ROWS).noise)
+        record = compared(noise_where_off(captured, target, inputs, wanted, given))
     if not record.passed:
         raise ParityError(f"the portable graph does not compute what the model computes: {record.why}")
     return record

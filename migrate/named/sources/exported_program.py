@@ -10,11 +10,14 @@ from ...stages.worker_client import model_name
 from ..code import Code
 from ..source import Options, Source, file_digest, versions
 
-# PATH stands before it.
+# PATH stands before it. What the file says of itself is what `headrace export` writes beside a program (runtime/formats).
 SOURCE_CODE = """
+import json
 import torch
 
-program = torch.export.load(PATH)
+said = dict.fromkeys(("headrace", "labels", "preprocessing", "task"), "")
+program = torch.export.load(PATH, extra_files=said)
+stated = {name: json.loads(text) for name, text in said.items() if text and name != "headrace"} if said["headrace"] else {}
 inputs = [value for value in program.graph_signature.user_inputs if isinstance(value, str)]
 shapes = {node.name: node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"}
 
@@ -29,7 +32,20 @@ def facts():
         raise LookupError(f"it was exported for batches of {batch} alone; export it with dynamic_shapes")
     if not all(isinstance(size, int) for size in row):
         raise LookupError("its images may have any size, so no batch can hold them; export it with one")
-    return {"input": row, "labels": None, "notes": ["FILE.pt2 says nothing of images, so it takes tensors"]}
+    notes = [] if "preprocessing" in stated else ["FILE.pt2 says nothing of images, so it takes tensors"]
+    heads, labels = stated.get("task", []), stated.get("labels")
+    if isinstance(labels, dict):
+        labels = [labels.get(head["output"]) for head in heads]
+    elif labels is not None:
+        labels = [labels]
+    words = (f"{place}={head['kind']}:{'/'.join(map(str, head.get('thresholds', ())))}" for place, head in enumerate(heads))
+    return {
+        "input": row,
+        "labels": labels,
+        "notes": notes,
+        "preprocessing": stated.get("preprocessing"),
+        "task": ",".join(word.rstrip(":") for word in words),
+    }
 """
 
 

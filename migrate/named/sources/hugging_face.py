@@ -51,7 +51,7 @@ def facts():
     shape = processor(images=Image.new("RGB", (640, 480)), return_tensors="np")["pixel_values"][0].shape
     names = [config.id2label[index] for index in range(config.num_labels)]
     told = names != [f"LABEL_{index}" for index in range(config.num_labels)]
-    return {"input": list(shape), "labels": names if told else None, "notes": []}
+    return {"input": list(shape), "labels": [names] if told else None, "notes": []}
 """
 
 

@@ -58,7 +58,7 @@ def facts():
         notes.append(f"{CHECKPOINT} tells {stored_classes()} classes apart, of which nothing gives the names")
     elif subset:
         labels = ImageNetInfo(subset).label_descriptions()
-    return {"input": list(config["input_size"]), "labels": labels, "notes": notes}
+    return {"input": list(config["input_size"]), "labels": labels and [labels], "notes": notes}
 """
 
 

@@ -65,7 +65,7 @@ def facts():
     if stored_classes() != classes:
         labels, notes = None, [f"{CHECKPOINT} tells {stored_classes()} classes apart, of which nothing gives the names"]
     shape = chosen.transforms()(Image.new("RGB", (640, 480))).shape
-    return {"input": list(shape), "labels": labels, "notes": notes}
+    return {"input": list(shape), "labels": labels and [labels], "notes": notes}
 """
 
 

@@ -106,7 +106,7 @@ class Maker:
         if suffix is None and "." in last and not last.endswith("*"):
             return
         deep = "/" in pattern or "**" in pattern
-        self.folder(folder, suffix or ".jpg", flat=not deep if suffix else None)
+        self.folder(folder, suffix or ".jpg", flat=not deep if "." in last else None)  # no folder of a class has an ending
 
     def _kind(self, path: str) -> Callable[[str], bytes] | None:
         low = path.lower()

@@ -21,7 +21,7 @@ from . import edges
 from .imports import watched_imports
 from .places import failed_at
 from .source import compiler
-from .stage import Enough, Stage, Taken
+from .stage import Enough, Stage, Taken, memory_of
 
 ATTEMPTS = 8
 AGAIN = 77
@@ -43,6 +43,9 @@ def rehearse(
     """
     with contextlib.suppress(ImportError):
         importlib.import_module("torch")  # once for all forks
+    if request.learned is not None:
+        Path(request.made).mkdir(parents=True, exist_ok=True)
+        memory_of(request).write_text(request.learned, encoding="utf-8")
     for number in range(1, attempts):
         output = _Output(Path(request.made))
         sys.stdout.flush()
@@ -183,8 +186,10 @@ def _clean_exit(error: BaseException) -> bool:
 def _said(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"the script ended itself: {error.code}"
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
+    first, *rest = str(error).strip().splitlines() or [""]
+    if first.endswith(":") and rest:  # a heading
+        first = f"{first} {rest[0].strip()}"
+    return f"{type(error).__name__}: {first}".rstrip(": ")
 
 
 def _print(error: BaseException) -> None:

@@ -67,7 +67,7 @@ class Stage:
         # The sources as they came and the repaired ones lie in two folders: what one run learned holds in the other's, and what
         # was made in one is none of the other's.
         self._listed = self.made / f"files.{zlib.crc32(os.fsencode(self.root)):08x}"
-        self._memory = self.made / "learned.json"
+        self._memory = memory_of(request)
         if self._memory.exists():
             self.learned = _moved(json.loads(self._memory.read_text(encoding="utf-8")), _HERE, self.root)
         if request.classes is not None and "classes" not in self.learned:
@@ -106,8 +106,11 @@ class Stage:
         stubs = tuple(self.learned.get("used", ()))
         return {
             "standins": tuple(self.standins), "attempts": self.attempt, "user_weights": self.user_weights, "stubs": stubs,
-            "saved_over": tuple(self.saved_over),
+            "saved_over": tuple(self.saved_over), "learned": self._remembered(),
         }  # fmt: skip
+
+    def _remembered(self) -> str:
+        return json.dumps(_moved(self.learned, self.root, _HERE))
 
     def weights_stand_in(self, what: str) -> None:
         """Weights that are not the user's were taken for some that are not here."""
@@ -144,7 +147,7 @@ class Stage:
             return False
         self.learned[key] = value
         part = self._memory.with_suffix(".part")
-        part.write_text(json.dumps(_moved(self.learned, self.root, _HERE)), encoding="utf-8")
+        part.write_text(self._remembered(), encoding="utf-8")
         part.replace(self._memory)
         return True
 
@@ -202,6 +205,11 @@ class Stage:
             part = f"{self.request.report}.{os.getpid()}.part"
             Path(part).write_text(report.to_json(), encoding="utf-8")
             os.replace(part, self.request.report)
+
+
+def memory_of(request: Rehearsal) -> Path:
+    """The file that holds what earlier attempts, and earlier rehearsals with the same folder, learned."""
+    return Path(request.made) / "learned.json"
 
 
 def _moved(value: Any, before: str, after: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib.metadata
 import importlib.util
 import io
 import linecache
@@ -28,12 +29,20 @@ from .places import called_by_user, is_users
 from .stage import Stage
 
 MARK = "headrace_stand_in"
+TABLE = "is a table and no model, and the script takes"
+"""Part of what a rehearsal says that was stopped for the want of the model itself in the checkpoint that the user gave."""
 _FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _MODELS = ("state_dict", "model", "net", "model_state_dict", "model_state", "network", "weights", "module", "params")
 _NUMBERS = re.compile(r"epoch|iter|step|acc|best|loss|prec|top|score|metric|error|f1|seed|lr", re.I)
 _RESUMED = re.compile(rf"{_NUMBERS.pattern}|optim|sched|scaler|amp", re.I)
 """Keys of a checkpoint that say how far a training came."""
 _COUNT = re.compile(r"^(n|num|nb|number_of|no_of)_?(class(es)?|cls|labels|categories|outputs?)$", re.I)
+_MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.+)")
+_LOADING = "load_from_checkpoint"
+_ARGUMENTS = "hyper_parameters"
+"""The key under which Lightning keeps the arguments that a model was made with."""
+_WRITER = re.compile(r"(\w[\w-]*)_version")
+"""The library that wrote a checkpoint, which reads it by its version."""
 _NAMES = re.compile(r"class|label|names|categor|idx|mapping", re.I)
 
 
@@ -72,12 +81,15 @@ class StandInState(dict[str, Any]):
             )
         if _NUMBERS.search(key) and "state" not in key:
             return 0
+        if (wrote := _WRITER.fullmatch(key)) is not None:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                return importlib.metadata.version(wrote[1])
         part = StandInState()
         part.file, part.key = self.file, key
         return part
 
     def __contains__(self, key: object) -> bool:
-        return key in _MODELS[:4] or key in self.wanted or key in self.stated
+        return super().__contains__(key) or key in _MODELS[:4] or key in self.wanted or key in self.stated
 
     def __bool__(self) -> bool:
         return True
@@ -85,7 +97,9 @@ class StandInState(dict[str, Any]):
     def __delitem__(self, key: str) -> None: ...
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self if key in _MODELS else self[key] if key in self.wanted or key in self.stated else default
+        if key in _MODELS:
+            return self
+        return self[key] if key in self else default  # noqa: SIM401 - a key that is missing has something, too
 
     def pop(self, key: str, default: Any = None) -> Any:
         return self if key in _MODELS else default
@@ -107,6 +121,15 @@ class GivenState(dict[str, Any]):
     """Whether a library asked, for stored weights that it would have fetched: mostly for other heads than the user's."""
     stood_in: Callable[[str], None]
     """Hears of a key at which something stood in."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the given checkpoint {TABLE} from it what has .{name}")
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        raise TypeError(f"the given checkpoint {TABLE} the model itself from it")
+
+    def state_dict(self) -> GivenState:
+        return self
 
     def __missing__(self, key: Any) -> Any:
         if key in _MODELS and are_weights(self):
@@ -173,6 +196,25 @@ def stated_value(stage: Stage, frames: Sequence[types.FrameType]) -> tuple[str, 
     keys = [value.key for value in held if value.key is not None]
     value = hints.stated(stage.root, stage.request.script, keys[0]) if keys else None
     return (keys[0], value) if value is not None else None
+
+
+def wanted_arguments(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]) -> dict[str, Any]:
+    """The arguments that a model is made with, which Lightning takes from its checkpoint, and what the sources bind to them.
+
+    Empty where one of them is bound to no number and no text, or where no state that stands in was to hold them.
+    """
+    asked = _MISSING.search(str(error)) if isinstance(error, TypeError) else None
+    held = any(isinstance(value, StandInState) for frame in frames for value in frame.f_locals.values())
+    if asked is None or not held or not any(_LOADING in frame.f_code.co_name for frame in frames):
+        return {}
+    names = re.findall(r"'(\w+)'", asked[1])
+    found = {name: _argument(stage, name) for name in names}
+    return found if None not in found.values() else {}
+
+
+def _argument(stage: Stage, name: str) -> Any:
+    stated = hints.stated(stage.root, stage.request.script, name)
+    return len(StandInState.classes) if stated is None and _COUNT.search(name) and StandInState.classes else stated
 
 
 def _expected(node: ast.AST, states: Mapping[str, StandInState]) -> tuple[str, Any] | None:
@@ -340,6 +382,10 @@ def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
                 return held
             given.append(True)
             state = StandInState()
+            if known := stage.learned.get("arguments_of_a_checkpoint"):
+                dict.__setitem__(state, _ARGUMENTS, dict(known))
+                said = ", ".join(f"{name}={value!r}" for name, value in known.items())
+                stage.note("network", f"{said}, as the sources have it, stood in for what a checkpoint says of its model")
             state.file = os.path.basename(file) if isinstance(file, str | os.PathLike) else state.file
             return state
         own = asked is not None and asked == stage.request.checkpoint

@@ -267,7 +267,7 @@ os.environ.update(PATH={folder!r} + ":" + os.environ["PATH"], HOME="/nowhere")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make bubblewrap setuid")
 @pytest.mark.skipif(installed() is None, reason="bubblewrap is not installed")
 @pytest.mark.skipif(
-    not all(path.stat().st_mode & 1 for path in Path(sys.executable).resolve().parents),
+    not all(path.stat().st_mode & 0o011 == 0o011 for path in Path(sys.executable).resolve().parents),
     reason="others cannot reach this Python",
 )
 def test_bubblewrap_builds_the_walls_where_only_it_may(tmp_path: Path) -> None:

@@ -3,16 +3,20 @@
 import pytest
 
 from headrace.errors import MigrateError
-from headrace.migrate.named.code import _chosen, _read_facts, said
+from headrace.migrate.named.code import _chosen, _Facts, _read_facts, said
 from headrace.migrate.proving.trace_transform import Traced
 from headrace.migrate.proving.worker_protocol import Failed, OutputsComputed
 from headrace.specs import Preprocessing, Resize
 
 
 def test_facts_are_read_or_rejected():
-    facts = {"input": [3, 8, 8], "labels": ["a"], "notes": ["b"]}
-    assert _read_facts(facts) == ((3, 8, 8), ("a",), ["b"])
-    for broken in ({}, {**facts, "input": [3, 8]}, {**facts, "input": "abc"}, {**facts, "labels": 3}, {**facts, "notes": None}):
+    facts = {"input": [3, 8, 8], "labels": [["a"], None], "notes": ["b"]}
+    assert _read_facts(facts) == _Facts((3, 8, 8), (("a",), None), ("b",))
+    steps = Preprocessing(geometry=(Resize(size=(8, 8)),))
+    stated = {**facts, "labels": None, "preprocessing": steps.to_json(), "task": "0=embedding"}
+    assert _read_facts(stated) == _Facts((3, 8, 8), (), ("b",), steps, "0=embedding")
+    wrong = ({"input": [3, 8]}, {"input": "abc"}, {"labels": 3}, {"labels": [3]}, {"notes": None}, {"preprocessing": [1]})
+    for broken in ({}, *({**facts, **item} for item in wrong)):
         with pytest.raises(MigrateError, match="cannot be read"):
             _read_facts(broken)
 

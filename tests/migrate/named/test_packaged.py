@@ -35,6 +35,8 @@ def code(folder, text=NET):
     return f"{folder / 'code' / 'net.py'}:net"
 
 
+pytestmark = pytest.mark.usefixtures("warm_sandbox")
+
 SIZE = Options(input_size=(3, 16, 16))
 
 

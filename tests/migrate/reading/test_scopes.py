@@ -81,3 +81,13 @@ def test_the_file_that_a_name_is_goes_before_the_one_in_which_it_stands(name, pa
 def test_places_are_in_characters():
     module = read("é = '中𝒳'; call()\n")
     assert [module.place(call) for call in module.calls] == [(1, 10)]
+
+
+def test_a_file_is_not_read_again_for_each_of_its_imports(monkeypatch):
+    names = [f"name{number}" for number in range(50)]
+    inner = "".join(f"\ndef f{number}():\n    global late{number}\n    import json as late{number}\n" for number in range(3))
+    module = read("".join(f"import {name}\n" for name in names) + inner)
+    walked, walk = [], ast.walk
+    monkeypatch.setattr(ast, "walk", lambda node: walked.append(isinstance(node, ast.Module)) or walk(node))
+    assert {*names, "late0", "late1", "late2"} <= set(module.imports)
+    assert sum(walked) <= 3

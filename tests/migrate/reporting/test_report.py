@@ -57,6 +57,14 @@ def test_a_script_is_told_by_whose_data_it_was_executed_on() -> None:
     assert stood_in.told == "passed, executed on your data"
 
 
+def test_a_script_that_an_error_stopped_before_and_after_counts_for_none_that_was_executed() -> None:
+    report = full()
+    assert report.scores()["executed"] == [1, 1]
+    report.scripts[0].up_to = "main.py:9"
+    assert report.scripts[0].told == "passed, executed on stand-in data up to main.py:9"
+    assert report.scores()["executed"] == [0, 1]
+
+
 def test_the_json_form_is_the_documented_one() -> None:
     data = json.loads(json.dumps(full().to_json()))
     assert list(data) == [
@@ -72,7 +80,7 @@ def test_the_json_form_is_the_documented_one() -> None:
     }  # fmt: skip
     assert data["scripts"][0] == {
         "path": "main.py", "roles": ["evaluate"], "rewritten": True, "rules": ["PS201"], "executed": "passed", "why": None,
-        "loss_trace": None, "executed_on": "stand-in data", "standins": [STANDIN],
+        "loss_trace": None, "up_to": None, "executed_on": "stand-in data", "standins": [STANDIN],
     }  # fmt: skip
     assert data["preprocessing"] == [{"source": "main.py:3", "for": ["resnet18"], "steps": [{"op": "decode"}]}]
     assert data["checkpoints"] == [

@@ -756,6 +756,46 @@ def test_a_launcher_is_not_a_script_of_its_own(repository):
     assert resolve(surveyed, entry="submit.py").script.path == "submit.py"
 
 
+def test_a_link_of_the_chain_says_from_which_file_it_is(repository):
+    surveyed = repository(
+        epoch="""
+            import torch
+
+            def evaluate(model, loader):
+                model.eval()
+                with torch.no_grad():
+                    for images, labels in loader:
+                        print((model(images).argmax(1) == labels).sum())
+        """,
+        parts="""
+            import torch
+            from torch import nn
+            from epoch import evaluate
+
+            class Net(nn.Module):
+                def __init__(self, width):
+                    super().__init__()
+                    self.layer = nn.Linear(width, 3)
+
+                def forward(self, x):
+                    return self.layer(x.flatten(1))
+
+            def run(loader):
+                network = Net(width=12)
+                evaluate(network, loader)
+        """,
+        main="""
+            import torch
+            from parts import run
+
+            if __name__ == "__main__":
+                run(torch.utils.data.DataLoader([]))
+        """,
+    )
+    steps = [step for step in resolve(surveyed, entry="main.py").chain if step.text.startswith("network")]
+    assert [(step.path, step.line) for step in steps] == [("parts.py", 15)]
+
+
 def test_the_name_of_an_experiment_is_not_that_of_a_model(repository):
     script = """
         import argparse

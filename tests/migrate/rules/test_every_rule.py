@@ -36,7 +36,7 @@ def files_of(source):
 
 def run(tmp_path, source, rule):
     for path, text in files_of(source).items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     return rewrite(survey(tmp_path), select=[rule.code], unsafe=rule.safety == "unsafe")
 

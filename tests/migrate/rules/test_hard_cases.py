@@ -50,6 +50,23 @@ def test_print_statements(tmp_path, before, expected):
     ast.parse(found)
 
 
+@pytest.mark.parametrize("line", ["print('a'))", "if x:\n    print('a'))", "print(['a'])]"])
+def test_a_call_with_a_bracket_too_many_is_no_print_statement(tmp_path, line):
+    assert "PS102" not in {finding.code for finding in run(tmp_path, f"import torch\n{line}\n", "PS102")[1]}
+
+
+def test_an_evaluation_that_only_a_training_program_reaches_says_which(tmp_path):
+    training = "for images, labels in loader:\n    criterion(net(images), labels).backward()\n    optimizer.step()\n"
+    (tmp_path / "main.py").write_text(f"import torch\nfrom look import look\nnet = Net()\n{training}print(look(image))\n")
+    (tmp_path / "look.py").write_text(
+        "import torch\nfrom torchvision.models import resnet18\n\nmodel = resnet18()\nmodel.eval()\n\n\n"
+        "def look(image):\n    with torch.no_grad():\n        output = model(image.unsqueeze(0))\n    return output.argmax(1)\n"
+    )
+    findings = [item for change in rewrite(survey(tmp_path), select=["PS203"]) for item in change.findings]
+    (message,) = [item.message for item in findings if item.path == "look.py"]
+    assert message == "the prediction calls model eagerly, and main.py, which runs it, also trains"
+
+
 @pytest.mark.parametrize(
     ("before", "expected"),
     [

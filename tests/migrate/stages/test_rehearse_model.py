@@ -17,7 +17,7 @@ from onnx import numpy_helper
 import headrace
 from headrace.migrate.proving.worker_protocol import SeenModel
 from headrace.migrate.reading.recipe import LiveModel
-from headrace.migrate.stages.rehearse_model import _best, label
+from headrace.migrate.stages.rehearse_model import _agree, _best, label
 
 # The model lives in a global that a function sets, its class is made from a table of settings, and it is called by keyword.
 NET = """
@@ -228,6 +228,36 @@ def test_of_equals_the_trained_one_is_taken_else_the_last() -> None:
     assert _best([other(trained=True), fold], None).trained
 
 
+@pytest.mark.parametrize(("script", "expected"), [("run.py", True), ("other.py", False)])
+def test_a_librarys_model_is_not_the_one_that_was_read_of_another_script(script: str, expected: bool) -> None:
+    read = types.SimpleNamespace(
+        name="Net", factory="net.py:1", factory_name="Net", script=types.SimpleNamespace(path="run.py")
+    )
+    run = types.SimpleNamespace(path=script)
+    assert _agree(read, run, other(class_name="ResNet", factory=None), []) is expected  # type: ignore[arg-type]
+    assert not _agree(read, run, other(class_name="ResNet", factory="resnet.py:1"), [])  # type: ignore[arg-type]
+
+
+def test_of_several_librarys_models_the_one_that_was_read_is_called_like_it() -> None:
+    run = types.SimpleNamespace(path="run.py")
+    read = types.SimpleNamespace(name="efficientnet_b0", factory=None, factory_name="efficientnet_b0", script=run)
+    first, last = (other(class_name=name, factory=None) for name in ("EfficientNet", "ResNet"))
+    assert _agree(read, run, first, [first, last])  # type: ignore[arg-type]
+    assert not _agree(read, run, last, [first, last])  # type: ignore[arg-type]
+    assert _agree(read, run, last, [last])  # type: ignore[arg-type]
+
+
+def test_what_is_not_here_is_said_to_be_loaded_where_the_script_of_the_model_loads_it(tmp_path: Path) -> None:
+    load = "net.load_state_dict(torch.load(path))\nnet.eval()\nprint(net(torch.zeros(1, 3, 32, 32)).argmax(1))\n"
+    build = "import torch\nfrom torch import nn\n\nnet = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(3600, 3))\n"
+    (tmp_path / "README.md").write_text("    python main.py\n")
+    (tmp_path / "main.py").write_text(f"{build}path = 'main.pth'\n{load}")
+    (tmp_path / "another.py").write_text(f"{build}path = 'another.pth'\n{load}")
+    report = headrace.migrate(tmp_path)
+    (message,) = [item.message for item in report.findings if item.code == "PS503"]
+    assert "(the script loads path (main.py:6))" in message
+
+
 def test_the_model_that_the_given_checkpoint_fits_is_taken() -> None:
     small = other(ordinal=1, class_name="Small", fits=True, evaluating=False, evaluates=False, tasks=("",))
     assert _best([small, other(fits=False)], None) is small
@@ -243,6 +273,7 @@ for x, y in [(torch.rand(4, 3, 8, 8), torch.arange(4) % 3)]:
 """
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_of_several_scripts_the_one_whose_model_the_given_checkpoint_fits_is_taken(tmp_path: Path) -> None:
     for name, width in (("eval_a", 4), ("eval_b", 6)):
         (tmp_path / f"{name}.py").write_text(TWO.format(width=width))
@@ -321,6 +352,7 @@ def test_the_weights_are_those_of_the_file_in_which_the_script_saves_its_model(t
 SHAPES = {"body.weight": (4, 3, 3, 3), "body.bias": (4,), "top.weight": (3, 4), "top.bias": (3,)}
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_a_file_that_another_model_was_saved_in_gives_no_weights(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "train.py").write_text(TRAINS.format(default="default='wide'", saved="net.state_dict()"))
@@ -329,6 +361,7 @@ def test_a_file_that_another_model_was_saved_in_gives_no_weights(tmp_path: Path)
     assert [item.code for item in report.findings if item.severity == "error"] == ["PS503"]
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_the_choice_is_made_whose_model_the_given_checkpoint_fits(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "train.py").write_text(TRAINS.format(default="default='wide'", saved="net.state_dict()"))

@@ -1,6 +1,8 @@
 """Scripts run before and after: with what is here, and where that does not do, with stand-ins; never one word for both."""
 
+import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,6 +156,52 @@ def test_a_migrated_script_that_computes_something_else_fails_on_stand_ins_too(r
     object.__setattr__(migration, "fresh_tree", broken)
     outcome = run_migrated(migration, [], originals)["evaluate.py"]
     assert outcome.status != "passed"
+
+
+def test_what_other_runs_learn_meanwhile_is_none_of_the_migrated_scripts(repository, tmp_path):
+    migration, changes = migration_of(repository, tmp_path)
+    originals = run_originals(migration, None)
+    (memory,) = (tmp_path / "scratch" / "cache").rglob("learned.json")
+    memory.write_text(json.dumps({**json.loads(memory.read_text()), "image": [48, 64]}))  # as a run with other images does
+    outcome = run_migrated(migration, changes, originals)["evaluate.py"]
+    assert (outcome.status, outcome.why) == ("passed", None)
+
+
+BROKEN = ('    print(f"accuracy', '    raise IndexError("past the end")\n    print(f"accuracy')
+
+
+def test_what_a_script_computes_before_its_own_error_stops_it_is_compared(repository, tmp_path):
+    (repository / "evaluate.py").write_text(SCRIPT.replace(*BROKEN))
+    migration, changes = migration_of(repository, tmp_path)
+    originals = run_originals(migration, None)
+    assert originals.why_not == {}
+    outcome = run_migrated(migration, changes, originals)["evaluate.py"]
+    assert (outcome.status, outcome.executed_on) == ("passed", "stand-in data")
+    assert re.fullmatch(r"evaluate\.py:\d+", outcome.up_to)
+    assert outcome.agreements
+    assert re.fullmatch(r"compared up to evaluate\.py:\d+, where .* are both stopped: IndexError: past the end", outcome.why)
+    assert any(finding.code == "PS406" and finding.severity == "warning" for finding in migration.findings)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [(("past the end", "before the start"), "the migrated script: "), (BROKEN[::-1], "the migrated script came to its end")],
+)
+def test_a_migrated_script_that_is_stopped_otherwise_fails(repository, tmp_path, other, said):
+    (repository / "evaluate.py").write_text(SCRIPT.replace(*BROKEN))
+    migration, _ = migration_of(repository, tmp_path)
+    originals = run_originals(migration, None)
+    fresh, done = migration.fresh_tree, []
+
+    def broken(title=None):
+        fresh(title)
+        path = migration.tree / "evaluate.py"
+        path.write_text(path.read_text().replace(*other) if not done else path.read_text())
+        done.append(path)
+
+    object.__setattr__(migration, "fresh_tree", broken)
+    outcome = run_migrated(migration, [], originals)["evaluate.py"]
+    assert (outcome.status, outcome.why.startswith(said)) == ("failed", True)
 
 
 @pytest.mark.parametrize(("original", "status"), [(100.0, "not-run"), (10.0, "failed")])

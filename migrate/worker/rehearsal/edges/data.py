@@ -152,7 +152,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         text,
     ):
         return _next_size(stage)
-    if re.search(r"Sum of input lengths|out of range|out of bounds|index .* is out|num_samples=0|larger sample", text, re.I):
+    if re.search(
+        r"Sum of input lengths|out of range|out of bounds|index .* is out|num_samples=0|larger sample|sample larger", text, re.I
+    ):
         return stage.learn("full", True)
     if isinstance(error, KeyError) and any("pandas" in name or "datasets" in name or name.endswith("csv.py") for name in names):
         return stage.add("columns", str(error.args[0]))

@@ -247,6 +247,11 @@ class Silent:
     def __iter__(self) -> Iterator[Any]:
         return iter(self._items if self._items is not None else (0.0, 0.0))  # operations and parameters, as counters give them
 
+    def __next__(self) -> Any:
+        """What a loader's own `__iter__` returns is gone through without being asked for an iterator."""
+        left = self.__dict__.setdefault("_left", iter(self))
+        return next(left)
+
     def __getitem__(self, key: Any) -> Any:
         return self
 

@@ -51,14 +51,23 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         named = weights.stated_value(stage, frames)
     if named is not None and named[0] not in known:
         return stage.learn("checkpoint_values", {**known, named[0]: named[1]})
+    arguments = weights.wanted_arguments(stage, error, frames)
+    if arguments:
+        return stage.learn("arguments_of_a_checkpoint", {**stage.learned.get("arguments_of_a_checkpoint", {}), **arguments})
     key = weights.missed_key(frames[-1]) if gave_up else None
     return key is not None and stage.add("checkpoint_keys", key)
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
     text = f"{type(error).__name__} {error}"
+    if weights.TABLE in text:
+        return "give with --checkpoint the file in which the repository's training saves its model, or --entry another script"
     if WANTING in text:
         return "put the file where the script looks for it: it holds more than weights, and nothing can stand in for that"
+    if "required positional argument" in text and any(
+        frame.f_code.co_name == "load_from_checkpoint" for frame, _ in traceback.walk_tb(error.__traceback__)
+    ):
+        return "the checkpoint that is not here holds what its model is made with: give it with --checkpoint FILE"
     if not re.search(r"URLError|ConnectionError|MaxRetryError|LocalEntryNotFound|name resolution|resolve host|offline", text):
         return None
     return "fetch once what the script downloads, so that it lies in your cache, and run the migration again"

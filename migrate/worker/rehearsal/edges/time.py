@@ -15,7 +15,7 @@ from ..places import called_by_user
 from ..stage import Enough, Stage
 
 PASSES = 4
-"""A loader that is trained on may be gone through so often: more is a loop over epochs that was not seen as one."""
+"""A loader may be gone through so often while one optimizer steps: more is a loop over epochs that was not seen as one."""
 WHOLE = "whole_passes"
 """Learned: passes over a loader that call no model are not cut short, for they gather what the data holds."""
 STEPS = 200
@@ -37,6 +37,7 @@ def _short(stage: Stage, torch: Any) -> None:
     few, passes = stage.request.batches, weakref.WeakKeyDictionary[Any, int]()
     steps = itertools.count(1)
     taken, called = [0], [0]
+    optimizers = weakref.WeakSet[Any]()
 
     def start(original: Any, self: Any, dataset: Any, *args: Any, **named: Any) -> None:
         names = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory", "drop_last",
@@ -68,7 +69,10 @@ def _short(stage: Stage, torch: Any) -> None:
     def length(original: Any, self: Any) -> int:
         return min(few, int(original(self)))
 
-    def stepped(*_: Any) -> None:
+    def stepped(optimizer: Any, *_: Any) -> None:
+        if optimizer not in optimizers:  # another training, of the next model that a script compares, say
+            optimizers.add(optimizer)
+            passes.clear()
         taken[0] = next(steps)
         if taken[0] >= STEPS:
             raise Enough(f"ended after {STEPS} optimizer steps")

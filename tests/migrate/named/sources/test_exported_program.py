@@ -1,5 +1,7 @@
 """Programs of torch.export: served as tensors, or rejected with the reason."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,11 @@ from headrace.errors import MigrateError
 from headrace.migrate.named.packaged import packaged, read
 from headrace.migrate.named.source import Options
 from headrace.runtime.artifact.artifact import load_artifact
+from headrace.runtime.capture.capture import capture
+from headrace.runtime.capture.programs import write_program
+from headrace.specs import Preprocessing, Resize
+
+pytestmark = pytest.mark.usefixtures("warm_sandbox")
 
 
 def net():
@@ -36,6 +43,21 @@ def test_a_program_computes_what_its_module_does(tmp_path):
     finally:
         session.close()
     assert np.allclose(given, net()(rows).detach().numpy(), atol=1e-4)
+
+
+def test_what_export_writes_beside_a_program_is_understood_again(tmp_path):
+    """Labels, preprocessing and task of several labels, by way of the file alone."""
+    steps = Preprocessing(geometry=(Resize(size=(12, 12)),), mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))
+    labels = {"scores": [f"class {number}" for number in range(5)]}
+    heads = [{"output": "scores", "kind": "multi-label", "thresholds": [0.3]}]
+    said = {"headrace": "0", "labels": labels, "preprocessing": steps.to_json(), "task": heads}
+    extra = {name: value if isinstance(value, str) else json.dumps(value) for name, value in said.items()}
+    write_program(capture(net(), torch.randn(2, 3, 12, 12)).program, tmp_path / "ours.pt2", extra=extra)
+    artifact = load_artifact(packaged(str(tmp_path / "ours.pt2"), cache=tmp_path / "cache") / "ours")
+    assert artifact.preprocessing == steps
+    (head,) = artifact.task.heads
+    assert (head.kind, head.thresholds, list(head.labels)) == ("multi-label", (0.3,), labels["scores"])
+    assert artifact.provenance["notes"] == []
 
 
 def test_one_for_a_single_batch_size_is_rejected(tmp_path):

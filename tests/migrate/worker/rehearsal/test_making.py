@@ -92,9 +92,11 @@ def test_what_a_pattern_asks_for_is_made(maker, tmp_path):
     own.matching(str(tmp_path / "a"), "*/*.png")
     own.matching(str(tmp_path / "b"), "*.bmp")
     own.matching(str(tmp_path / "c"), "*.py")
+    own.matching(str(tmp_path / "d"), "*.*")
     assert len(list((tmp_path / "a").glob("*/*.png"))) == 20
     assert len(list((tmp_path / "b").glob("*.bmp"))) == 16
     assert not (tmp_path / "c").exists()
+    assert len(list((tmp_path / "d").glob("*.*"))) == 16
 
 
 COMPETITION = """

@@ -23,6 +23,11 @@ def test_an_attempt_that_taught_something_leaves_no_trace_in_the_output(rehearse
     assert done.standins("device")[0].where == "main.py:5"
 
 
+def test_an_error_with_a_heading_says_what_stands_below_it(rehearsed):
+    done = rehearsed({"main.py": "import torch\ntorch.nn.Linear(2, 3).load_state_dict({})\n"})
+    assert done.report.why.startswith("RuntimeError: Error(s) in loading state_dict for Linear: Missing key(s) in state_dict")
+
+
 def test_an_error_is_told_with_its_place_and_ends_the_process_as_python_does(rehearsed):
     done = rehearsed(
         {"main.py": "from part import fail\nprint('before')\nfail()\n", "part.py": "def fail():\n    raise ValueError('no')\n"}

@@ -1,6 +1,7 @@
 import itertools
 import pickle
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ def test_a_stand_in_answers_as_checkpoints_do():
     StandInState.classes = ("cat", "dog")
     state = StandInState()
     assert isinstance(state["state_dict"]["model"], StandInState)
+    assert state["torch_version"] == version("torch")  # as Lightning's "pytorch-lightning_version", by which it reads the rest
+    assert isinstance(state["no-such-library_version"], StandInState)
     assert (state["epoch"], state["best_acc"], state["classes"], state["class_to_idx"]) == (
         0,
         0,
@@ -170,6 +173,39 @@ def test_a_checkpoint_holds_under_a_name_what_the_sources_bind_to_it(rehearsed):
     assert done.stdout.startswith("Linear(")
 
 
+LIGHTNING = """
+import torch
+
+class Net(torch.nn.Linear):
+    def __init__(self, num_features, num_classes, rate=0.1):
+        super().__init__(num_features, num_classes)
+
+    @classmethod
+    def load_from_checkpoint(cls, path):  # as Lightning's
+        checkpoint = torch.load(path)
+        checkpoint.setdefault("hyper_parameters", {})
+        made = checkpoint["hyper_parameters"] if "hyper_parameters" in checkpoint else {}
+        net = cls(**made)
+        net.load_state_dict(checkpoint["state_dict"])
+        return net
+"""
+
+
+def test_what_lightning_makes_a_model_of_is_what_the_sources_have(rehearsed):
+    script = "from net import Net\nprint(Net.load_from_checkpoint('best.ckpt'))\n"
+    train = "from net import Net\nnet = Net(num_features=7, num_classes=5)\n"
+    done = rehearsed({"main.py": script, "net.py": LIGHTNING, "train.py": train})
+    assert (done.report.ended, done.stdout) == ("finished", "Net(in_features=7, out_features=5, bias=True)\n"), done.stderr
+    said = [item.what for item in done.standins("network")]
+    assert any("num_features=7, num_classes=5" in what for what in said), said
+
+
+def test_what_lightning_makes_a_model_of_is_not_made_up(rehearsed):
+    done = rehearsed({"main.py": "from net import Net\nprint(Net.load_from_checkpoint('best.ckpt'))\n", "net.py": LIGHTNING})
+    assert done.report.ended == "stopped"
+    assert "give it with --checkpoint FILE" in done.report.remedy
+
+
 def test_what_the_training_script_saves_is_what_the_other_looks_for(rehearsed, tmp_path):
     files = {"net.py": BUILDS, "train.py": SAVES, "predict.py": READS}
     alone = rehearsed(files, script="predict.py", made=tmp_path / "made/predict")
@@ -267,6 +303,16 @@ def test_weights_alone_do_for_a_script_that_resumes(world, tmp_path):
     assert torch.equal(names["net"].weight, torch.ones(2, 2))
     assert world.stage.user_weights
     assert "'epoch' of a checkpoint, where yours holds weights alone" in world.said("network")
+
+
+def test_a_script_that_takes_the_whole_model_is_told_what_the_given_checkpoint_is(rehearsed, tmp_path):
+    torch.save({"weight": torch.ones(2, 2)}, tmp_path / "given.pth")
+    for use in ("model.to('cpu')", "model(torch.ones(1, 2))"):
+        script = f"import torch\nmodel = torch.load({str(tmp_path / 'given.pth')!r})\n{use}\n"
+        done = rehearsed({"main.py": script}, checkpoint=str(tmp_path / "given.pth"))
+        assert (done.report.ended, done.report.where) == ("stopped", "main.py:3")
+        assert "the given checkpoint is a table and no model, and the script takes" in done.report.why
+        assert done.report.remedy.startswith("give with --checkpoint the file in which")
 
 
 def test_a_whole_model_of_the_repositorys_own_class_is_loaded_without_trust(world, tmp_path, monkeypatch):

@@ -67,6 +67,14 @@ def test_folders_of_classes_are_numbered_where_the_script_takes_them_for_numbers
     assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "[0, 1, 2]\n", 2), done.stderr
 
 
+def test_a_picked_few_of_a_folder_are_its_images(rehearsed):
+    text = (
+        "import random, sys\nfrom pathlib import Path\nprint(len(random.sample(list(Path('data').resolve().glob('*.*')), 7)))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "7\n"), done.report.why
+
+
 @pytest.mark.parametrize(
     ("label", "use"),
     [

@@ -121,6 +121,16 @@ def test_what_a_missing_library_gives_does_nothing_and_is_said(rehearsed):
     assert said in [item.what for item in done.standins("libraries")]
 
 
+def test_what_a_missing_library_fetches_ahead_is_what_the_loader_gives(rehearsed):
+    text = (
+        "import torch\nfrom nobody_has_this import Ahead\nclass Loader(torch.utils.data.DataLoader):\n"
+        "    def __iter__(self):\n        return Ahead(super().__iter__(), max_prefetch=2)\n"
+        "print([batch.tolist() for batch in Loader(range(4), batch_size=2)])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "[[0, 1], [2, 3]]\n"), done.report.why
+
+
 def test_what_a_missing_library_would_compute_of_images_stops_the_script(rehearsed):
     text = "import torch\nimport nobody_has_this\nimages = nobody_has_this.load('a.jpg')\ntorch.nn.Linear(2, 1)(images)\n"
     done = rehearsed({"main.py": text})

@@ -50,6 +50,21 @@ def test_training_without_end_ends(on_stage):
         world.play(LOADER + TRAINING)
 
 
+def test_several_models_are_trained_on_one_loader(on_stage):
+    names = on_stage(time).play(
+        LOADER + "loader, trained = DataLoader(data), 0\n"
+        "for _ in range(6):\n"
+        "    weight = torch.nn.Parameter(torch.ones(1))\n"
+        "    optimizer = torch.optim.SGD([weight], lr=0.1)\n"
+        "    for _ in range(2):\n"
+        "        for x, y in loader:\n"
+        "            (weight * x).sum().backward()\n"
+        "            optimizer.step()\n"
+        "    trained += 1\n"
+    )
+    assert names["trained"] == 6
+
+
 def test_evaluation_may_go_on(on_stage):
     names = on_stage(time).play(
         LOADER + "loader, rows = DataLoader(data), 0\nfor _ in range(20):\n    for x, y in loader:\n        rows += 1\n"
