@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
@@ -38,7 +39,6 @@ def wrong_at(
     """
     order = np.random.default_rng(batch).permutation(batch) % len(reference.inputs[0])
     inputs, wanted = _chosen(reference.inputs, order), _chosen(reference.outputs, order)
-    limits = tolerances(reference.outputs, gate)
 
     def wrong(given: list[Array], rows: int) -> str | None:
         expected = [value[:rows] for value in wanted]
@@ -49,7 +49,9 @@ def wrong_at(
             share = np.sqrt(rows / (rows + len(reference.inputs[0])))
             why = beyond_lossy(both[0], both[1], Gate(rms=gate.rms * share)) or _wrong_scales(expected, given, gate)
         else:
-            why = beyond(expected, given, limits)
+            why = beyond(expected, given, tolerances(reference.outputs, gate))
+            if why and not lossy and reference.learn_noise(given, order[:rows]):
+                why = beyond(expected, given, tolerances(reference.outputs, replace(gate, noise=reference.noise)))
         return why and f"with {rows} rows in another order: {why}"
 
     first = session.run(inputs)

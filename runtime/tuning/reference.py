@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,9 +29,10 @@ RARE_SHARE = 0.25  # of the seconds for images
 _LEAST_IMAGES = 64
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Reference:
-    """Rows to try candidates with, eager's outputs for them, and eager's own noise per output in the output's units.
+    """Rows to try candidates with, eager's outputs for them, and eager's own noise per output in the output's units: of a few
+    rows at first, and of those that candidates were off in, by `varies` of rows and their outputs.
 
     `images`, with their scores, judge lossy candidates. `calibrating` have set the ranges of int8: they cannot speak for it,
     but against it. `rare` are inputs that few images are. `judged` are those that were held to a budget on these images.
@@ -45,6 +46,25 @@ class Reference:
     calibrating: JudgingData = NO_IMAGES
     rare: RareRows | None = None
     judged: list[Any] = field(default_factory=list)
+    varies: Callable[[list[Array], list[Array]], tuple[float, ...]] | None = None
+    _own: list[Array] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._own = [value.copy() for value in self.inputs]  # a candidate may write to those that it is given
+
+    def learn_noise(self, given: Sequence[Array], rows: Array) -> bool:
+        """Whether eager itself varies more than was known on the rows that `given` is furthest off in; then `noise` says so.
+        `rows` are their places in `inputs`.
+
+        A network may round a few of its rows a hundred times worse than the others.
+        """
+        if self.varies is None:
+            return False
+        some = list(dict.fromkeys(rows[furthest_off([value[rows] for value in self.outputs], given)].tolist()))[:NOISE_ROWS]
+        found = self.varies([value[some] for value in self._own], [value[some] for value in self.outputs])
+        wider = tuple(map(max, self.noise, found))
+        changed, self.noise = wider != self.noise, wider
+        return changed
 
     def share_of_doubt(self, arithmetic: Any, alpha: float) -> float:
         """The probability with which one more that is held to a budget may pass by luck, so that all together do with `alpha`
@@ -77,12 +97,33 @@ def make_reference(
     captured, eager, outputs, noise = _run_eagerly(captured, target, inputs)
     if judging.images and judging.scores is None:
         judging = _with_scores(judging, eager, captured.task, target, seconds)
+
+    def varies(some: list[Array], base: list[Array]) -> tuple[float, ...]:
+        return _noise(captured, target, eager, some, base)
+
     rare = None
     if with_rare:
-        rare = run_rare(
-            eager, inputs, lambda some, base: _noise(captured, target, eager, some, base), seconds=RARE_SHARE * seconds
-        )
-    return Reference(inputs, outputs, noise, captured.task, judging if judging.images else None, rare=rare)
+        rare = run_rare(eager, inputs, varies, seconds=RARE_SHARE * seconds)
+    return Reference(inputs, outputs, noise, captured.task, judging if judging.images else None, rare=rare, varies=varies)
+
+
+def furthest_off(wanted: Sequence[Array], given: Sequence[Array]) -> Array:
+    """The rows in the order of how far any output is off, the furthest first. Outputs of other shapes, and those that are
+    missing, tell nothing."""
+    off = np.zeros(len(wanted[0]))
+    for expected, found in zip(wanted, given, strict=False):
+        if expected.dtype.kind == "f" and expected.size and expected.shape == found.shape:
+            difference = np.abs(expected.astype(np.float64) - found).reshape(len(off), -1).max(axis=1)
+            off = np.maximum(off, np.nan_to_num(difference / (np.abs(expected).max() or 1.0)))
+    return np.argsort(-off)
+
+
+def noise_where_off(
+    captured: CapturedGraph, target: Target, inputs: Sequence[Array], wanted: Sequence[Array], given: Sequence[Array]
+) -> tuple[float, ...]:
+    """How much eager varies, for each output, on those of the rows that are furthest off."""
+    some = furthest_off(wanted, given)[:NOISE_ROWS]
+    return _run_eagerly(captured, target, [value[some] for value in inputs])[3]
 
 
 def known_answers(captured: CapturedGraph, target: Target) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -84,11 +85,12 @@ def reference_of(
     inputs = some_rows(judging, rows) or random_rows(signature, rows)
     outputs = session.run(inputs)
     noise = _noise(session, [value[:NOISE_ROWS] for value in inputs], [value[:NOISE_ROWS] for value in outputs])
-    rare = run_rare(session, inputs, lambda some, base: _noise(session, some, base), seconds=RARE_SHARE * seconds)
+    varies = partial(_noise, session)
+    rare = run_rare(session, inputs, varies, seconds=RARE_SHARE * seconds)
     if not judging.images:
-        return Reference(inputs, outputs, noise, task, rare=rare)
+        return Reference(inputs, outputs, noise, task, rare=rare, varies=varies)
     scores = run_judged(session, judging.batches(CHUNK), task)
-    return Reference(inputs, outputs, noise, task, replace(judging, scores=scores), rare=rare)
+    return Reference(inputs, outputs, noise, task, replace(judging, scores=scores), rare=rare, varies=varies)
 
 
 @old_model_stays

@@ -100,6 +100,8 @@ _ASKED: tuple[tuple[str, str | None, bool], ...] = (
 )
 # What says that a precision loses too much of this network, not that something is wrong with what computes in it.
 _JUDGEMENTS = ("top-1 agrees", "scores are off by", "of the five best", "accuracy falls", "root mean square", "the tolerance")
+# What stands beside the refusals in an error though it was never run.
+_UNTRIED = ("this CPU has no ", "is for GPUs", "is predicted to take", "takes about ")
 _UNPROVABLE = ("proves nothing", "amplifies rounding", "returns NaN or infinity")
 KINDS = ("clean", "judged", "unprovable", "failed", "alarm")
 
@@ -111,6 +113,11 @@ def kind(text: str, *, lossy: bool, status: str) -> str:
     if lossy and any(part in text for part in _JUDGEMENTS) and "inputs that are rare" not in text:
         return "judged"
     return "alarm" if status == "refused" or "memory grew" in text else "failed"
+
+
+def untried(line: str) -> bool:
+    """Whether that line of an error is of a candidate that was never run."""
+    return any(part in line for part in _UNTRIED)
 
 
 def run(seed: int) -> dict[str, Any]:
@@ -160,7 +167,7 @@ def run(seed: int) -> dict[str, Any]:
         found["parity"] = plan.worst_parity().to_json()
     except ParityError as error:
         lines = [line.strip() for line in str(error).splitlines()[1:]]
-        refused = [(line, "refused", "fp32" not in line.partition(":")[0]) for line in lines]
+        refused = [(line, "refused", "fp32" not in line.partition(":")[0]) for line in lines if not untried(line)]
     except (BackendError, CaptureError) as error:
         refused = [(" ".join(str(error).split())[:400], "failed", precision != "fp32")]
     found["refused"] = [(kind(text, lossy=lossy, status=status), text) for text, status, lossy in dict.fromkeys(refused)]

@@ -1,3 +1,6 @@
+import copy
+import functools
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -44,16 +47,30 @@ class Transformer(nn.Module):
         return self.head(self.block(self.patch(x).flatten(2).transpose(1, 2)).mean(1))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def rows():
     random = np.random.default_rng(0)
     return (random.normal(size=(24, 3, 16, 16)) + 2 * random.normal(size=(24, 3, 1, 1))).astype(np.float32)
 
 
-def written(module, rows, directory, level=0):
-    torch.manual_seed(0)
-    captured = capture(module.eval(), torch.from_numpy(rows[:2]))
-    write_onnx(run_passes(captured)[0], directory)
+@pytest.fixture(scope="module")
+def made(rows, tmp_path_factory):
+    """made(Residual) is a module of that kind and a folder with its portable graph; nobody may write there."""
+
+    @functools.cache
+    def make(kind):
+        torch.manual_seed(1)
+        module, folder = kind().eval(), tmp_path_factory.mktemp("portable")
+        captured = capture(module, torch.from_numpy(rows[:2]))
+        write_onnx(run_passes(captured)[0], folder)
+        return module, folder
+
+    return make
+
+
+def written(portable, rows, directory, level=0):
+    """The int8 model of that level, beside a copy of the portable graph."""
+    shutil.copytree(portable, directory, dirs_exist_ok=True)
     precision = INT8
     for _ in range(level):
         precision = precision.with_more_in_floats
@@ -65,23 +82,22 @@ def run(path, rows):
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": rows})[0]
 
 
-@pytest.mark.parametrize("module", [Residual, Transformer])
+@pytest.mark.parametrize("kind", [Residual, Transformer])
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
-def test_every_level_computes_nearly_the_same(module, level, rows, tmp_path):
-    torch.manual_seed(1)
-    module = module()
-    model = written(module, rows, tmp_path, level)
+def test_every_level_computes_nearly_the_same(kind, level, made, rows, tmp_path):
+    module, portable = made(kind)
+    model = written(portable, rows, tmp_path, level)
     onnx.checker.check_model(model)
     fresh = rows[::-1][:5].copy() * 0.9
     with torch.no_grad():
-        expected = module.double()(torch.from_numpy(fresh).double()).numpy()
+        expected = copy.deepcopy(module).double()(torch.from_numpy(fresh).double()).numpy()
     name = "model-int8.onnx" if not level else f"model-int8-{level}.onnx"
     actual = run(tmp_path / name, fresh)
     assert np.sqrt(np.mean((actual - expected) ** 2)) < 0.05 * np.std(expected)
 
 
-def test_between_convolutions_everything_is_an_integer(rows, tmp_path):
-    model = written(Residual(), rows, tmp_path)
+def test_between_convolutions_everything_is_an_integer(made, rows, tmp_path):
+    model = written(made(Residual)[1], rows, tmp_path)
     producers = {name: node for node in model.graph.node for name in node.output}
     for node in model.graph.node:
         if node.op_type in ("Conv", "Add", "Mul", "Gemm"):
@@ -94,8 +110,8 @@ def test_between_convolutions_everything_is_an_integer(rows, tmp_path):
             assert list(scale.dims) == [16]  # per output channel
 
 
-def test_in_a_transformer_only_products_take_integers_and_the_rest_stays_in_floats(rows, tmp_path):
-    model = written(Transformer(), rows, tmp_path)
+def test_in_a_transformer_only_products_take_integers_and_the_rest_stays_in_floats(made, rows, tmp_path):
+    model = written(made(Transformer)[1], rows, tmp_path)
     producers = {name: node for node in model.graph.node for name in node.output}
     constant = {item.name for item in model.graph.initializer}
     for node in model.graph.node:
@@ -109,7 +125,7 @@ def test_in_a_transformer_only_products_take_integers_and_the_rest_stays_in_floa
     assert all(readers[node.output[0]] for node in quantized)
 
 
-def test_levels_keep_more_and_more_layers_in_floats_the_worst_first(tmp_path, rows):
+def test_levels_keep_more_and_more_layers_in_floats_the_worst_first(made, tmp_path, rows):
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -123,7 +139,7 @@ def test_levels_keep_more_and_more_layers_in_floats_the_worst_first(tmp_path, ro
 
     counts = []
     for level in range(3):
-        model = written(Net(), rows, tmp_path, level)
+        model = written(made(Net)[1], rows, tmp_path, level)
         products = [node for node in model.graph.node if node.op_type == "Gemm"]
         producers = {name: node for node in model.graph.node for name in node.output}
         in_floats = [node for node in products if producers[node.input[0]].op_type != "DequantizeLinear"]
@@ -134,9 +150,8 @@ def test_levels_keep_more_and_more_layers_in_floats_the_worst_first(tmp_path, ro
     assert counts == sorted(counts)
 
 
-def test_the_images_run_once_for_all_levels(tmp_path, rows):
-    captured = capture(Residual().eval(), torch.from_numpy(rows[:2]))
-    write_onnx(captured, tmp_path)
+def test_the_images_run_once_for_all_levels(made, tmp_path, rows):
+    shutil.copytree(made(Residual)[1], tmp_path, dirs_exist_ok=True)
     calibration = Calibration([rows])
     write_int8(tmp_path, calibration)
     assert calibration.of_portable
@@ -145,18 +160,18 @@ def test_the_images_run_once_for_all_levels(tmp_path, rows):
     assert all(calibration.of_portable[name] is spread for name, spread in known.items())
 
 
-def test_a_graph_without_layers_to_quantize_is_refused(tmp_path, rows):
+def test_a_graph_without_layers_to_quantize_is_refused(made, tmp_path, rows):
     class Pool(nn.Module):
         def forward(self, x):
             return x.mean((2, 3))
 
     with pytest.raises(BackendError, match="no convolution or matrix product"):
-        written(Pool(), rows, tmp_path)
+        written(made(Pool)[1], rows, tmp_path)
 
 
-def test_calibration_images_that_overflow_are_refused(tmp_path, rows):
+def test_calibration_images_that_overflow_are_refused(made, tmp_path, rows):
     rows = rows.copy()
     rows[3, 0, 0, 0] = np.inf
     with pytest.raises(BackendError, match="NaN or infinite"):
-        written(Residual(), rows, tmp_path)
+        written(made(Residual)[1], rows, tmp_path)
     assert not list(tmp_path.glob("*int8*"))

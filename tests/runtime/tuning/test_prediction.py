@@ -54,6 +54,13 @@ def test_what_computes_is_bound_by_operations_and_what_moves_by_bytes():
     assert dense.seconds("any", FP32, 8, efficiency=1.0) == pytest.approx(8.0)
 
 
+def test_int8_is_tried_where_torchs_own_product_of_it_is_slow():
+    without_instructions = Machine({"fp32": 1e9, "bf16": 1e7, "int8": 1e7}, 1e9)  # a processor with AVX2 alone
+    dense = Prediction(DENSE, without_instructions)
+    assert dense.seconds("openvino", INT8, 1, efficiency=1.0) == pytest.approx(1.0)
+    assert dense.seconds("eager", BF16, 1, efficiency=1.0) == pytest.approx(100.0)
+
+
 @pytest.mark.parametrize("busy", [1.0, 2.5])
 def test_what_plans_found_orders_those_that_follow_however_busy_the_machine_was(busy):
     known = machine()
@@ -88,6 +95,13 @@ def test_one_measurement_alone_tells_nothing():
     known = machine()
     Prediction(DENSE, known).learn({("a", FP32): 9.0}, 1, {"a": 1.0})
     assert known.slowness == {}
+
+
+def test_the_callers_random_numbers_go_on_while_the_machine_is_measured():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    prediction._peaks.__wrapped__()
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_machine_is_measured_once_and_kept(monkeypatch, tmp_path, caplog):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import torch
 from torch import nn
 
@@ -37,3 +40,30 @@ def test_who_is_judged_after_others_may_pass_by_luck_less_often() -> None:
     assert shares[:3] == [0.025, 0.05 / 6, 0.05 / 12]
     assert reference.share_of_doubt(1, 0.05) == shares[1]  # the same arithmetic at another batch size
     assert 0.0497 < sum(shares) < 0.05
+
+
+class Steep(nn.Module):
+    """Rounds what is above 1 a hundred thousand times worse than the rest, as attention over large values does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(1)
+        return torch.stack([x.sum(1), (torch.relu(x - 1) * 1e5).sin().sum(1)], 1)
+
+
+def test_where_candidates_are_off_eager_is_asked_how_much_it_varies_there() -> None:
+    rows = torch.rand(6, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    rows[5] += 1  # not among the few whose variation is known from the first
+    made = make_reference(capture(Steep().eval(), rows[:2]), Target(), rows=6)
+    reference = replace(made, inputs=[rows.numpy()], outputs=[Steep()(rows).numpy()], noise=(1e-5,))
+    given = [value.copy() for value in reference.outputs]
+    given[0][5, 1] += 0.01
+    places = np.arange(6)
+    assert reference.learn_noise(given, places)
+    assert reference.noise[0] > 1e-3
+    assert not reference.learn_noise(given, places), "it is known now"
+    assert not reference.learn_noise([], places), "what gives no outputs is wrong in another way"
+    assert not reference.learn_noise([given[0][:, :1]], places)
+    other = replace(reference, noise=(1e-5,))
+    other.inputs[0] *= 1.001  # as a candidate does that writes to what it is given
+    other.learn_noise([given[0][:3]], places[:3])
+    assert other.noise[0] < 1e-4, "of the rows that were run"
