@@ -2,25 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
 from ._version import __version__
 from .console import print_error
 from .errors import HeadraceError
-from .migrate.cli import compile_, migrate, rules, run, undo
-from .runtime.cli import doctor, export, tune
-from .serving.bench.cli import bench
-from .serving.cli import serve
-from .serving.command_line import GroupedCommand
-from .serving.offline.cli import classify
-from .serving.predict.cli import predict
-from .serving.triton.cli import app as triton
-from .serving.verify.cli import verify
+
+
+class _Command(NamedTuple):
+    """`place` and `cls` are a module of this package and a name in it: a function or an application, a class of commands."""
+
+    place: str
+    help: str
+    context: dict[str, bool] | None = None
+    cls: str = ""
+
+
+COMMANDS = {
+    "migrate": _Command("migrate.cli:migrate", "Migrate a repository, prove each step, and package its models."),
+    "undo": _Command("migrate.cli:undo", "Take back the last migrate --write, byte for byte."),
+    "rules": _Command("migrate.cli:rules", "List the migrator's rules, or explain one."),
+    "run": _Command(
+        "migrate.cli:run",
+        "Run a script with its models in graph mode.",
+        # What follows the script belongs to the script.
+        {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+    ),
+    "compile": _Command("migrate.cli:compile_", "Compile one model into a models folder, with a measured plan."),
+    "tune": _Command("runtime.cli:tune", "Measure a packaged model on this machine and keep the plan."),
+    "serve": _Command("serving.cli:serve", "Serve models over HTTP and gRPC.", cls="serving.command_line:GroupedCommand"),
+    "bench": _Command("serving.bench.cli:bench", "Measure a served model beside the original repository."),
+    "predict": _Command("serving.predict.cli:predict", "Say what is on images, as the server would."),
+    "export": _Command("runtime.cli:export", "Write a packaged model for another runtime."),
+    "classify": _Command("serving.offline.cli:classify", "Classify every image of a folder, bucket or archive."),
+    "verify": _Command("serving.verify.cli:verify", "Hold anyone's endpoint to a packaged model."),
+    "doctor": _Command("runtime.cli:doctor", "Say what this machine has, and what is missing."),
+    "triton": _Command("serving.triton.cli:app", "Check, write and run a models folder for NVIDIA Triton."),
+}
+
+
+class _Commands(TyperGroup):
+    """The commands, each imported when it is asked for: `--help` and `headrace serve` wait for no other's imports."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*COMMANDS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """None for a name that is no command's, as click has it."""
+        command = COMMANDS.get(cmd_name)
+        if command is None:
+            return None
+        found = _imported(command.place)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+            cls = _imported(command.cls) if command.cls else None
+            alone.command(cmd_name, cls=cls, context_settings=command.context)(found)
+            found = alone
+        made = typer.main.get_command(found)
+        made.name = cmd_name
+        return made
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
+
+
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f".{module}", __package__), name)
+
 
 app = typer.Typer(
     name="headrace",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
@@ -49,20 +107,3 @@ def _options(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """A PyTorch image-classification repository, migrated to graph mode, compiled, served, and proved."""
-
-
-app.command()(migrate)
-app.command()(undo)
-app.command()(rules)
-# What follows the script belongs to the script.
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False})(run)
-app.command("compile")(compile_)
-app.command()(tune)
-app.command(cls=GroupedCommand)(serve)
-app.command()(bench)
-app.command()(predict)
-app.command()(export)
-app.command()(classify)
-app.command()(verify)
-app.add_typer(triton)
-app.command()(doctor)

@@ -56,6 +56,8 @@ _LARGE_BODY, _GIVE_BACK_SECONDS = 8 << 20, 0.5
 T = TypeVar("T")
 log = logging.getLogger("headrace.serving")
 
+_LONGEST_NAME = 255  # bytes of a file's name, Linux's NAME_MAX
+
 
 class DataPlane:
     """All of the protocol's meaning over one repository. Coroutines run on the front ends' event loop and never block it."""
@@ -159,6 +161,9 @@ class DataPlane:
         """Load or renew a model; `parameters` may hold "config", JSON to use instead of its `config.pbtxt`. Returns once it
         serves. Raises as `ModelRepository.start_load` and its future do."""
         if files := [key for key in parameters if key.startswith("file:")]:
+            if max(len(part.encode()) for part in files[0].removeprefix("file:").split("/")) > _LONGEST_NAME:  # Triton's words
+                long = f"parameter '{files[0][:100]}' names a file in more than {_LONGEST_NAME} bytes"
+                raise ExecutionError(f"failed to load '{name[:100]}', failed to poll from model repository: {long}")
             raise UnsupportedError(
                 f"parameter '{files[0][:100]}': this server takes no files over the network; put them into the models folder"
             )

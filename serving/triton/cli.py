@@ -14,7 +14,11 @@ from ..options import values_of
 from .config import RunSettings, Settings
 
 app = typer.Typer(
-    name="triton", no_args_is_help=True, rich_markup_mode=None, help="A models folder and NVIDIA Triton Inference Server."
+    add_completion=False,
+    name="triton",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="A models folder and NVIDIA Triton Inference Server.",
 )
 
 _Models = Annotated[Path, typer.Argument(help="A models folder, as migrate and compile write it.")]

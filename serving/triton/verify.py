@@ -136,7 +136,7 @@ def alike(models: Path, folder: Path) -> Path:
             continue
         file = config.message.get("default_model_filename") or "model.onnx"
         choice = Choice(backend="onnxruntime", precision=FP32, files=(file,))
-        for one in plan.choices.values():
+        for one in (one for known in (*artifact.plans, plan) for one in known.choices.values()):  # whichever machine's
             if one.backend == choice.backend and one.files[:1] == (file,) and not one.batch:
                 choice = one
         same = replace(plan, choices=dict.fromkeys(plan.buckets, choice), measurements=(), portable=False)

@@ -125,6 +125,6 @@ def parse_serve():
     def parse(arguments: list[str]) -> dict:
         command = typer.main.get_command(app)
         assert arguments[0] == "serve", arguments
-        return command.commands["serve"].make_context("serve", list(arguments[1:])).params
+        return command.get_command(None, "serve").make_context("serve", list(arguments[1:])).params
 
     return parse

@@ -152,7 +152,7 @@ def slow_models(tmp_path_factory) -> Path:
     tmp = tmp_path_factory.mktemp("slow")
     folder = tmp / "models"
     folder.mkdir()
-    _package(folder, "slow", tmp, loops=1000)
+    _package(folder, "slow", tmp, loops=500)
     return folder
 
 

@@ -46,7 +46,7 @@ def second_moment(distribution):
     return total
 
 
-@pytest.mark.parametrize("load", [0.3, pytest.param(0.6, marks=pytest.mark.slow), 0.8])
+@pytest.mark.parametrize("load", [*(pytest.param(load, marks=pytest.mark.slow) for load in (0.3, 0.6)), 0.8])
 def test_m_d_1(load):
     """Mean wait rho * S / (2 * (1 - rho)): Pollaczek and Khinchine."""
     service = 0.01
@@ -54,7 +54,7 @@ def test_m_d_1(load):
     assert mean_wait(only_batches(constant(service)), load / service, service) == pytest.approx(expected, rel=0.08)
 
 
-@pytest.mark.parametrize("load", [0.5, 0.8])
+@pytest.mark.parametrize("load", [pytest.param(0.5, marks=pytest.mark.slow), 0.8])
 def test_m_g_1(load):
     """Mean wait rate * E[S^2] / (2 * (1 - rho)), for service times that vary as much as exponential ones nearly do."""
     quantiles = [-0.01 * math.log(1 - min(share, 0.999)) for share in SHARES]

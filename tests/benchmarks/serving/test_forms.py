@@ -1,7 +1,9 @@
 """The forms of one packaged model that a waterfall serves: each loads, computes what the module computes, or says why not."""
 
 import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,18 +39,26 @@ def images(folder, count=6):
     return paths
 
 
-@pytest.fixture
-def packaged(conv_net, tmp_path):
+@pytest.fixture(scope="module")
+def models(new_conv_net, tmp_path_factory):
+    """A models folder with the network; nobody may write there."""
+    folder = tmp_path_factory.mktemp("packaged") / "models"
+    folder.mkdir()
     order = Order(
         name="net",
-        out=tmp_path / "models" / "net",
+        out=folder / "net",
         row=(3, 16, 16),
         config=GraphConfig(backend="onnxruntime", buckets=(1, 4), max_tuning_seconds=1),
         preprocessing=PREPROCESSING,
         provenance={},
     )
-    (tmp_path / "models").mkdir()
-    return package_model(conv_net, order, lambda fraction, text: None).path
+    package_model(new_conv_net(), order, lambda fraction, text: None)
+    return folder
+
+
+@pytest.fixture
+def packaged(models, tmp_path):
+    return Path(shutil.copytree(models, tmp_path / "models")) / "net"
 
 
 def rows_of(pixels):

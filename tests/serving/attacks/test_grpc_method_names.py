@@ -47,7 +47,7 @@ def test_a_name_that_is_not_utf_8_costs_nobody_a_call(start, slow_models, fronte
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         stub.ModelInfer(request, timeout=60)
         calls = []
-        for _ in range(10):
+        for _ in range(3):
             calls += [stub.ModelInfer.future(request, timeout=60) for _ in range(4)]
             assert b"no such method" in _attack(server, b"/\x80\xff/x")
         assert {call.code() for call in calls} == {grpc.StatusCode.OK}

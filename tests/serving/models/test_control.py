@@ -266,6 +266,9 @@ def test_bad_parameters(clients, repository):
     http, grpc, server = clients()
     with pytest.raises(InferenceServerException, match="takes no files over the network"):
         grpc.load_model("tiny", config="{}", files={"file:1/model.onnx": b"x"})
+    with pytest.raises(InferenceServerException, match="failed to poll from model repository") as error:
+        grpc.load_model("tiny", config="{}", files={f"file:1/{256 * 'x'}": b"x"})
+    assert error.value.status() == "StatusCode.INTERNAL", "as Triton has it"
     url = f"{server.url}/v2/repository/models/tiny"
     for verb, body, status in (
         ("load", b'{"parameters": {"file:1/model.onnx": "eA=="}}', 501),

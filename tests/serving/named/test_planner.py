@@ -1,10 +1,12 @@
 """The plan that is measured beside a server: what is said of it, and that its process ends with the server."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -28,11 +30,16 @@ def graph(path):
     onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
 
 
+def unmeasured(folder):
+    graph(folder / "net.onnx")
+    return packaged(str(folder / "net.onnx"), cache=folder / "cache")
+
+
 @pytest.fixture
-def models(tmp_path):
+def models(tmp_path, once):
     """A models folder with one model that has no plan; tmp_path/net.onnx is what it comes from."""
     graph(tmp_path / "net.onnx")
-    return packaged(str(tmp_path / "net.onnx"), cache=tmp_path / "cache")
+    return Path(shutil.copytree(once("unmeasured", unmeasured), tmp_path / "models"))
 
 
 def planner(models, tmp_path, said, *more):

@@ -161,9 +161,10 @@ def test_many_chunks(server, scores_of):
 
 def test_files_of_models_are_not_taken(server):
     """L0_http: test_load_oversized_file_parameter; L0_lifecycle: test_file_override, test_file_override_security."""
-    for name in ("file:" + "A" * 256, "file:1/model.onnx", "file:../../../x", "file:/etc/x"):
+    too_long = "file:" + "A" * 256  # which Triton refuses as a failure of its own
+    for name in (too_long, "file:1/model.onnx", "file:../../../x", "file:/etc/x"):
         body = json.dumps({"parameters": {name: "YQ==", "config": "{}"}})
-        assert refused(server, body, status=501, path="/v2/repository/models/tiny/load")
+        assert refused(server, body, status=500 if name == too_long else 501, path="/v2/repository/models/tiny/load")
 
 
 URLS = [

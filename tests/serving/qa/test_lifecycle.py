@@ -60,7 +60,7 @@ def test_the_same_model_loaded_and_unloaded_by_many(start, repository):
         thread.join()
     stop.set()
     asking.join()
-    assert failures == []
+    assert [str(failure) for failure in failures] == []
     with triton_grpc.InferenceServerClient(server.grpc) as client:
         client.load_model("tiny")
         assert client.infer("tiny", [_input(triton_grpc)]).as_numpy("scores").shape == (1, 7)
