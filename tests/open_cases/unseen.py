@@ -148,7 +148,8 @@ def run(root: Path, options: list[str], seconds: int, hand: str | None = None) -
         **found,
         "models": [model["name"] for model in models],
         "weights": any(item["loaded"] for item in checkpoints) if checkpoints else None,
-        "executed": [script["path"] for script in report["scripts"] if script["executed"] == "passed"],
+        "executed": [item["path"] for item in report["scripts"] if item["executed"] == "passed" and not item.get("up_to")],
+        "partly": [item["up_to"] for item in report["scripts"] if item["executed"] == "passed" and item.get("up_to")],
         "failed": [script["path"] for script in report["scripts"] if script["executed"] == "failed"],
         "on": next((script["executed_on"] for script in report["scripts"] if script.get("executed_on")), None),
         "parity": [model["parity"]["status"] for model in models],
@@ -176,10 +177,11 @@ def page(chosen: dict[str, Any], results: dict[str, Any]) -> str:
 def _cells(name: str, found: dict[str, Any]) -> list[str]:
     hand = "; ".join(f"{part} {text}" for part, text in found.get("hand", {}).items())
     said = found.get("error") or "; ".join([*found.get("errors", []), *found.get("why", [])][:2])
-    executed, failed = len(found.get("executed", [])), len(found.get("failed", []))
+    executed = f"{len(found.get('executed', []))} passed, {len(found.get('failed', []))} failed"
+    executed += f", {len(found['partly'])} up to an error" if found.get("partly") else ""
     weights = {True: "loaded", False: "not here", None: "-"}[found.get("weights")]
     return [
-        name, ", ".join(found.get("models", [])) or "-", weights, f"{executed} passed, {failed} failed", found.get("on") or "-",
+        name, ", ".join(found.get("models", [])) or "-", weights, executed, found.get("on") or "-",
         ", ".join(found.get("parity", [])) or "-", hand or "-", str(found.get("served", 0)), str(found["seconds"]),
         said.replace("|", "\\|").replace("\n", " ")[:160] or "-",
     ]  # fmt: skip
