@@ -211,6 +211,12 @@ class Batcher:
             self.table.quicken(bucket, quicker)
             return True
 
+    def hope(self, bucket: int, times: float) -> None:
+        """Form batches of that bucket as if they were so many times as quick as those of the next smaller one, until its
+        session is exchanged."""
+        with self._lock:
+            self.table.hope(bucket, times)
+
     def grow(self, instance: Instance, *, device: int = 0) -> bool:
         """Run batches on one more instance, which is the batcher's from now on. False once the batcher is closing."""
         with self._lock:

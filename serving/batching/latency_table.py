@@ -24,6 +24,9 @@ class LatencyTable:
     learns one common factor for how much slower batches are under load, so that deadlines are judged by today's speed while
     the choice between buckets stays with the profile. `recent` is how large batches were of late, on average. `caution` is the
     factor by which estimated waits are to be stretched so that few of the admitted requests are late.
+
+    Batches of a size that nobody forms show nothing. So those that something quicker may run are believed to gain that much, by
+    `hope`, until `quicken` says what it came to.
     """
 
     def __init__(self, seconds: Mapping[int, float]) -> None:
@@ -34,10 +37,17 @@ class LatencyTable:
         self.factor = 1.0
         self.recent = 0.0
         self.caution = 1.0
-        self._take({bucket: float(seconds[bucket]) for bucket in self.buckets})
+        self._measured = {bucket: float(seconds[bucket]) for bucket in self.buckets}
+        self._hopes: dict[int, float] = {}
+        self._take()
 
-    def _take(self, profile: dict[int, float]) -> None:
-        self._profile = profile
+    def _take(self) -> None:
+        self._profile, smaller = dict(self._measured), self.buckets[0]
+        for bucket in self.buckets[1:]:
+            if bucket in self._hopes:
+                hoped = self._profile[smaller] / smaller * bucket / self._hopes[bucket]
+                self._profile[bucket] = min(self._measured[bucket], hoped)
+            smaller = bucket
         self._longest = max(self._profile.values())
         self._best = max(self.buckets, key=lambda bucket: (bucket / self._profile[bucket], bucket))
         self._total, self._first = self._schedule()
@@ -99,14 +109,20 @@ class LatencyTable:
     def observe(self, bucket: int, seconds: float) -> None:
         """Learn from one batch that ran."""
         self.recent += _SMOOTHING * (bucket - self.recent)
-        seen = seconds / self._profile[bucket]
+        seen = seconds / self._measured[bucket]
         seen = min(max(seen, self.factor / _OUTLIER), self.factor * _OUTLIER)
         self.factor += _SMOOTHING * (seen - self.factor)
 
     def quicken(self, bucket: int, times: float) -> None:
-        """Batches of that bucket take 1/`times` of what they took."""
-        if times != 1.0:
-            self._take({**self._profile, bucket: self._profile[bucket] / times})
+        """Batches of that bucket take 1/`times` of what they took, and nothing more is hoped of them."""
+        if self._hopes.pop(bucket, None) is not None or times != 1.0:
+            self._measured[bucket] /= times
+            self._take()
+
+    def hope(self, bucket: int, times: float) -> None:
+        """Batches of that bucket may soon take, for each row, 1/`times` of what those of the next smaller one take."""
+        self._hopes[bucket] = times
+        self._take()
 
     def settle(self, *, in_time: bool) -> None:
         """Learn whether an admitted request was answered before its deadline. In balance when the wanted share is late:

@@ -95,6 +95,7 @@ class Improvement:
             asked = partial(self._events.put, partial(self._open, bucket))
             self._contests[bucket] = Contest(sessions[bucket], asked, unlike=self._unlike)
             self._batcher.exchange(bucket, self._contests[bucket])
+            self._batcher.hope(bucket, WORTH_IT)  # else the first session's times may keep such batches from ever coming
         self._listen()
         if self._own or self._second is not None:
             _under_way.add(self._thread)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 import threading
 import time
 from collections import Counter
@@ -18,8 +18,8 @@ from ...specs import Signature, TensorSpec
 from ..batching.batcher import Instance, Runner, close
 from ..batching.latency_table import LatencyTable
 
-_RUNS = 5
-# Slow batches are not run more often than this allows: the table needs the order of magnitude, plans were measured with care.
+_ROUNDS = 5
+# Slow batches are run less often than that, when this is over; twice at least.
 _SECONDS_PER_BUCKET = 0.6
 # A second instance costs a second copy of the weights, and latency: batches that share the device take longer each. Two of
 # ResNet-50 on two cores served 3 % more, at a p99 37 % higher. So it must serve this much more; single slices are noisy, so
@@ -82,12 +82,7 @@ def warm_up(
         if count is None:
             add(openers[0])
         with _measuring:
-            table = LatencyTable(
-                {
-                    bucket: statistics.median(_times(instances[0][bucket], sample_inputs(signature, bucket)))
-                    for bucket in instances[0]
-                }
-            )
+            table = LatencyTable(_profile(instances[0], signature))
             one_is_enough = count is None and not _two_serve_more([instances[0], instances[-1]], signature, table)
         if one_is_enough:
             close(instances.pop())
@@ -189,15 +184,20 @@ def heat(instance: Instance, signature: Signature) -> None:
                 )
 
 
-def _times(session: Runner, inputs: Sequence[np.ndarray]) -> list[float]:
-    """Durations of some hot calls, in seconds."""
-    times: list[float] = []
-    end = time.perf_counter() + _SECONDS_PER_BUCKET
-    while not times or (len(times) < _RUNS and time.perf_counter() < end):
-        begin = time.perf_counter()
-        session.run(inputs)
-        times.append(time.perf_counter() - begin)
-    return times
+def _profile(instance: Instance, signature: Signature) -> dict[int, float]:
+    """The seconds that a hot batch of each size takes when nothing disturbs it: the least of some rounds through all sizes, so
+    that a moment when the machine is slow spoils no size against the others."""
+    inputs = {bucket: sample_inputs(signature, bucket) for bucket in instance}
+    least = dict.fromkeys(instance, math.inf)
+    end = time.perf_counter() + _SECONDS_PER_BUCKET * len(instance)
+    for number in range(_ROUNDS):
+        for bucket, session in instance.items():
+            begin = time.perf_counter()
+            session.run(inputs[bucket])
+            least[bucket] = min(least[bucket], time.perf_counter() - begin)
+        if number and time.perf_counter() > end:
+            break
+    return least
 
 
 def _two_serve_more(instances: Sequence[Instance], signature: Signature, table: LatencyTable) -> bool:

@@ -48,6 +48,27 @@ def test_table_learns_how_slow_things_are_today():
             LatencyTable(bad)
 
 
+def test_a_size_that_may_soon_be_quicker_is_formed_until_it_is_known_what_it_came_to():
+    table = LatencyTable({1: 0.010, 2: 0.018, 4: 0.050})
+    assert table.first_batch(4) == 2
+    table.hope(4, 1.05)
+    assert table.first_batch(4) == 4
+    table.observe(4, 0.050)  # as it was measured, so nothing is slower than the profile
+    assert table.factor == pytest.approx(1.0)
+    table.quicken(4, 1.0)  # it gained nothing
+    assert (table.first_batch(4), table.seconds(4)) == (2, pytest.approx(0.050))
+    table.hope(4, 1.05)
+    table.quicken(4, 1.5)
+    assert (table.first_batch(4), table.seconds(4)) == (4, pytest.approx(0.050 / 1.5))
+
+
+def test_hope_makes_no_size_slower_than_it_is():
+    table = LatencyTable({1: 0.010, 2: 0.011, 4: 0.012})
+    table.hope(2, 1.05)
+    table.hope(4, 1.05)
+    assert [table.seconds(bucket) for bucket in (1, 2, 4)] == pytest.approx([0.010, 0.011, 0.012])
+
+
 def test_admission_grows_cautious_until_few_are_late():
     """Waits that vary by a fifth more than estimated: about the wanted share of those that it would still admit is late."""
     table, random = LatencyTable({1: 0.01}), np.random.default_rng(5)

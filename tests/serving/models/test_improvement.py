@@ -147,6 +147,39 @@ def test_without_traffic_nothing_is_opened(serving):
     assert (own.runs, running.improvement.outcomes) == (0, {})
 
 
+def test_a_size_that_the_first_session_runs_badly_is_tried_nevertheless():
+    """Four requests that wait would always be two batches of two by the first session's times."""
+    own = Session()
+    batcher = Batcher([dict.fromkeys((1, 2, 4), Session(0.002))], LatencyTable({1: 0.002, 2: 0.003, 4: 0.009}))
+    opened = threading.Event()
+
+    def open_it():
+        opened.set()
+        return {4: own}
+
+    memory = MemoryBound(None, resident=lambda: 0, free=lambda: 200.0)
+    memory.settle()
+    improvement = Improvement(
+        "tiny", batcher, memory, own={4: Candidate(open_it, 0)}, second=None, prove=lambda made: None, unlike=lambda *_: None
+    )
+    improvement.start()
+    end = time.monotonic() + SECONDS
+
+    def client(_):
+        while not opened.is_set() and time.monotonic() < end:
+            ticket = batcher.admit(1, timeout=SECONDS)
+            batcher.submit(ticket, [np.ones((1, 3), np.float32)])
+            ticket.future.result(SECONDS)
+
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(client, range(8)))
+        assert opened.is_set()
+    finally:
+        improvement.stop()
+        batcher.close()
+
+
 @pytest.mark.parametrize(
     ("expected", "taken", "opened"),
     [(30 * MIB, 0, False), (0, 30 * MIB, True), (30 * MIB, 30 * MIB, False)],

@@ -163,6 +163,23 @@ def test_one_on_every_device_where_a_second_gains_nothing(clock):
     assert log == [0, 1, 0]  # it was tried on the first, and closed
 
 
+@pytest.mark.parametrize(
+    "slow", [range(2, 4), range(3, 5), range(4, 30)], ids=["the first round", "between two", "all but the first round"]
+)
+def test_a_slow_moment_spoils_no_size_against_the_others(clock, slow):
+    """Runs of batches of 2 and 8 take 2 ms and 8, and a hundred times that while the machine is slow."""
+    runs = iter(range(1000))
+
+    class Timed(Session):
+        def run(self, inputs):
+            clock.sleep_until(clock.now + len(inputs[0]) / 1000 * (100 if next(runs) in slow else 1))
+            return [inputs[0] * 2]
+
+    session = Timed(Device(0, []))
+    _, table = warm_up([lambda: {2: session, 8: session}], SIGNATURE, count=1)
+    assert [table.seconds(bucket) for bucket in (2, 8)] == pytest.approx([0.002, 0.008])
+
+
 def test_a_device_that_fails_leaves_nothing_open():
     made, _ = devices(2)
     made[1].fails = True
