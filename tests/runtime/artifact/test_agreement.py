@@ -40,14 +40,15 @@ def test_a_sigmoid_overflows_nowhere_and_thresholds_are_probabilities():
 
 @pytest.mark.parametrize("count", [1, 5, 12, 16, 17, 400])
 @pytest.mark.parametrize("width", [3, 40, 300])
-def test_the_best_classes_are_those_of_a_stable_sort(count, width):
-    """One by one for a few, with all that is equal, and with what no class can have."""
+@pytest.mark.parametrize("rows", [1, 9])
+def test_the_best_classes_are_those_of_a_stable_sort(rows, width, count):
+    """Few scores without arrays, one by one for a few, with all that is equal, and with what no class can have."""
     rng = np.random.default_rng(width + count)
     for scores in (
-        rng.normal(size=(9, width)).astype(np.float32),
-        rng.integers(0, 4, (9, width)).astype(np.float16),  # nearly all are equal
-        np.where(rng.random((9, width)) < 0.8, -np.inf, rng.normal(size=(9, width))).astype(np.float32),
-        rng.integers(-9, 9, (9, width)),
+        rng.normal(size=(rows, width)).astype(np.float32),
+        rng.integers(0, 4, (rows, width)).astype(np.float16),  # nearly all are equal
+        np.where(rng.random((rows, width)) < 0.8, -np.inf, rng.normal(size=(rows, width))).astype(np.float32),
+        rng.integers(-9, 9, (rows, width)),
     ):
         if not np.isfinite(scores.astype(np.float64)).any(axis=1).all():
             continue
