@@ -25,6 +25,10 @@ def options(about: str | None, *, concurrency: str, baseline: bool) -> argparse.
     parser.add_argument("--concurrency", default=concurrency, help=f"requests at a time (default {concurrency})")
     parser.add_argument("--rounds", type=int, default=3, help="interleaved repetitions (default 3)")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of one measurement (default 5)")
+    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds of load before each (default 1)")
+    parser.add_argument(
+        "--keep", action="store_true", help="start the services once, not for every round: what they try at first ends with it"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="where figures and logs go")
     return parser
 
@@ -35,5 +39,5 @@ def config_of(given: argparse.Namespace) -> BenchConfig:
     return BenchConfig(
         models=given.models, out=given.out, model=given.model or only_model(given.models), images=tuple(given.images),
         baseline=recipe, concurrency=tuple(int(part) for part in given.concurrency.split(",")), rounds=given.rounds,
-        seconds=given.seconds, trust_repository=True,
+        seconds=given.seconds, warm_up_seconds=given.warm_up, restart=not given.keep, trust_repository=True,
     )  # fmt: skip
