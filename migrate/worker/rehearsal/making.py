@@ -88,6 +88,8 @@ class Maker:
             named = bool(_FLAT.match(os.path.basename(path)))
             flat = path in self.stage.learned.get("flat", ()) or (named and not self.stage.learned.get("deep"))
             self.stage.made_flat |= flat and named
+        if not flat:
+            self.stage.entered.setdefault(path, False)
         os.makedirs(path, exist_ok=True)
         self.stage.keep(path)
         # Few pictures are drawn, and each is written many times: a thousand classes take a second.
@@ -97,7 +99,9 @@ class Maker:
             folder = os.path.normpath(os.path.join(path, name))
             os.makedirs(folder, exist_ok=True)
             for number in range(each):
-                Path(folder, f"{number:04d}{suffix}").write_bytes(drawn[(order * each + number) % len(drawn)])
+                # Where no folder says what an image shows, its name may.
+                own = f"{self.names[number % self.classes]}_{number:04d}" if flat else f"{number:04d}"
+                Path(folder, own.replace(os.sep, "_") + suffix).write_bytes(drawn[(order * each + number) % len(drawn)])
 
     def matching(self, folder: str, pattern: str) -> None:
         """Make what a pattern of file names below a missing folder asks for: `*/*.png`, `**/*.jpg`, `*`."""

@@ -152,6 +152,7 @@ class Paths:
             self._busy = busy
 
     def _open(self, original: Callable[..., Any], file: Any, mode: Any = "r", *args: Any, **named: Any) -> Any:
+        self._enter(file, 2)
         try:
             return original(file, mode, *args, **named)
         except FileNotFoundError:
@@ -175,7 +176,18 @@ class Paths:
         os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
         return target
 
+    def _enter(self, path: Any, levels: int) -> None:
+        """Remember that the script looked into the folder of a class: at a file in it, two levels down, or at its list."""
+        if self.stage.entered and not self._busy and isinstance(path, str | os.PathLike):
+            above = os.path.normpath(self.found(os.fsdecode(path)))
+            for _ in range(levels):
+                above = os.path.dirname(above)
+            for folder in self.stage.entered:
+                if os.path.normpath(folder) == above:
+                    self.stage.entered[folder] = True
+
     def _list(self, original: Callable[..., Any], path: Any = ".", *args: Any) -> Any:
+        self._enter(path, 1)
         try:
             return original(path, *args)
         except FileNotFoundError:

@@ -57,6 +57,8 @@ class Stage:
         """Files of the repository that were there before the script saved weights in them."""
         self.made_flat = False
         """Whether a folder of images was made without folders of classes for its name alone."""
+        self.entered: dict[str, bool] = {}
+        """Folders that were made with a folder for each class, and whether the script looked into one of those."""
         self.filters: dict[str, dict[str | int, None]] = {}
         """Values for which a made table was searched in vain, by the column."""
         self.at_risk: list[tuple[str, Any]] = []

@@ -26,6 +26,10 @@ _SIZES = (224, 32, 28, 64, 96, 128, 299, 384, 48)
 _MOST_CLASSES = 30_000
 _SCORES = re.compile(r"out|logit|pred|score|prob|^(log_?)?ps$|^y_?hat$", re.I)
 """Names of what a model gives."""
+_EMPTY = re.compile(
+    r"num_samples=0|n_samples=0|empty|division by zero|need at least one|out of range|no .*(images|files|samples)", re.I
+)
+"""What is said of a list of images that has none."""
 _MOST_BYTES = 600_000_000
 """A larger checkpoint is not kept."""
 _MOST_WANTED = 3
@@ -70,7 +74,7 @@ def _filters(stage: Stage, series: Any) -> None:
 
 def in_vain(stage: Stage) -> bool:
     """A script that called no model left out what is not here: rows that no table has, or checkpoints that it looked for."""
-    if _keep_rows(stage):
+    if _keep_rows(stage) or _flatten(stage):
         return True
     paths, wanted = _SET_UP[id(stage)], dict(stage.learned.get("wanted", {}))
     known = len(wanted)
@@ -84,6 +88,13 @@ def in_vain(stage: Stage) -> bool:
         ):
             wanted[full] = place
     return len(wanted) > known and stage.learn("wanted", wanted)
+
+
+def _flatten(stage: Stage) -> bool:
+    """Have the next attempt's images lie where the script lists files: it looked into no folder of a class."""
+    listed = [folder for folder, entered in stage.entered.items() if not entered]
+    known = stage.learned.get("flat", [])
+    return bool(listed) and stage.learn("flat", [*known, *(folder for folder in listed if folder not in known)])
 
 
 def _keep_rows(stage: Stage) -> bool:
@@ -136,6 +147,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     """What the error says of the data that the next attempt should make."""
     text = f"{type(error).__name__}: {error}"
     if _keep_rows(stage):
+        return True
+    if _EMPTY.search(text) and _flatten(stage):
         return True
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [frame.f_code.co_filename for frame in frames]

@@ -109,7 +109,9 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
     likes = ("rand_like", "randn_like", "randint_like", "zeros_like", "ones_like", "full_like", "empty_like")
     for name in sorted({*(function.__name__ for function in constructors), *likes}):
         if hasattr(torch, name):
+            original = getattr(torch, name)
             stage.wrap(torch, name, named_device)
+            _known_to_scripting(stage, original, getattr(torch, name))
     stage.wrap(
         torch.nn.Module, "to_empty", lambda original, self, *, device, **named: original(self, device=here(device), **named)
     )
@@ -117,6 +119,15 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
     stage.wrap(torch, "set_default_tensor_type", lambda original, kind: original(_cpu_type(torch, kind)))
     _loading(stage, torch, here)
     _cuda_module(stage, torch)
+
+
+def _known_to_scripting(stage: Stage, original: Callable[..., Any], stand_in: Callable[..., Any]) -> None:
+    """TorchScript compiles a call of the stand-in as that of the operator: torch scripts functions of its own when imported."""
+    builtins = importlib.import_module("torch.jit._builtins")
+    operator = builtins._find_builtin(original)
+    if operator is not None:
+        builtins._register_builtin(stand_in, operator)
+        stage.on_exit(lambda: builtins._get_builtin_table().pop(id(stand_in), None))
 
 
 def _loading(stage: Stage, torch: Any, here: Callable[[Any], Any]) -> None:

@@ -183,3 +183,25 @@ def test_folders_of_classes_are_made_where_the_given_weights_are_for_more(rehear
     )
     done = rehearsed({"main.py": text}, classes=7, checkpoint=str(tmp_path / "given.pth"))
     assert (done.report.ended, done.stdout) == ("finished", "7\n"), done.report.why
+
+
+@pytest.mark.parametrize("many", ["1 / len(files)", "torch.utils.data.RandomSampler(files)", "files[0]"])
+def test_a_folder_that_is_searched_for_files_holds_images_named_by_their_classes(rehearsed, many):
+    text = (
+        "import os, re, sys, torch\nfolder = sys.argv[1]\n"
+        "files = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith('.jpg')]\n"
+        f"{many}\nprint(len({{re.search(r'^(.*)_\\d+\\.jpg$', os.path.basename(file)).groups()[0] for file in files}}))\n"
+    )
+    done = rehearsed({"main.py": text}, "elsewhere/pets")
+    assert (done.report.ended, done.stdout) == ("finished", "10\n"), done.report.why
+
+
+def test_a_folder_whose_classes_are_looked_into_stays_so(rehearsed):
+    text = (
+        "import os\nclasses = sorted(os.listdir('pets'))\n"
+        "files = [os.listdir(os.path.join('pets', name)) for name in classes]\n"
+        "raise ValueError('num_samples=0')\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "stopped"
+    assert "flat" not in done.report.learned

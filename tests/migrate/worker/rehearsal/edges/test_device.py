@@ -118,3 +118,19 @@ def test_a_script_that_leaves_it_at_that_without_a_gpu_is_told_of_one(on_stage):
     assert device.in_vain(world.stage)
     assert world.stage.learned["cuda"]
     assert not device.in_vain(world.stage)
+
+
+def test_what_makes_tensors_can_be_scripted(rehearsed):
+    text = """
+import torch
+import torch.distributed.optim
+def ramp(count: int):
+    return torch.arange(count) + torch.ones(count, dtype=torch.long)
+@torch.jit.script
+class Step:
+    def __init__(self, size: int):
+        self.rates = torch.zeros(size) + torch.tensor(1e-3)
+print(torch.jit.script(ramp)(3).tolist())
+"""
+    done = rehearsed({"main.py": text})
+    assert done.stdout == "[1, 2, 3]\n", done.report.why
