@@ -8,7 +8,7 @@ from ..reading.edits import Edit
 from ..reading.names import has_fallback, is_installed
 from ..reading.scopes import Module, upward
 from ..rewriting.rule import Context, Fix, Repair, diff
-from ..survey.survey import runnable
+from ..survey.survey import is_runnable
 
 _EXAMPLE = diff("""\
 # nets/__init__.py:
@@ -115,7 +115,8 @@ def _is_package(module: Module, folder: str) -> bool:
 
 
 def _is_only_imported(context: Context, folder: str) -> bool:
-    return not any(posixpath.dirname(script.path) == folder for script in runnable(context.survey))
+    beside = (file for path, file in context.module.repository.modules.items() if posixpath.dirname(path) == folder)
+    return not any(is_runnable(context.survey, file) for file in beside)
 
 
 def _lies_beside(context: Context, folder: str, name: str) -> bool:

@@ -99,14 +99,15 @@ def runnable(survey: Survey) -> list[Script]:
     """The files that do something when they are run, and mention torch or are documented: scripts, also where no call of a
     model was seen."""
     found = project_index(survey)
-    named = {command.script for command in survey.commands}
-    scripts = []
-    for module in found.repository.modules.values():
-        started = [item for item in module.tree.body if not isinstance(item, Definition)]
-        meant = module.path in named or _TORCH.search((module.file.text or "").encode())
-        if meant and (_is_guarded(module) or started_work(started)):
-            scripts.append(_script_of(module, found, ()))
-    return scripts
+    return [_script_of(module, found, ()) for module in found.repository.modules.values() if is_runnable(survey, module)]
+
+
+def is_runnable(survey: Survey, module: Module) -> bool:
+    """Whether a file does something when it is run, and mentions torch or is documented."""
+    if not _is_guarded(module) and not started_work([item for item in module.tree.body if not isinstance(item, Definition)]):
+        return False
+    documented = any(command.script == module.path for command in survey.commands)
+    return documented or _TORCH.search((module.file.text or "").encode()) is not None
 
 
 def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
