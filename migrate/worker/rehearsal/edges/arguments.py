@@ -23,6 +23,8 @@ from ..places import is_users
 from ..stage import Stage
 
 _TABLES = (dict, list, tuple, set, frozenset)
+_OVERRIDES = "overrides"
+"""Learned: what a configuration of OmegaConf's is told on the command line."""
 _NEAR = 6
 """Lines within which a script that gives up has looked at its arguments."""
 # What an argument stands for, by words in its name, its metavar or its help, and what is given for it.
@@ -47,7 +49,7 @@ _GUESSES = (
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
     maker = Maker(stage)
-    sys_argv = [guess(name, "", maker) for name in stage.learned.get("argv", ())]
+    sys_argv = [guess(name, "", maker) for name in stage.learned.get("argv", ())] + stage.learned.get(_OVERRIDES, [])
 
     def parse(original: Any, self: Any, args: Any = None, namespace: Any = None) -> Any:
         given = [*sys.argv[1:]] if args is None else list(args)
@@ -89,6 +91,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
 def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that reads `sys.argv` itself, or cannot go on with an option that is None, is given more."""
     own = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename, stage.root)]
+    if missing := re.search(r"Missing mandatory value: ([\w.]+)", str(error)):  # OmegaConf's, under any configuration library
+        value = guess(missing[1].rpartition(".")[2], "", Maker(stage))
+        return stage.add(_OVERRIDES, f"{missing[1]}={value}")
     if isinstance(error, KeyError) and own and error.args and isinstance(error.args[0], str):
         return _other_choice(stage, error.args[0], own[-1])
     if own and (missed := _missed(own[-1])) is not None:

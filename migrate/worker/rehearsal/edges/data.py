@@ -257,6 +257,8 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
     candidates += [frame.f_locals.get("directory") for frame in reversed(frames) if "torchvision" in frame.f_code.co_filename]
     if isinstance(error, OSError | RuntimeError | ValueError):
         candidates += re.findall(r"[\"']([^\"']+\.\w{2,5}|[^\"' ]*/[^\"' ]+)[\"']", text)
+    if isinstance(error, FileNotFoundError):  # of a library, in its own words
+        candidates += re.findall(r"[\w./-]+\.\w{2,5}\b", text)
     if own and _gave_up(error, own[-1]):
         file, _, line = where.rpartition(":")
         near = [path for path, place in paths.probed.items() if place.rpartition(":")[0] == file]

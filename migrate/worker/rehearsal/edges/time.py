@@ -8,7 +8,7 @@ import inspect
 import itertools
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..places import called_by_user
@@ -27,7 +27,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.wrap(time, "sleep", lambda original, seconds: None if called_by_user(stage.root) else original(seconds))
     stage.when_imported("torch", lambda torch: _short(stage, torch))
     for name in ("pytorch_lightning", "lightning.pytorch"):
-        stage.when_imported(name, lambda library: stage.wrap(library.Trainer, "__init__", _short_trainer(stage)))
+        stage.when_imported(
+            name, lambda library: stage.wrap(library.Trainer, "__init__", _short_trainer(stage, library.callbacks))
+        )
     stage.when_imported("transformers", lambda library: _short_hugging_face(stage, library))
     yield
 
@@ -98,7 +100,11 @@ def _compiled(stage: Stage, original: Any, args: tuple[Any, ...], named: dict[st
     return args[0] if args and args[0] is not None else named.get("model") or (lambda function: function)
 
 
-def _short_trainer(stage: Stage) -> Any:
+_REPORTERS = ("ProgressBar", "LearningRateMonitor", "DeviceStatsMonitor")
+"""Callbacks of Lightning's that a trainer without loggers and progress bars refuses."""
+
+
+def _short_trainer(stage: Stage, library: Any) -> Any:
     few = stage.request.batches
 
     def start(original: Any, self: Any, *args: Any, **named: Any) -> None:
@@ -108,6 +114,10 @@ def _short_trainer(stage: Stage) -> Any:
         named |= {"logger": False, "enable_progress_bar": False, "num_sanity_val_steps": 0, "num_nodes": 1, "precision": 32}
         for name in ("gpus", "tpu_cores", "num_processes", "min_epochs", "min_steps"):
             named.pop(name, None)
+        reporters = tuple(getattr(library, name) for name in _REPORTERS if hasattr(library, name))
+        callbacks = named.get("callbacks") or []
+        callbacks = callbacks if isinstance(callbacks, Sequence) else [callbacks]  # also a list of OmegaConf's
+        named["callbacks"] = [callback for callback in callbacks if not isinstance(callback, reporters)]
         known = inspect.signature(original).parameters
         for name in [name for name in named if name not in known]:
             stage.note("time", f"Lightning's trainer: {name} is an argument of other versions, and was left out")

@@ -133,3 +133,18 @@ def test_an_option_without_a_value_that_a_line_cannot_do_without_is_one_of_its_c
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "small None\n"), done.stderr
     assert [item.what for item in done.standins("arguments")] == ["--model-type small was guessed"]
+
+
+def test_a_mandatory_value_of_a_configuration_is_told_on_the_command_line(rehearsed):
+    text = (
+        "import sys\nclass MissingMandatoryValue(Exception): ...\n"
+        "given = dict(item.split('=') for item in sys.argv[1:])\n"
+        "for name in ('model.ckpt_path', 'data.root'):\n"
+        "    if name not in given:\n        raise MissingMandatoryValue(f'Missing mandatory value: {name}')\n"
+        "print(*given.values())\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "checkpoint.pth data\n"), done.report.why
+    assert [item.what for item in done.standins("arguments")] == [
+        "'model.ckpt_path=checkpoint.pth' was guessed", "'data.root=data' was guessed",
+    ]  # fmt: skip

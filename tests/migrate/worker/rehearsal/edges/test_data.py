@@ -205,3 +205,18 @@ def test_a_folder_whose_classes_are_looked_into_stays_so(rehearsed):
     done = rehearsed({"main.py": text})
     assert done.report.ended == "stopped"
     assert "flat" not in done.report.learned
+
+
+def test_a_file_that_a_library_misses_in_its_own_words_is_made(rehearsed, tmp_path):
+    library = tmp_path / "site-packages" / "loading.py"
+    library.parent.mkdir()
+    library.write_text(
+        "import os, torch\ndef load(path):\n    if not os.path.lexists(path):\n"
+        "        raise FileNotFoundError(f'Checkpoint file not found: {path}')\n    return torch.load(path)\n"
+    )
+    text = (
+        f"import sys\nsys.path.append({str(library.parent)!r})\nimport torch, loading\nnet = torch.nn.Linear(3, 2)\n"
+        "net.load_state_dict(loading.load('runs/best.ckpt'))\nprint('loaded')\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "loaded\n"), done.report.why

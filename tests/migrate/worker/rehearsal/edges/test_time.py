@@ -1,4 +1,5 @@
 import time as clock
+from types import SimpleNamespace
 
 import pytest
 
@@ -92,3 +93,27 @@ def test_a_pass_that_gathers_names_is_whole_once_that_was_learned(on_stage):
     )
     assert names["names"] == set(range(100))
     assert len(names["steps"]) == 2
+
+
+def test_a_short_trainer_of_lightnings_has_no_callbacks_that_report(on_stage):
+    """Lightning refuses a progress bar beside `enable_progress_bar=False`, and what logs beside `logger=False`."""
+    world = on_stage(time)
+    given = []
+
+    class ProgressBar: ...
+
+    class RichProgressBar(ProgressBar): ...
+
+    class LearningRateMonitor: ...
+
+    class Checkpoint: ...
+
+    start = time._short_trainer(world.stage, SimpleNamespace(ProgressBar=ProgressBar, LearningRateMonitor=LearningRateMonitor))
+
+    def trainer(self, *, callbacks=None, logger=None, enable_progress_bar=None):
+        given.append(callbacks)
+
+    kept = Checkpoint()
+    for callbacks in ([RichProgressBar(), kept, LearningRateMonitor()], (kept,), kept, RichProgressBar(), None):
+        start(trainer, object(), callbacks=callbacks)
+    assert given == [[kept], [kept], [kept], [], []]
