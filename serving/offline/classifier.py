@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import ArtifactError, BackendError, ClassifyError, InputError
 from ...runtime.artifact.artifact import Artifact, load_artifact
 from ...runtime.artifact.model_folder import model_folder
-from ..batching.batcher import close
+from ..batching.ticket import close
 from ..config import ServeConfig
 from ..images.decode_pool import decode_rows
 from ..models.devices import each_device

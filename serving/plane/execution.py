@@ -13,9 +13,9 @@ from typing import TypeVar
 import numpy as np
 
 from ...errors import ExecutionError, InputError, OverloadedError, UnsupportedError
-from ..batching.batcher import Ticket
 from ..batching.request_queue import RequestQueue
 from ..batching.statistics import failure
+from ..batching.ticket import Ticket
 from ..images.decode_pool import DecodePool, decode_rows
 from ..models.models import ClassifyModel, DecodeModel, Model, QueuedModel, TensorModel
 from ..models.response_cache import fingerprint
