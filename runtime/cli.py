@@ -20,10 +20,10 @@ def packaged(what: str, *, command: str, trusted: bool = False) -> Path:
     """The folder of the packaged model that a command's WHAT stands for: in a models folder, or made of a name or a repository
     and kept in the cache. Raises ArtifactError, MigrateError, AmbiguousError for several."""
     from .artifact.model_config import FILE
-    from .artifact.model_folder import model_folder
+    from .artifact.model_folder import holds_models, model_folder
 
     path = Path(what)
-    if not path.is_dir() or not ((path / FILE).is_file() or any(path.glob(f"*/{FILE}"))):
+    if not path.is_dir() or not ((path / FILE).is_file() or holds_models(path)):
         path = _made_of(what, command, trusted=trusted)
     return model_folder(path, flag=command)
 

@@ -135,8 +135,10 @@ def serve(
 
 def is_models_folder(what: str) -> bool:
     """Whether it is a folder that is served as it stands: models lie in it, or nothing that says it is something else."""
+    from ..runtime.artifact.model_folder import holds_models
+
     path = Path(what)
-    if any(path.glob("*/config.pbtxt")) or not path.is_dir():
+    if holds_models(path) or not path.is_dir():
         return path.is_dir()
     others = ("config.pbtxt", "config.json", "*.py", "*.ipynb", "*/*.py", "*/*.ipynb")
     return not any(True for other in others for _ in path.glob(other))

@@ -1,12 +1,12 @@
 """The rules of docs/adr/0001-layout.md, read from the sources themselves."""
 
 import ast
-import functools
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -124,11 +124,30 @@ def module_name(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-@functools.cache
-def imports(path):
-    """Absolute names of everything a file imports, inside functions too; `from x import y` counts as x and x.y."""
+@dataclass(frozen=True)
+class Imports:
+    """Absolute names of everything a file imports, inside functions too (`from x import y` counts as x and x.y), those of them
+    that are modules of the package, and the lines that name the package in full."""
+
+    names: set[str]
+    own: set[str]
+    absolute: list[int]
+
+
+@pytest.fixture(scope="session")
+def imports(once):
+    """What each file of the package imports."""
+    return once("layout-imports", lambda _: _all_imports())
+
+
+def _all_imports():
+    modules = {module_name(path) for path in SOURCES}
+    return {path: _imports(path, modules) for path in SOURCES}
+
+
+def _imports(path, modules):
     package = module_name(path) if path.name == "__init__.py" else module_name(path).rpartition(".")[0]
-    found = set()
+    found, absolute = set(), []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -137,15 +156,10 @@ def imports(path):
             if node.level:
                 parents = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*parents, base]).rstrip(".")
+            elif base.split(".")[0] == "headrace":
+                absolute.append(node.lineno)
             found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-    return found
-
-
-@functools.cache
-def own_imports(path):
-    """Those of `imports` that are modules of the package."""
-    modules = {module_name(source) for source in SOURCES}
-    return {name for name in imports(path) if name in modules and name != "headrace"}
+    return Imports(found, {name for name in found if name in modules and name != "headrace"}, absolute)
 
 
 def room(name):
@@ -155,13 +169,13 @@ def room(name):
 
 
 @pytest.mark.parametrize(("part", "ladder"), [("runtime", RUNTIME), ("serving", SERVING), ("migrate", MIGRATE)])
-def test_no_room_imports_one_above_it(part, ladder):
+def test_no_room_imports_one_above_it(part, ladder, imports):
     upwards = []
     for path in SOURCES:
         own_part, own = room(module_name(path))
         if own_part != part or own in ("", "worker") or (part == "runtime" and own == "cli"):
             continue
-        for name in own_imports(path):
+        for name in imports[path].own:
             other_part, other = room(name)
             if other_part == part and other not in ("", own) and ladder.index(other) > ladder.index(own):
                 upwards.append(f"{path.relative_to(ROOT)} imports {name}")
@@ -179,55 +193,57 @@ def test_no_room_is_too_full_to_look_around():
         assert len([*folder.glob("*.py")]) <= 20, folder
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_import_runs_up_the_layers(path):
+def test_no_import_runs_up_the_layers(imports):
+    upwards = [f"{path.relative_to(ROOT)} imports {name}" for path in SOURCES for name in _upwards(path, imports[path].own)]
+    assert upwards == []
+
+
+def _upwards(path, names):
+    """Those of a file's imports that its part, or serving of the runtime, may not have."""
     module = module_name(path)
     own = module.split(".")[1:] or ["__init__"]
     allowed = OF_COMMANDS if own[-1] == "cli" else ALLOWED.get(own[0], set())
     if own[:2] == ["migrate", "worker"]:
         allowed = {"migrate", "runtime"}
-    for name in own_imports(path):
+    for name in names:
         part, *rest = name.split(".")[1:]
         if part in ("specs", "errors", "extras", "trust", "_version", own[0]) or own[0] in ("__init__", "__main__"):
             continue
         if module == BASELINE and rest[:1] == ["worker"]:
             continue
-        assert part in allowed, f"{module} may not import {name}"
-        if own[0] == "serving" and part == "runtime" and own[-1] != "cli":
-            assert rest[0] in RUNTIME_FOR_SERVING, f"{module} may use only {RUNTIME_FOR_SERVING} of the runtime, not {name}"
+        of_runtime = own[0] == "serving" and part == "runtime" and own[-1] != "cli"
+        if part not in allowed or (of_runtime and rest[0] not in RUNTIME_FOR_SERVING):
+            yield name
 
 
-def test_only_a_subprocess_imports_the_worker():
+def test_only_a_subprocess_imports_the_worker(imports):
     for path in SOURCES:
         name = module_name(path)
         if name != BASELINE and not name.startswith("headrace.migrate.worker"):
-            assert not [target for target in own_imports(path) if target.startswith("headrace.migrate.worker")], path
+            assert not [target for target in imports[path].own if target.startswith("headrace.migrate.worker")], path
 
 
-def test_migrate_never_imports_torch():
+def test_migrate_never_imports_torch(imports):
     for path in (ROOT / "migrate").rglob("*.py"):
         if path.is_relative_to(ROOT / "migrate/worker"):
             continue
-        assert not {name for name in imports(path) if name.split(".")[0] in ("torch", "torchvision", "timm")}, path
+        assert not {name for name in imports[path].names if name.split(".")[0] in ("torch", "torchvision", "timm")}, path
 
 
-def test_no_two_files_import_each_other():
-    graph = {module_name(path): own_imports(path) - {module_name(path)} for path in SOURCES if path.name != "__init__.py"}
+def test_no_two_files_import_each_other(imports):
+    graph = {module_name(path): imports[path].own - {module_name(path)} for path in SOURCES if path.name != "__init__.py"}
     for name, targets in graph.items():
         for target in targets:
             assert name not in graph.get(target, ()), f"{name} and {target} import each other"
 
 
-def test_nothing_imports_tests_examples_or_docker():
+def test_nothing_imports_tests_examples_or_docker(imports):
     for path in SOURCES:
-        assert not {name for name in imports(path) if name.split(".")[0] in ("tests", "examples", "docker")}, path
+        assert not {name for name in imports[path].names if name.split(".")[0] in ("tests", "examples", "docker")}, path
 
 
-def test_imports_inside_the_package_are_relative():
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                assert (node.module or "").split(".")[0] != "headrace", f"{path}:{node.lineno}"
+def test_imports_inside_the_package_are_relative(imports):
+    assert {path: imports[path].absolute for path in SOURCES if imports[path].absolute} == {}
 
 
 def test_pyproject_lists_every_package():

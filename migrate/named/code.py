@@ -22,7 +22,7 @@ from ..proving.worker_protocol import Evaluate, Evaluated, Failed, Inspected, Mo
 from ..reading.recipe import Recipe, TransformRecipe
 from ..stages.progress import Stages
 from ..stages.worker_client import ask, inspect, model_name, package
-from .source import Options, Packageable
+from .source import Options, Packageable, file_digest, versions
 
 _FETCH_SECONDS = 3600.0
 _SAID_ONLY = ("LookupError: ", "ValueError: ")
@@ -155,6 +155,29 @@ class Code(Packageable):
                 f"{self.what}: its weights are not on this machine and cannot be downloaded ({reason[:500]}); give a file with "
                 f"--checkpoint, or --random-weights for numbers that are nobody's. In the sandbox: {said(why)}"
             )
+
+
+def library_code(library: str, what: str, source: str, given: Mapping[str, Any], *, preload: tuple[str, ...]) -> Code:
+    """The code of an installed library's own model. What is `given` stands before the `source` under its names, of which NAME,
+    CHECKPOINT (a file, or None for the library's weights) and RANDOM (nobody's) are some; the source defines `model()`,
+    `facts()` and `transform()`. Raises MigrateError where the library is not installed or the checkpoint cannot be read."""
+    checkpoint: Path | None = given["CHECKPOINT"]
+    installed = versions(library, "torch")
+    path = None if checkpoint is None else str(checkpoint.resolve())
+    named = f"{', '.join(given)} = {', '.join(map(repr, {**given, 'CHECKPOINT': path}.values()))}\n"
+    return Code(
+        what=what,
+        recipe=Recipe(root="", script=f"{library}_model.py", source=named + source, expression="model()"),
+        facts="facts()",
+        transform="transform()",
+        title=model_name(given["NAME"]),
+        library=library,
+        preload=preload,
+        readable=() if path is None else (Path(path),),
+        fetch="model()" if checkpoint is None and not given["RANDOM"] else "",
+        known_weights=not given["RANDOM"],
+        facts_of_key={**installed, "checkpoint": None if checkpoint is None else file_digest(checkpoint)},
+    )
 
 
 def said(answer: object) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...specs import Signature, TensorSpec
 from .agreement import Array
-from .parity import relative_rms
+from .lossy_parity import relative_rms
 
 ROWS = 6
 _VALUES = 64  # of each row are recorded

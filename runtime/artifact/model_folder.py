@@ -25,6 +25,11 @@ def model_folder(path: Path, *, flag: str) -> Path:
     return path / names[0]
 
 
+def holds_models(path: Path) -> bool:
+    """Whether a folder holds folders of models."""
+    return any(path.glob(f"*/{FILE}"))
+
+
 def check_place(what: str) -> None:
     """Raise ArtifactError for what is neither a file or folder nor written as a name."""
     if ":" not in what and not Path(what).exists():

@@ -13,16 +13,8 @@ import psutil
 from ...errors import BackendError
 from ...specs import Precision
 from ..artifact.agreement import METRICS, Array, right_share
-from ..artifact.parity import (
-    Gate,
-    ParityRecord,
-    beyond_lossy,
-    compare,
-    compare_lossy,
-    compare_relative,
-    lossy_gate,
-    unusable_reference,
-)
+from ..artifact.lossy_parity import beyond_lossy, compare_lossy, compare_relative, lossy_gate
+from ..artifact.parity import Gate, ParityRecord, compare, unusable_reference
 from ..artifact.plan import Choice, Measurement
 from ..backends import Backend
 from ..base.calibration import Calibration

@@ -15,7 +15,8 @@ import numpy as np
 
 from ...errors import BackendError
 from ..artifact.agreement import Array
-from ..artifact.parity import Gate, beyond, beyond_lossy, tolerances, wrong_scale
+from ..artifact.lossy_parity import beyond_lossy, wrong_scale
+from ..artifact.parity import Gate, beyond, tolerances
 from ..base.session import Session
 from .reference import Reference, one_by_one
 

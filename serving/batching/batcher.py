@@ -2,110 +2,27 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import logging
-import math
-import operator
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import Enum
-from typing import Protocol
 
 import numpy as np
 
 from ...errors import ExecutionError, HeadraceError, InputError, OverloadedError
 from .collate import Collator, Placed, joined, split
 from .latency_table import LatencyTable
-from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Order, Reject, Wait, service_order
+from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait
 from .queue_rules import QueueRules
 from .staging import Staging
 from .statistics import BatchTimes, ModelStatistics, failure
+from .ticket import Best, Instance, Joining, Rows, Runner, Ticket, close
+from .waiting_line import WaitingLine
+from .work import Work, Workload
 
 log = logging.getLogger("headrace.serving")
-
-Rows = list[np.ndarray]
-# So many batches more that found requests waiting than that had to wait for some: there is more to do than is done.
-_PRESSED = 64
-
-
-class Joining(Enum):
-    """What becomes one batch: any requests, padded to a bucket's rows; those whose rows have one shape, as many as there are;
-    or each request by itself."""
-
-    PADDED = "padded"
-    EXACT = "exact"
-    ALONE = "alone"
-
-
-class Runner(Protocol):
-    """What the batcher needs of a session."""
-
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]: ...
-    def close(self) -> None: ...
-
-
-Best = Callable[[Rows, int], Rows]
-"""Of a model's outputs, so many best classes of each row, int64, and their probabilities, float64."""
-
-Instance = Mapping[int, Runner]
-"""The session of every bucket; buckets may share one."""
-
-
-def close(instance: Instance) -> None:
-    """Close every session of an instance once."""
-    for session in {id(session): session for session in instance.values()}.values():
-        session.close()
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a batcher has done so far: rows, batches, and how many of those found requests waiting when one ended."""
-
-    rows: int = 0
-    batches: int = 0
-    pressed: int = 0
-
-    def since(self, earlier: Work) -> Work:
-        return Work(self.rows - earlier.rows, self.batches - earlier.batches, self.pressed - earlier.pressed)
-
-
-class Ticket:
-    """A request's place: admitted first, queued once its tensors are there, resolved through `future`.
-
-    `deadline`, `arrived` and `queued` are seconds on the monotonic clock, and `wait` is how many it may be queued, if not 0, by
-    the model's queue policy. Cancelling `future` gives the place up at once. Once it has run, `began` and `ended` say when, on
-    the same clock, and `batch` how many rows ran together. `place` is where its rows lie in the
-    batcher's staging, if they do, and `writing` says that somebody puts them there. `placed` is where they lie in a memory that
-    others share. With `best` it is answered with so many best classes and their probabilities, not with the outputs.
-    """
-
-    __slots__ = (
-        "arrived", "batch", "began", "best", "deadline", "ended", "future", "inputs", "order", "place", "placed", "priority",
-        "queued", "rows", "state", "wait", "writing",
-    )  # fmt: skip
-
-    def __init__(self, rows: int, deadline: float, priority: int, arrived: float, serial: int, best: int = 0) -> None:
-        self.rows = rows
-        self.best = best
-        self.deadline = deadline
-        self.wait = 0.0
-        self.order = service_order(priority, deadline, serial)
-        self.priority = self.order[0]
-        self.arrived = arrived
-        self.queued = arrived
-        self.began = self.ended = 0.0
-        self.batch = 0
-        self.inputs: Rows = []
-        self.place: int | None = None
-        self.placed: Placed | None = None
-        self.writing = False
-        self.future: Future[Rows] = Future()
-        self.state = "coming"
 
 
 class Batcher:
@@ -148,11 +65,7 @@ class Batcher:
         self._serial = itertools.count()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        # In the order of service: what may run, and that together with what is coming still.
-        self._queue: list[Ticket] = []
-        self._line: list[tuple[Order, Ticket]] = []
-        # What would have to be counted for every request that comes, and for each that wakes a worker.
-        self._line_rows = self._coming_count = self._coming_rows = 0
+        self._line = WaitingLine()
         self._busy_until = [0.0] * len(instances)
         self._running = [0] * len(instances)
         self._closing = False
@@ -161,9 +74,7 @@ class Batcher:
         # Instances from this number on rest, until `activate` says otherwise.
         self._active = len(instances)
         self._rest = threading.Condition(self._lock)
-        self._done = Work()
-        self._pressure = 0
-        self._on_pressure: Callable[[], None] | None = None
+        self._workload = Workload()
         self._threads = [self._thread(number) for number in range(len(instances))]
         for thread in self._threads:
             thread.start()
@@ -179,17 +90,17 @@ class Batcher:
     def load(self) -> tuple[int, int, int]:
         """Requests whose tensors are still on their way here (images being decoded), that wait in the queue, and that run."""
         with self._lock:
-            return self._coming_count, len(self._queue), sum(self._running)
+            return self._line.coming, len(self._line.queue), sum(self._running)
 
     def work(self) -> Work:
         """What was done so far."""
         with self._lock:
-            return self._done
+            return self._workload.done
 
     def under_pressure(self, call: Callable[[], None]) -> None:
         """Have `call` called, once and in a thread that holds the batcher's lock, when there is more to do than is done."""
         with self._lock:
-            self._pressure, self._on_pressure = 0, call
+            self._workload.under_pressure(call)
 
     @property
     def instances(self) -> int:
@@ -284,7 +195,7 @@ class Batcher:
         with self._lock:
             rejection = self._rejection(ticket, now)
             if rejection is None:
-                self._join(ticket)
+                self._line.join(ticket)
         if rejection is not None:
             self.statistics.failed(0, failure(rejection))
             raise rejection
@@ -295,19 +206,17 @@ class Batcher:
         if self._closing:
             return OverloadedError("the server is shutting down")
         policy = self._rules.policy(ticket.priority)
-        if policy and policy.size and sum(other.priority == ticket.priority for _, other in self._line) >= policy.size:
+        if policy and policy.size and self._line.of_priority(ticket.priority) >= policy.size:
             return OverloadedError(
                 f"Exceeds maximum queue size: max_queue_size of model '{self._name}' lets {policy.size} wait; try again later"
             )
-        # Whoever comes is mostly the last, so that those behind are few.
-        place = bisect.bisect(self._line, (ticket.order,))
-        behind = sum(other.rows for _, other in itertools.islice(self._line, place, None))
+        ahead, ahead_rows = self._line.ahead(ticket.order)
         rejection = self._policy.admit(
             now,
             rows=ticket.rows,
             deadline=ticket.deadline,
-            ahead=(other for _, other in itertools.islice(self._line, place)),
-            ahead_rows=self._line_rows - behind,
+            ahead=ahead,
+            ahead_rows=ahead_rows,
             waiting=self.depth,
             limit=self._max_queue,
             busy_until=self._busy_until[: self._active],
@@ -350,10 +259,7 @@ class Batcher:
                 return
             ticket.inputs, ticket.placed = inputs, placed
             ticket.queued = self._clock()
-            ticket.state = "queued"
-            self._coming_count -= 1
-            self._coming_rows -= ticket.rows
-            bisect.insort(self._queue, ticket, key=operator.attrgetter("order"))
+            self._line.ready(ticket)
             self._changed.notify()
 
     def expire(self, ticket: Ticket) -> None:
@@ -377,9 +283,10 @@ class Batcher:
     def close(self, *, drain: bool = True) -> None:
         """Admit nothing more, run what was admitted (or with drain=False fail it), and end the threads."""
         with self._lock:
-            self._closing, self._on_pressure = True, None
+            self._closing = True
+            self._workload.under_pressure(None)
             self._rest.notify_all()
-            dropped = [] if drain else [ticket for _, ticket in self._line]
+            dropped = [] if drain else self._line.tickets()
             for ticket in dropped:
                 self._remove(ticket)
             self._changed.notify_all()
@@ -398,33 +305,10 @@ class Batcher:
 
     def _remove(self, ticket: Ticket) -> None:
         """Take a ticket out of line, with the lock held; nothing happens to one that runs."""
-        if ticket.state == "queued":
-            self._queue.remove(ticket)
-        elif ticket.state == "coming":
-            self._coming_count -= 1
-            self._coming_rows -= ticket.rows
-        else:
-            return
-        self._leave([ticket])
-        ticket.state = "done"
-        self._leave_place(ticket)
-        self._changed.notify_all()
-
-    def _join(self, ticket: Ticket) -> None:
-        """Put a ticket that was admitted in line, with the lock held."""
-        bisect.insort(self._line, (ticket.order, ticket))
-        self._line_rows += ticket.rows
-        self._coming_count += 1
-        self._coming_rows += ticket.rows
-
-    def _leave(self, tickets: Sequence[Ticket]) -> None:
-        """Take tickets out of line, with the lock held."""
-        self._line_rows -= sum(ticket.rows for ticket in tickets)
-        if len(tickets) == len(self._line):
-            self._line.clear()
-            return
-        for ticket in tickets:
-            del self._line[bisect.bisect(self._line, (ticket.order,))]
+        if self._line.remove(ticket):
+            ticket.state = "done"
+            self._leave_place(ticket)
+            self._changed.notify_all()
 
     def _leave_place(self, ticket: Ticket) -> None:
         """With the lock held. Whoever writes there does it when that ends."""
@@ -453,31 +337,28 @@ class Batcher:
                         why = "did not come to the request in the time that its queue policy allows: Request timeout expired"
                         continue
                     decision = self._policy.decide(
-                        now, self._queue, self.table, free=free, coming=self._coming_rows, instances=self._active
+                        now, self._line.queue, self.table, free=free, coming=self._line.coming_rows, instances=self._active
                     )
                     if isinstance(decision, Dispatch) and self._better_elsewhere(number):
                         self._changed.notify()  # to the one that sleeps longest, which passes it on as well unless it is there
                         self._changed.wait()
                     elif isinstance(decision, Dispatch):
-                        taken, bucket = self._together(self._queue[: decision.count], decision.bucket)
-                        del self._queue[: len(taken)]
-                        self._leave(taken)
-                        for ticket in taken:
-                            ticket.state = "running"
+                        taken, bucket = self._together(self._line.queue[: decision.count], decision.bucket)
+                        self._line.run(taken)
                         batch = [ticket for ticket in taken if ticket.future.set_running_or_notify_cancel()]
                         for ticket in taken:
                             if ticket.future.cancelled():
                                 self._leave_place(ticket)
                         self._staging.turn()
                         if batch:
-                            self._press(pressed)
+                            self._workload.begins(pressed)
                             self._running[number] = len(batch)
-                            if self._queue:  # another idle instance may take the rest
+                            if self._line.queue:  # another idle instance may take the rest
                                 self._changed.notify()
                             self._busy_until[number] = now + self.table.seconds(bucket)
                             return batch, bucket
                     elif isinstance(decision, Reject):
-                        rejected = self._queue[decision.index]
+                        rejected = self._line.queue[decision.index]
                         self._remove(rejected)
                         self.table.settle(in_time=False)
                     elif isinstance(decision, Wait):
@@ -500,17 +381,13 @@ class Batcher:
         are delayed instead go behind the others of their level."""
         if self._rules.default is None:
             return None
-        late = [ticket for ticket in self._queue if ticket.wait and now - ticket.queued > ticket.wait]
+        late = [ticket for ticket in self._line.queue if ticket.wait and now - ticket.queued > ticket.wait]
         for ticket in late:
             policy = self._rules.policy(ticket.priority)
             if policy is None or not policy.delays:
                 self._remove(ticket)
                 return ticket
-            self._queue.remove(ticket)
-            del self._line[bisect.bisect(self._line, (ticket.order,))]
-            ticket.wait, ticket.order = 0.0, (ticket.order[0], math.inf, ticket.order[2])
-            bisect.insort(self._queue, ticket, key=operator.attrgetter("order"))
-            bisect.insort(self._line, (ticket.order, ticket))
+            self._line.put_behind(ticket)
         return None
 
     def _better_elsewhere(self, number: int) -> bool:
@@ -518,14 +395,6 @@ class Batcher:
         devices = self._devices[: self._active]
         busy = {device for device, running in zip(devices, self._running, strict=False) if running}
         return self._devices[number] in busy and not busy.issuperset(devices)
-
-    def _press(self, pressed: bool) -> None:
-        """Count a batch that begins, with the lock held; `pressed` says that its instance had not to wait for it."""
-        self._done = Work(self._done.rows, self._done.batches + 1, self._done.pressed + pressed)
-        self._pressure = max(0, self._pressure + (1 if pressed else -1))
-        if self._pressure >= _PRESSED and self._on_pressure is not None:
-            call, self._on_pressure = self._on_pressure, None
-            call()
 
     def _work(self, number: int) -> None:
         """The life of one instance."""
@@ -540,7 +409,7 @@ class Batcher:
             finally:
                 with self._lock:
                     self._running[number] = 0
-                    self._done = Work(self._done.rows + sum(t.rows for t in batch), self._done.batches, self._done.pressed)
+                    self._workload.ended(sum(ticket.rows for ticket in batch))
                     for ticket in batch:
                         self._leave_place(ticket)
                     self._changed.notify()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from .batcher import Rows, Runner
+    from .ticket import Rows, Runner
 
 log = logging.getLogger("headrace.serving")
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from ...errors import HeadraceError
-from .batcher import Ticket
 from .latency_table import LatencyTable
+from .ticket import Ticket
 
 
 class RequestQueue(Protocol):

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query, Request
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -22,6 +22,8 @@ from ..protocol.codec import control_parameters, decode_request, encode_response
 from ..protocol.json_limits import SMALL_JSON, parse_json, weight
 from ..protocol.messages import MANY_STRINGS_BYTES, InferenceRequest, InferenceResponse, many_strings
 from .body import BodyReader, Unpacker, client_of, header, header_length, image_of_form, while_connected
+
+T = TypeVar("T")
 
 # An encoding that a client says it does not take (RFC 9110, 12.4.2).
 _UNWANTED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*$")
@@ -116,9 +118,7 @@ class Handlers:
         )
         held.callback(plane.give_back_soon, len(body))
         if (text := len(body) if length is None else length) > SMALL_JSON:
-            objects = await plane.in_parser(partial(weight, memoryview(body)[:text]))
-            held.enter_context(plane.bytes.hold(objects, client_of(request)))
-            message = await plane.in_parser(decode)
+            message = await parsed_beside(plane, request, memoryview(body)[:text], decode, held)
         elif len(body) > MANY_STRINGS_BYTES and b"BYTES" in memoryview(body)[:text].tobytes():
             message = await plane.in_parser(decode)
         else:
@@ -258,6 +258,16 @@ class Handlers:
     async def _control_parameters(self, request: Request) -> dict[str, Any]:
         async with self._control_bodies.read(request) as body:
             return control_parameters(body, max_depth=self._limits.max_json_depth)
+
+
+async def parsed_beside(
+    plane: DataPlane, request: Request, text: memoryview, parse: Callable[[], T], held: ExitStack, *, more: int = 0
+) -> T:
+    """What `parse` makes of a long JSON text, beside the event loop. Its objects, and `more` bytes, count as held by the client
+    until `held` ends."""
+    objects = await plane.in_parser(partial(weight, text))
+    held.enter_context(plane.bytes.hold(objects + more, client_of(request)))
+    return await plane.in_parser(parse)
 
 
 def _packed(request: Request, parts: list[bytes], json_length: int | None) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,10 +16,10 @@ from ...errors import InputError
 from ..models.models import ClassifyModel, DecodeModel
 from ..plane.data_plane import DataPlane
 from ..protocol.instances import Instances, read_instances, rows_of, tensors_of
-from ..protocol.json_limits import SMALL_JSON, weight
+from ..protocol.json_limits import SMALL_JSON
 from ..protocol.messages import InferenceRequest
 from .body import BodyReader, client_of, header, while_connected
-from .handlers import to_json
+from .handlers import parsed_beside, to_json
 
 _IMAGES = ("image/", "application/x-image", "application/octet-stream")
 # Batches of one request that are under way together: the next is decoded while one runs, and others' requests come between.
@@ -82,10 +83,8 @@ class InstanceHandlers:
             read = partial(read_instances, body, max_depth=limits.max_json_depth, max_values=limits.max_json_values)
             if len(body) <= SMALL_JSON:
                 return _json({"predictions": await while_connected(request, self._predictions(name, read()))})
-            # Images decoded from base64 are three quarters of the body beside it.
-            objects = await plane.in_parser(partial(weight, memoryview(body)))
-            with plane.bytes.hold(objects + len(body), client_of(request)):
-                asked = await plane.in_parser(read)
+            with ExitStack() as held:  # images decoded from base64 are three quarters of the body beside it
+                asked = await parsed_beside(plane, request, memoryview(body), read, held, more=len(body))
                 return _json({"predictions": await while_connected(request, self._predictions(name, asked))})
 
     async def _predictions(self, name: str, asked: Instances) -> list[Any]:

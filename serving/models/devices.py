@@ -8,7 +8,7 @@ from functools import partial
 from ...errors import BackendError
 from ...runtime.artifact.plan import Plan
 from ...runtime.base.session import visible_gpus
-from ..batching.batcher import Instance
+from ..batching.ticket import Instance
 
 Open = Callable[..., Instance]
 

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...runtime.base.memory import give_back_memory
-from ..batching.batcher import Batcher, Instance, Rows, Runner, close
+from ..batching.batcher import Batcher
 from ..batching.contest import WORTH_IT, Contest, RandomWalk
+from ..batching.ticket import Instance, Rows, Runner, close
 from .memory_bound import MIB, MemoryBound
 
 log = logging.getLogger("headrace.serving")

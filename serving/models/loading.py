@@ -20,13 +20,14 @@ from ...runtime.base.session import FixedBatchSession, Session
 from ...runtime.base.task import Task
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
-from ..batching.batcher import Batcher, Best, Instance, Runner, close
+from ..batching.batcher import Batcher
 from ..batching.contest import WORTH_IT
 from ..batching.latency_table import LatencyTable
 from ..batching.policy import BatchPolicy, PreferredSizes
 from ..batching.queue_rules import QueueRules
 from ..batching.staging import Staging
 from ..batching.statistics import ModelStatistics
+from ..batching.ticket import Best, Instance, Runner, close
 from ..config import ServeConfig
 from ..images.fast_preprocessing import make_preprocessor
 from ..images.gpu_preprocessing import make_gpu_preprocessor

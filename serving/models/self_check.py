@@ -10,7 +10,8 @@ from ...errors import BackendError, HeadraceError
 from ...runtime.artifact.artifact import Artifact
 from ...runtime.artifact.known_answers import differs, exchanged, known_rows, of_another, unlike
 from ...runtime.artifact.plan import Plan
-from ..batching.batcher import Batcher, Instance, Runner
+from ..batching.batcher import Batcher
+from ..batching.ticket import Instance, Runner
 from .warmup import heat
 
 _SECONDS = 600.0  # for a request of the check: as long as it takes

@@ -15,8 +15,8 @@ import numpy as np
 from ...errors import BackendError
 from ...runtime.base.memory import give_back_memory
 from ...specs import Signature, TensorSpec
-from ..batching.batcher import Instance, Runner, close
 from ..batching.latency_table import LatencyTable
+from ..batching.ticket import Instance, Runner, close
 
 _ROUNDS = 5
 # Slow batches are run less often than that, when this is over; twice at least.

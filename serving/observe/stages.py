@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from ..batching.batcher import Ticket
+from ..batching.ticket import Ticket
 
 
 class Stage(NamedTuple):

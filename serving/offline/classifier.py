@@ -14,8 +14,10 @@ import numpy as np
 
 from ...errors import ArtifactError, BackendError, ClassifyError, InputError
 from ...runtime.artifact.artifact import Artifact, load_artifact
+from ...runtime.artifact.manifest import MANIFEST
+from ...runtime.artifact.model_config import FILE
 from ...runtime.artifact.model_folder import model_folder
-from ..batching.batcher import close
+from ..batching.ticket import close
 from ..config import ServeConfig
 from ..images.decode_pool import decode_rows
 from ..models.devices import each_device
@@ -43,7 +45,7 @@ class ModelIdentity:
 
 def identify(artifact: Artifact) -> ModelIdentity:
     """Tells this model from any other, and from itself with other plans."""
-    parts = (artifact.path / "headrace.json", artifact.path.parent / "config.pbtxt")
+    parts = (artifact.path / MANIFEST, artifact.path.parent / FILE)
     digest = hashlib.sha256(b"\0".join(part.read_bytes() for part in parts)).hexdigest()
     return ModelIdentity(name=artifact.name, version=artifact.version, digest=digest)
 

@@ -7,8 +7,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -20,24 +19,21 @@ from ...errors import ExecutionError, InputError, OverloadedError, RequestError,
 from ...runtime.artifact.model_config import ConfigTensor
 from ...runtime.base.memory import give_back_memory
 from ...runtime.base.task import Task
-from ..batching.batcher import Ticket
-from ..batching.request_queue import RequestQueue
 from ..batching.statistics import failure
 from ..config import ServeConfig
 from ..guard.byte_budget import ByteBudget
 from ..guard.rate_limit import RateLimiter
-from ..images.decode_pool import DecodePool, decode_rows
+from ..images.decode_pool import DecodePool
 from ..models.foreign.ensemble import EnsembleModel, Step
 from ..models.live_stats import server_live_stats
 from ..models.models import ClassifyModel, DecodeModel, Model, QueuedModel, TensorModel
 from ..models.repository_protocol import RepositoryProtocol
-from ..models.response_cache import fingerprint
-from ..observe.stages import Stage, note_batch, stages
 from ..protocol.codec import binary_to_tensor
 from ..protocol.config_json import config_json
 from ..protocol.messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array, many_strings
 from ..protocol.results import chosen, classified, embedded, image_routes, not_answered, requested_outputs
 from .ensembles import run_ensemble
+from .execution import Execution, nanoseconds
 from .settings import Settings
 from .shared_memory import SharedMemory
 
@@ -46,8 +42,6 @@ EXTENSIONS = ("classification", "model_configuration", "statistics", "binary_ten
 # Below this, copying from or to shared memory takes less than handing it to another thread.
 _LONG_COPY = 1 << 20
 _STRINGS_LONGER = 16  # each element of BYTES is one by itself
-# Below this, hashing an input takes less than handing it to another thread.
-_LONG_HASH = 256 * 1024
 # Threads that unpack and parse bodies, and how many may wait for them.
 _PARSERS, _MAX_PARSING = 2, 64
 # After a larger body the allocator would keep what nobody uses.
@@ -69,6 +63,7 @@ class DataPlane:
         self.decoder = decoder
         self.config = config
         self._parser = DecodePool(_PARSERS, limit=_MAX_PARSING)
+        self._execution = Execution(decoder, self._parser, timeout=config.batching.default_timeout_seconds)
         self._giving_back: asyncio.TimerHandle | None = None
         # One client leaves others half of it, but has room for one body.
         share = max(config.limits.max_inflight_bytes // 2, config.limits.max_body_bytes)
@@ -214,7 +209,7 @@ class DataPlane:
                 return answer
         except RequestError as error:
             if not copied:  # what comes as far as the model is counted there
-                model.statistics.failed(_nanoseconds(begin), failure(error))
+                model.statistics.failed(nanoseconds(begin), failure(error))
             raise
 
     async def _copied(self, size: int, copy: Callable[[], T]) -> T:
@@ -228,16 +223,16 @@ class DataPlane:
             tensors, rows = model.check_inputs(request)
             model.check_outputs(request)
         except InputError as error:
-            model.statistics.failed(_nanoseconds(begin), failure(error))
+            model.statistics.failed(nanoseconds(begin), failure(error))
             raise
         datatypes = {tensor.name: tensor.datatype for tensor in model.config.outputs}
         if isinstance(model, QueuedModel):
-            arrays = dict(zip(model.output_names, await self._run(model, tensors, rows, request), strict=True))
+            arrays = dict(zip(model.output_names, await self._execution.tensors(model, tensors, rows, request), strict=True))
             arrays = {tensor: arrays[tensor] for tensor in datatypes}
         elif isinstance(model, EnsembleModel):
             arrays = await self._ensemble(model, tensors, rows, request, begin)
         else:
-            arrays = await self._composed(model, tensors[0], rows, request, begin)
+            arrays = await self._execution.composed(model, tensors[0], rows, request, begin)
         outputs = requested_outputs(request, arrays, datatypes, model.labels)
         if not model.config.max_batch_size:  # which ran as the only row of a batch
             outputs = [replace(tensor, data=tensor.data.reshape(tensor.shape[1:])) for tensor in outputs]
@@ -282,9 +277,9 @@ class DataPlane:
                 raise UnsupportedError(why)
             begin = time.monotonic()
             best = min(count, target.choices)
-            outputs = await self._images(target, [image], timeout, 0, best)
+            outputs = await self._execution.images(target, [image], timeout, 0, best)
             if model is not target:
-                model.statistics.composed(1, _nanoseconds(begin))
+                model.statistics.composed(1, nanoseconds(begin))
             try:
                 if best:
                     answer = chosen(target.task, outputs)
@@ -296,11 +291,11 @@ class DataPlane:
 
     async def in_pool(self, work: Callable[[], T]) -> T:
         """Run something long, such as hashing megabytes, beside the event loop."""
-        return await asyncio.wrap_future(self.decoder.submit(work))
+        return await self._execution.in_pool(work)
 
     async def in_parser(self, work: Callable[[], T]) -> T:
         """The same for unpacking and parsing bodies, which never take the threads that images need."""
-        return await asyncio.wrap_future(self._parser.submit(work))
+        return await self._execution.in_parser(work)
 
     def give_back_soon(self, size: int) -> None:
         """Have memory that a body of this size took returned to the system, if it is large, once for all that end at about this
@@ -312,47 +307,6 @@ class DataPlane:
         self._giving_back = None
         with contextlib.suppress(OverloadedError):  # others are parsed, and it is done after them
             self._parser.submit(give_back_memory)
-
-    async def _run(
-        self, model: QueuedModel, tensors: Sequence[Tensor], rows: int, request: InferenceRequest
-    ) -> list[np.ndarray]:
-        if many_strings(tensors):
-            await self.in_parser(partial(model.check_values, tensors))
-        else:
-            model.check_values(tensors)
-        given = {tensor.name: tensor.data for tensor in tensors}
-        inputs = [given[name] for name in model.input_names]
-
-        async def compute() -> list[np.ndarray]:
-            timeout, wait = self._times(model, request.timeout, request.priority)
-            ticket = model.batcher.admit(rows, timeout=timeout, priority=request.priority, wait=wait)
-            model.batcher.submit(ticket, inputs)
-            return await self._answer(model.batcher, ticket)
-
-        return await self._cached(model, inputs, sum(array.nbytes for array in inputs), compute)
-
-    async def _cached(
-        self,
-        model: QueuedModel,
-        inputs: Sequence[np.ndarray] | Sequence[bytes],
-        size: int,
-        compute: Callable[[], Awaitable[list[np.ndarray]]],
-    ) -> list[np.ndarray]:
-        """What the model answered to the same input of `size` bytes before, else what it computes now."""
-        if (cache := model.cache) is None:
-            return await compute()
-        begin = time.perf_counter_ns()
-        key = await self.in_pool(partial(fingerprint, inputs)) if size > _LONG_HASH else fingerprint(inputs)
-        outputs = cache.get(key)
-        looked = time.perf_counter_ns()
-        if outputs is not None:
-            model.statistics.cached(looked - begin)
-            return outputs
-        outputs = await compute()
-        computed = time.perf_counter_ns()
-        cache.put(key, outputs)
-        model.statistics.missed(looked - begin + time.perf_counter_ns() - computed)
-        return outputs
 
     async def _ensemble(
         self, model: EnsembleModel, tensors: Sequence[Tensor], rows: int, request: InferenceRequest, begin: float
@@ -367,104 +321,10 @@ class DataPlane:
         try:
             arrays = await run_ensemble(model, tensors, infer, priority=request.priority, deadline=begin + allowed)
         except Exception as error:
-            model.statistics.failed(_nanoseconds(begin), failure(error))
+            model.statistics.failed(nanoseconds(begin), failure(error))
             raise
-        model.statistics.composed(rows, _nanoseconds(begin))
+        model.statistics.composed(rows, nanoseconds(begin))
         return arrays if model.config.max_batch_size else {name: array[None] for name, array in arrays.items()}
-
-    async def _composed(
-        self, model: Model, images: Tensor, rows: int, request: InferenceRequest, begin: float
-    ) -> dict[str, np.ndarray]:
-        """The decode model and the ensemble, done natively on the decode pool."""
-        data = list(images.data.ravel())
-        try:
-            if isinstance(model, ClassifyModel):
-                answer = await self._images(model.target, data, request.timeout, request.priority)
-                outputs = dict(zip(model.target.output_names, answer, strict=True))
-                arrays = {name: outputs[source] for name, source in model.outputs.items()}
-            elif isinstance(model, DecodeModel) and model.target.preprocessor is not None:
-                preprocessor, shape = model.target.preprocessor, model.target.image_input.shape
-                decoded = await self.in_pool(lambda: decode_rows(preprocessor, data, shape))
-                if (noted := stages.get()) is not None:
-                    noted.append(Stage("decode", begin, time.monotonic(), {}))
-                arrays = {model.config.outputs[0].name: decoded}
-            else:
-                raise UnsupportedError(f"model '{model.name}' cannot be run by this server")
-        except Exception as error:
-            model.statistics.failed(_nanoseconds(begin), failure(error))
-            raise
-        model.statistics.composed(rows, _nanoseconds(begin))
-        return arrays
-
-    async def _images(
-        self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int, best: int = 0
-    ) -> list[np.ndarray]:
-        """What the model says of these images, which are hashed as they came, so that one that comes again is not decoded."""
-        size = sum(len(image) for image in images)
-        return await self._cached(model, images, size, partial(self._decoded, model, images, timeout, priority, best))
-
-    async def _decoded(
-        self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int, best: int
-    ) -> list[np.ndarray]:
-        """Admit first, decode then, so that what cannot be answered in time costs no decoding."""
-        preprocessor, batcher = model.preprocessor, model.batcher
-        if preprocessor is None:
-            raise UnsupportedError(f"model '{model.name}' has no preprocessing for images; send tensors")
-        allowed, wait = self._times(model, timeout, priority)
-        ticket = batcher.admit(len(images), timeout=allowed, priority=priority, best=best, wait=wait)
-        shape, noted = model.image_input.shape, stages.get()
-
-        def decode() -> None:
-            if ticket.future.done():  # given up or expired while it waited for a thread
-                return
-            begin = time.monotonic()
-            try:
-                try:
-                    with batcher.slot(ticket) as slot:
-                        rows = decode_rows(preprocessor, images, shape, slot[0] if slot else None)
-                finally:
-                    if noted is not None:  # before anybody can have the answer
-                        noted.append(Stage("decode", begin, time.monotonic(), {}))
-                batcher.submit(ticket, [rows])
-            except InputError as error:
-                batcher.reject(ticket, error)
-            else:
-                model.decoding.composed(len(images), _nanoseconds(begin))
-
-        try:
-            work = self.decoder.submit(decode)
-        except OverloadedError as error:
-            batcher.reject(ticket, error)
-        else:
-            ticket.future.add_done_callback(lambda _: work.cancel())
-            work.add_done_callback(lambda done: _reject_crashed(batcher, ticket, done))
-        return await self._answer(batcher, ticket)
-
-    async def _answer(self, batcher: RequestQueue, ticket: Ticket) -> list[np.ndarray]:
-        """Wait for a ticket's rows. Cancelling this gives up its place; its deadline ends it unless it runs by then."""
-        timer = asyncio.get_running_loop().call_later(max(0.0, ticket.deadline - time.monotonic()), batcher.expire, ticket)
-        try:
-            return await asyncio.wrap_future(ticket.future)
-        finally:
-            timer.cancel()
-            note_batch(ticket, time.monotonic())
-
-    def _times(self, model: QueuedModel, requested: float | None, priority: int) -> tuple[float, float]:
-        """Seconds until a request's deadline, and those that it may be queued, if not 0."""
-        return model.rules.times(requested, priority, self.config.batching.default_timeout_seconds)
-
-
-def _reject_crashed(batcher: RequestQueue, ticket: Ticket, done: Future[None]) -> None:
-    """A decoder that fails in a way nobody foresaw fails its own request."""
-    error = None if done.cancelled() else done.exception()
-    if error is not None:
-        log.error("decoding an image failed", exc_info=error)
-        batcher.reject(ticket, ExecutionError("the image could not be decoded; the server's log says why"))
-
-
-def _nanoseconds(begin: float) -> int:
-    """Since `begin` on the monotonic clock."""
-    return int((time.monotonic() - begin) * 1e9)
 
 
 def _tensor_metadata(model: Model, tensor: ConfigTensor) -> dict[str, Any]:

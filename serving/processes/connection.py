@@ -23,7 +23,7 @@ from ...errors import (
     TooLargeError,
     UnsupportedError,
 )
-from ..batching.batcher import Rows, Ticket
+from ..batching.ticket import Rows, Ticket
 from .arena import Arena, BlockLayout
 from .channel import Channel
 from .messages import Admit, Alive, Cancel, Done, Expire, Failed, Message, Rejected, Settled, Submit

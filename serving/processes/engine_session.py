@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import ExecutionError, HeadraceError, OverloadedError, RequestError
-from ..batching.batcher import Batcher, Rows, Ticket
+from ..batching.batcher import Batcher
 from ..batching.collate import Placed
 from ..batching.statistics import FAILURES
+from ..batching.ticket import Rows, Ticket
 from ..models.models import Model, TensorModel
 from . import messages
 from .arena import ALIGNMENT, BlockLayout

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...errors import HeadraceError, InputError
 from ...specs import Signature
-from ..batching.batcher import Ticket
 from ..batching.latency_table import LatencyTable
 from ..batching.statistics import FAILURES, ModelStatistics
+from ..batching.ticket import Ticket
 from .arena import BlockLayout
 from .connection import Connection, RemoteTicket
 from .messages import Count, Counted

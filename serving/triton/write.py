@@ -9,14 +9,13 @@ from typing import Any
 
 from ...errors import ArtifactError
 from ...runtime.artifact.artifact import check_target, load_artifact
+from ...runtime.artifact.manifest import MANIFEST
 from ...runtime.artifact.model_config import FILE, to_text
 from ...runtime.base.atomic import replacing
 from .config import Settings
 from .lint import lint
 from .production import decoder_settings, tensor_settings
 from .subject import ModelFolder, Repository, read_repository
-
-_MANIFEST = "headrace.json"  # in a version that Headrace packaged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +83,7 @@ def _write_model(model: ModelFolder, folder: Path, settings: Settings) -> list[s
     wanted = model.wanted_versions
     shutil.copytree(model.folder, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "__pycache__"))
     del config.model_warmup[:]
-    if model.backend == "onnxruntime" and all((folder / str(version) / _MANIFEST).is_file() for version in wanted):
+    if model.backend == "onnxruntime" and all((folder / str(version) / MANIFEST).is_file() for version in wanted):
         # Read, and compared with its digests, from where it lies: the copy's name is another until it is in its place.
         for version in wanted[:-1]:
             load_artifact(model.folder, version=version)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import HeadraceError, VerifyError
-from ...runtime.artifact.parity import lossy_gate, relative_rms
+from ...runtime.artifact.lossy_parity import lossy_gate, relative_rms
 from ...specs import Preprocessing
 from .answers import Row
 from .asking import Asking, in_batches, repeated, under_load

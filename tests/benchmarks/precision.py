@@ -23,7 +23,8 @@ from torch import nn
 
 from headrace.errors import BackendError
 from headrace.runtime import backends
-from headrace.runtime.artifact.parity import Array, compare_lossy, flat_scores, lossy_gate
+from headrace.runtime.artifact.agreement import Array, flat_scores
+from headrace.runtime.artifact.lossy_parity import compare_lossy, lossy_gate
 from headrace.runtime.artifact.plan import Choice
 from headrace.runtime.base.calibration import Calibration
 from headrace.runtime.base.session import Target

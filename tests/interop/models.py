@@ -35,16 +35,8 @@ def package(
     """Write the model of an ONNX graph into the repository `models`; its file is made in `scratch`."""
     files = scratch / name
     files.mkdir()
-    sides = [
-        [
-            helper.make_tensor_value_info(tensor, getattr(TensorProto, _onnx(dtype)), ["batch", *row])
-            for tensor, (dtype, row) in side.items()
-        ]
-        for side in (inputs, outputs)
-    ]
-    initializers = [numpy_helper.from_array(value, constant) for constant, value in (constants or {}).items()]
-    graph = helper.make_graph(nodes, name, *sides, initializer=initializers)
-    onnx.save(helper.make_model(graph, opset_imports=[_OPSET], ir_version=9), files / "model.onnx")
+    sizes = {tensor: ["batch", *row] for side in (inputs, outputs) for tensor, (_, row) in side.items()}
+    _save(files, name, nodes, inputs, outputs, sizes, constants)
     given, made = (
         tuple(TensorSpec(name=tensor, dtype=dtype, shape=("batch", *row)) for tensor, (dtype, row) in side.items())
         for side in (inputs, outputs)
@@ -87,7 +79,23 @@ def unpackaged(
             kind = {"float32": "FP32", "float64": "FP64", "float16": "FP16", "object": "STRING"}.get(dtype, dtype.upper())
             file = f'label_filename: "{tensor}.txt"' if tensor in (labels or {}) else ""
             config.append(f'{side} {{ name: "{tensor}" data_type: TYPE_{kind} dims: {list(row)} {file} }}')
-    made = [
+    (models / name / "1").mkdir(parents=True)
+    _save(models / name / "1", name, nodes, inputs, outputs, sizes, constants)
+    (models / name / "config.pbtxt").write_text("\n".join(config) + "\n")
+    for tensor, lines in (labels or {}).items():
+        (models / name / f"{tensor}.txt").write_text("\n".join(lines) + "\n")
+
+
+def _save(
+    folder: Path,
+    name: str,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sizes,
+    outputs: Sizes,
+    sizes: Mapping[str, list[int | str]],
+    constants: Mapping[str, np.ndarray] | None,
+) -> None:
+    sides = [
         [
             helper.make_tensor_value_info(tensor, getattr(TensorProto, _onnx(dtype)), sizes[tensor])
             for tensor, (dtype, _) in side.items()
@@ -95,12 +103,8 @@ def unpackaged(
         for side in (inputs, outputs)
     ]
     initializers = [numpy_helper.from_array(value, constant) for constant, value in (constants or {}).items()]
-    (models / name / "1").mkdir(parents=True)
-    graph = helper.make_graph(nodes, name, *made, initializer=initializers)
-    onnx.save(helper.make_model(graph, opset_imports=[_OPSET], ir_version=9), models / name / "1" / "model.onnx")
-    (models / name / "config.pbtxt").write_text("\n".join(config) + "\n")
-    for tensor, lines in (labels or {}).items():
-        (models / name / f"{tensor}.txt").write_text("\n".join(lines) + "\n")
+    graph = helper.make_graph(nodes, name, *sides, initializer=initializers)
+    onnx.save(helper.make_model(graph, opset_imports=[_OPSET], ir_version=9), folder / "model.onnx")
 
 
 def arithmetic(

@@ -6,8 +6,7 @@ import ast
 import importlib.util
 import json
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.rewriting.rewrite import rewrite, unified_diff
 from headrace.migrate.rewriting.rule import all_rules
 from headrace.migrate.survey.survey import survey
+from tests.warm_python import WarmPython
 
 CORPUS = Path(__file__).parent / "corpus"
 CASES = sorted(path.parent.name for path in CORPUS.glob("*/case.json"))
@@ -107,8 +107,12 @@ def test_every_rule_keeps_the_laws(case: str, unsafe: bool, tmp_path: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def built(once: Callable[..., Any], warm_torch: WarmPython) -> dict[str, dict[str, Any]]:
     """Every recipe built, each in a process of its own that starts with torch imported."""
+    return once("corpus-built", lambda folder: _built(folder, warm_torch))
+
+
+def _built(folder: Path, warm_torch: WarmPython) -> dict[str, dict[str, Any]]:
     work: list[dict[str, Any]] = []
     for name in CASES:
         needed = case_of(name)
@@ -116,14 +120,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
         if isinstance(outcome, Resolved) and all(importlib.util.find_spec(item) for item in needed.get("needs", [])):
             recipe = outcome.fallback_recipe or outcome.recipe
             work.append({"name": name, "recipe": recipe.to_json(), "input": needed.get("input", [3, 32, 32])})
-    done = subprocess.run(
-        [sys.executable, str(BUILDER)],
-        input=json.dumps(work),
-        cwd=tmp_path_factory.mktemp("built"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = warm_torch.python([BUILDER], cwd=folder, stdin=json.dumps(work))
+    assert done.returncode == 0, done.stderr
     return {answer["name"]: answer for answer in map(json.loads, done.stdout.splitlines())}
 
 

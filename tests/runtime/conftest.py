@@ -126,8 +126,12 @@ def wrong_cudnn_on_cpu() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def packaged_net(tmp_path_factory, new_conv_net):
+def packaged_net(once, new_conv_net):
     """The package of a small network with labels and preprocessing: models/net. Nobody may write there."""
+    return once("packaged-net", lambda folder: _packaged_net(folder, new_conv_net))
+
+
+def _packaged_net(folder, new_conv_net):
     import headrace
     from headrace import GraphConfig
     from headrace.specs import Preprocessing, Resize
@@ -135,8 +139,7 @@ def packaged_net(tmp_path_factory, new_conv_net):
     config = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1)
     graph = headrace.compile(new_conv_net(), torch.randn(2, 3, 16, 16), config=config)
     steps = Preprocessing(geometry=(Resize(size=(16, 16)),), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
-    folder = tmp_path_factory.mktemp("packaged") / "models" / "net"
-    return graph.save(folder, labels=["ant", "bee", "cat", "dog", "elk"], preprocessing=steps)
+    return graph.save(folder / "models" / "net", labels=["ant", "bee", "cat", "dog", "elk"], preprocessing=steps)
 
 
 @pytest.fixture

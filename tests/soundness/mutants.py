@@ -32,6 +32,7 @@ _KEY_TESTS = ("differ_inside", "every_setting", "other_code", "another_graph")
 # Their tests; of the plans' cache, the key, since what else it does takes many seconds a test.
 _FILES = {
     "runtime/artifact/parity.py": ["tests/runtime/artifact/test_parity.py"],
+    "runtime/artifact/lossy_parity.py": ["tests/runtime/artifact/test_lossy_parity.py"],
     "runtime/tuning/proof.py": ["tests/runtime/tuning/test_proof.py"],
     "runtime/tuning/rare_rows.py": ["tests/runtime/tuning/test_rare_rows.py", "tests/runtime/tuning/test_proof.py"],
     "runtime/artifact/known_answers.py": ["tests/runtime/artifact/test_known_answers.py"],

@@ -37,7 +37,7 @@ def test_faults_that_were_not_noticed_once_are(name):
 
 def test_a_gate_that_lets_everything_pass_does_not_go_unseen(monkeypatch):
     """Not the harness refuses a planted candidate, but the product: without its comparisons, nobody notices."""
-    monkeypatch.setattr("headrace.runtime.artifact.parity._largest", lambda wanted, given: 0.0)
+    monkeypatch.setattr("headrace.runtime.artifact.parity.largest_difference", lambda wanted, given: 0.0)
     for proof in ("wrong_at", "wrong_on_rare"):
         monkeypatch.setattr(f"headrace.runtime.tuning.candidate.{proof}", lambda *given, **more: None)
     (fault,) = (fault for fault in candidates.faults() if (fault.stage, fault.name) == ("candidate", "scores scaled"))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from ...reading.recipe import Recipe
-from ...stages.worker_client import model_name
-from ..code import Code
-from ..source import Options, Source, existing_checkpoint, file_digest, versions
+from ..code import Code, library_code
+from ..source import Options, Source, existing_checkpoint
 
 # NAME, CHECKPOINT and RANDOM stand before it.
 SOURCE_CODE = """
@@ -66,22 +62,8 @@ def read(name: str, options: Options) -> Code:
     """Raises MigrateError where timm is not installed or the checkpoint is not there."""
     name, _, given = name.partition(":")
     checkpoint = existing_checkpoint(given, options)
-    installed = versions("timm", "torch")
-    path = None if checkpoint is None else str(checkpoint.resolve())
-    named = f"NAME, CHECKPOINT, RANDOM = {name!r}, {path!r}, {options.random_weights!r}\n"
-    return Code(
-        what=f"timm:{name}",
-        recipe=Recipe(root="", script="timm_model.py", source=named + SOURCE_CODE, expression="model()"),
-        facts="facts()",
-        transform="transform()",
-        title=model_name(name),
-        library="timm",
-        preload=("timm", "timm.data"),
-        readable=() if path is None else (Path(path),),
-        fetch="model()" if checkpoint is None and not options.random_weights else "",
-        known_weights=not options.random_weights,
-        facts_of_key={**installed, "checkpoint": None if checkpoint is None else file_digest(checkpoint)},
-    )
+    given_names = {"NAME": name, "CHECKPOINT": checkpoint, "RANDOM": options.random_weights}
+    return library_code("timm", f"timm:{name}", SOURCE_CODE, given_names, preload=("timm", "timm.data"))
 
 
 SOURCE = Source(form="timm:NAME[:CHECKPOINT]", prefix="timm:", read=read)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ....errors import MigrateError
-from ...reading.recipe import Recipe
-from ...stages.worker_client import model_name
-from ..code import Code
-from ..source import Options, Source, existing_checkpoint, file_digest, versions
+from ..code import Code, library_code
+from ..source import Options, Source, existing_checkpoint
 
 # NAME, WEIGHTS, CHECKPOINT and RANDOM stand before it.
 SOURCE_CODE = """
@@ -76,23 +74,9 @@ def read(name: str, options: Options) -> Code:
     checkpoint = existing_checkpoint("" if is_name else given, options)
     if is_name and options.random_weights:
         raise MigrateError(f"--random-weights does not go with the weights {given}")
-    installed = versions("torchvision", "torch")
-    path = None if checkpoint is None else str(checkpoint.resolve())
     weights = given if is_name else "DEFAULT"
-    named = f"NAME, WEIGHTS, CHECKPOINT, RANDOM = {name!r}, {weights!r}, {path!r}, {options.random_weights!r}\n"
-    return Code(
-        what=f"torchvision:{name}:{weights}",
-        recipe=Recipe(root="", script="torchvision_model.py", source=named + SOURCE_CODE, expression="model()"),
-        facts="facts()",
-        transform="transform()",
-        title=model_name(name),
-        library="torchvision",
-        preload=("torchvision",),
-        readable=() if path is None else (Path(path),),
-        fetch="model()" if checkpoint is None and not options.random_weights else "",
-        known_weights=not options.random_weights,
-        facts_of_key={**installed, "checkpoint": None if checkpoint is None else file_digest(checkpoint)},
-    )
+    given_names = {"NAME": name, "WEIGHTS": weights, "CHECKPOINT": checkpoint, "RANDOM": options.random_weights}
+    return library_code("torchvision", f"torchvision:{name}:{weights}", SOURCE_CODE, given_names, preload=("torchvision",))
 
 
 SOURCE = Source(form="torchvision:NAME[:WEIGHTS]", prefix="torchvision:", read=read)

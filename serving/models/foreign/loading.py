@@ -17,10 +17,11 @@ from ....runtime.artifact.formats import format_named
 from ....runtime.artifact.model_config import ModelConfig
 from ....runtime.base.fingerprint import available_cores
 from ....trust import REMEDY, is_trusted
-from ...batching.batcher import Batcher, Joining
+from ...batching.batcher import Batcher
 from ...batching.latency_table import LatencyTable
 from ...batching.queue_rules import QueueRules
 from ...batching.statistics import ModelStatistics
+from ...batching.ticket import Joining
 from ...config import ServeConfig
 from ...protocol.messages import DATATYPES
 from ..loading import max_delay, policy_of

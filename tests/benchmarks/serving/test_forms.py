@@ -40,9 +40,12 @@ def images(folder, count=6):
 
 
 @pytest.fixture(scope="module")
-def models(new_conv_net, tmp_path_factory):
+def models(new_conv_net, once):
     """A models folder with the network; nobody may write there."""
-    folder = tmp_path_factory.mktemp("packaged") / "models"
+    return once("forms-models", lambda folder: _models(folder / "models", new_conv_net))
+
+
+def _models(folder, new_conv_net):
     folder.mkdir()
     order = Order(
         name="net",

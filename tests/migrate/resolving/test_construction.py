@@ -1,8 +1,6 @@
 """Ways in which repositories make their models: each is resolved, and the recipe is run and captured in one forked process."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -267,17 +265,21 @@ def written(root, files):
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory):
+def answers(once, warm_python):
     """Every case's answer from one run of the prover."""
+    return once("construction-answers", lambda folder: _answers(folder, warm_python))
+
+
+def _answers(folder, warm_python):
     jobs = []
-    for name, (files, _) in CASES.items():
-        resolved = resolve(survey(written(tmp_path_factory.mktemp("case"), files)))
+    for number, (name, (files, _)) in enumerate(CASES.items()):
+        resolved = resolve(survey(written(folder / str(number), files)))
         recipes = [item.to_json() for item in (resolved.recipe, resolved.fallback_recipe) if item is not None]
         jobs.append({"name": name, "recipes": recipes, "rows": [[3, 16, 16]]})
-    folder = tmp_path_factory.mktemp("prover")
     out = folder / "answers.jsonl"
     (folder / "request.json").write_text(json.dumps({"jobs": jobs, "seconds": 120, "out": str(out)}))
-    subprocess.run([sys.executable, str(PROVE), str(folder / "request.json")], check=True, capture_output=True)
+    done = warm_python([PROVE, folder / "request.json"], cwd=folder)
+    assert done.returncode == 0, done.stderr
     return {answer["name"]: answer for answer in map(json.loads, out.read_text().splitlines())}
 
 

@@ -10,7 +10,8 @@ from headrace.runtime.artifact.agreement import (
     probabilities,
     right_share,
 )
-from headrace.runtime.artifact.parity import Gate, ParityRecord, compare, compare_lossy, lossy_gate
+from headrace.runtime.artifact.lossy_parity import compare_lossy, lossy_gate
+from headrace.runtime.artifact.parity import Gate, ParityRecord, compare
 from headrace.runtime.base.task import Head, Task
 
 LABELS = Head(output="y", kind="multi-label", thresholds=(0.5,))

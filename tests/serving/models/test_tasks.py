@@ -58,8 +58,11 @@ def modules():
 
 
 @pytest.fixture(scope="module")
-def models(modules, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tasks") / "models"
+def models(modules, once):
+    return once("tasks-models", lambda folder: _models(folder / "models", modules))
+
+
+def _models(folder, modules):
     for name, (_, task, labels) in MODELS.items():
         config = GraphConfig(backend="onnxruntime", buckets=(1,), threads=1, max_tuning_seconds=0.1, task=task)
         graph = headrace.compile(modules[name], torch.randn(2, 3, 16, 16), config=config)
