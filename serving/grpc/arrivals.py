@@ -11,7 +11,6 @@ import grpc
 
 from ...errors import OverloadedError
 from ..guard.byte_budget import ByteBudget
-from ..guard.rate_limit import client_of_peer
 from .turns import Turns
 
 # A message that is not there after this long counts as the longest that there may be; and how often that is looked at.
@@ -37,10 +36,10 @@ class Arrivals:
         self._looking = False
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def read(self, context: Any) -> bytes:
+    async def read(self, context: Any, client: str) -> bytes:
         """The only message of a call. Ends the call where there is none, or none in time."""
         loop = asyncio.get_running_loop()
-        arriving = _Arriving(context, client_of_peer(context.peer()), loop.time())
+        arriving = _Arriving(context, client, loop.time())
         self._arriving[arriving] = None
         if not self._looking:
             self._looking = True
@@ -50,7 +49,7 @@ class Arrivals:
         finally:
             del self._arriving[arriving]
             if arriving.held:
-                self._budget.give(self._largest, arriving.client)
+                self._budget.give(self._largest, client)
         if data is grpc.aio.EOF:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
         assert isinstance(data, bytes)

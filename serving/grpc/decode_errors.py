@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from ..guard.rate_limit import client_of_peer
 from .arrivals import Arrivals
 
 _MAX_BYTES = 64 * 1024
@@ -42,11 +43,14 @@ class DecodeErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not valid")
                 raise AssertionError("abort raises") from None
 
+        async def first(context: Any) -> bytes:
+            return await self._arrivals.read(context, client_of_peer(context.peer()))
+
         async def unary(_: Any, context: Any) -> Any:
-            return await handler.unary_unary(await read(await self._arrivals.read(context), context), context)
+            return await handler.unary_unary(await read(await first(context), context), context)
 
         async def answers(_: Any, context: Any) -> AsyncIterator[Any]:
-            async for answer in handler.unary_stream(await read(await self._arrivals.read(context), context), context):
+            async for answer in handler.unary_stream(await read(await first(context), context), context):
                 yield answer
 
         async def stream(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:

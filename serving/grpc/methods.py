@@ -107,10 +107,11 @@ class Methods:
 
     def _unary(self, name: str, request_class: Any, method: Method) -> Callable[[Any, Any], Awaitable[bytes]]:
         async def call(_: Any, context: Any) -> bytes:
-            data = await self._arrivals.read(context)
+            client = client_of_peer(context.peer())
+            data = await self._arrivals.read(context, client)
             own_id = _begin_call(context)
             try:
-                return await self._answer(name, request_class, method, data, own_id, context)
+                return await self._answer(name, request_class, method, data, own_id, client, context)
             except RequestError as error:
                 if isinstance(error, OverloadedError):
                     pause = ("grpc-retry-pushback-ms", str(error.retry_after * 1000))
@@ -124,11 +125,13 @@ class Methods:
 
         return call
 
-    async def _answer(self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, context: Any) -> bytes:
+    async def _answer(
+        self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, client: str, context: Any
+    ) -> bytes:
         """One message's answer: counted against the client's rate, traced, and with its line in the access log."""
         cost = METHODS[f"/{SERVICE}/{name}"].cost
         if cost is Cost.INFERENCE:
-            self._plane.count_request(client_of_peer(context.peer()))
+            self._plane.count_request(client)
         if self._telemetry is None:
             traced: Any = nullcontext(lambda *_: None)
         else:
@@ -140,7 +143,7 @@ class Methods:
                     raise TooLargeError(
                         f"the message has {len(data):,} bytes; this method takes at most {_MAX_CONTROL_BYTES:,}"
                     )
-                with self._plane.bytes.hold(len(data), client := client_of_peer(context.peer())), ExitStack() as held:
+                with self._plane.bytes.hold(len(data), client), ExitStack() as held:
                     answering = method
                     if len(data) > _MAX_CONTROL_BYTES:  # of an inference, so a ModelInferRequest
                         most = self._plane.config.limits.max_json_values
@@ -171,7 +174,7 @@ class Methods:
                     log_request("grpc", name, code, model=model, begin=begin, received=received, sent=sent, request=own_id)
 
     async def _stream(self, _: Any, context: Any) -> AsyncIterator[bytes]:
-        own_id = _begin_call(context)
+        own_id, client = _begin_call(context), client_of_peer(context.peer())
 
         async def requests() -> AsyncIterator[bytes]:
             while (data := await self._turns.read(context)) is not grpc.aio.EOF:
@@ -188,7 +191,7 @@ class Methods:
                 return pb.ModelStreamInferResponse(infer_response=response)
 
             try:
-                return await self._answer("ModelStreamInfer", pb.ModelInferRequest, infer, data, own_id, context)
+                return await self._answer("ModelStreamInfer", pb.ModelInferRequest, infer, data, own_id, client, context)
             except RequestError as error:
                 text = str(error)
             except Exception as error:  # as for a call of its own

@@ -68,7 +68,7 @@ def _read(reading: Coroutine[Any, Any, Any], turns: Turns) -> Generator[Any, Non
             reading.throw(error)
             raise
         try:
-            if turns.resting:
+            if turns.resting:  # a coroutine less for nearly all
                 yield from turns.wait().__await__()
         finally:  # whoever is canceled takes the message as well: it would be left in memory otherwise
             reading.send(None)
