@@ -7,6 +7,7 @@ ones that arrive together would stop everything else for as long as all of them 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import types
 from collections.abc import Coroutine, Generator
 from typing import Any
@@ -67,11 +68,14 @@ def _read(reading: Coroutine[Any, Any, Any], turns: Turns) -> Generator[Any, Non
         except BaseException as error:  # the call has failed, or this task is canceled
             reading.throw(error)
             raise
-        try:
-            if turns.resting:  # a coroutine less for nearly all
+        if turns.resting:  # a coroutine less for nearly all
+            try:
                 yield from turns.wait().__await__()
-        finally:  # whoever is canceled takes the message as well: it would be left in memory otherwise
-            reading.send(None)
+            except BaseException:  # canceled; the message is taken nevertheless, or it would be left in memory
+                with contextlib.suppress(StopIteration):
+                    reading.send(None)
+                raise
+        reading.send(None)
     except StopIteration as ended:
         return ended.value
     raise AssertionError("reading a message pauses once")
