@@ -21,7 +21,7 @@ _STEERING = {
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """A console that leaves it to the terminal to break lines, so that paths can be copied, and spells out what would steer it."""
+    """A console that leaves breaking lines to the terminal, so that paths can be copied, and spells out what would steer that."""
     from rich.console import Console
     from rich.segment import Segment
 
