@@ -21,7 +21,7 @@ _STEERING = {
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """A console that leaves breaking lines to the terminal, so that paths can be copied, and spells out what would steer that."""
+    """A console that leaves breaking lines to the terminal, which paths can be copied from, and spells out what steers it."""
     from rich.console import Console
     from rich.segment import Segment
 
