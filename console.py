@@ -8,16 +8,37 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Iterator
 
-__all__ = ["check_format", "make_console", "print_error"]
+    from rich.console import Console, ConsoleOptions, RenderableType
+
+__all__ = ["check_format", "make_console", "print_error", "printable"]
+
+# What steers a terminal: names of files, and what servers answer, may hold it.
+_STEERING = {
+    code: chr(code).encode("unicode_escape").decode() for code in (*range(32), *range(127, 160)) if code not in (9, 10)
+}
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """A console that leaves it to the terminal to break lines, so that paths can be copied."""
+    """A console that leaves breaking lines to the terminal, which paths can be copied from, and spells out what steers it."""
     from rich.console import Console
+    from rich.segment import Segment
 
-    return Console(stderr=stderr, soft_wrap=True)
+    class Spelled(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(segment.text.translate(_STEERING), segment.style)
+
+    return Spelled(stderr=stderr, soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """The text with what would steer a terminal, or is no character at all, spelled out."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
+        for character in text
+    )
 
 
 def check_format(given: str) -> None:
@@ -29,4 +50,4 @@ def check_format(given: str) -> None:
 def print_error(error: Exception) -> None:
     """`error: ` and what an error says, on the standard error."""
     make_console(stderr=True).print("[bold red]error:[/]", end=" ")
-    print(error, file=sys.stderr)  # noqa: T201  the message may hold brackets that rich would read as markup
+    print(str(error).translate(_STEERING), file=sys.stderr)  # noqa: T201  the message may hold brackets that rich would read as markup

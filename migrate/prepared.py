@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
 from ..errors import MigrateError
+from ..runtime.base.cache_folder import own_folder
 from .api import migrate
 from .stages.copy_tree import MARKER, is_environment
 from .stages.migrated_copy import MODELS_FOLDERS, models_folder
@@ -53,11 +54,14 @@ def prepared(
         "headrace": __version__,
     }
     models = target / models_folder(repository)
+    try:
+        own_folder(folder)
+    except OSError as error:
+        raise MigrateError(f"{error.filename}: {error.strerror}") from None
     if (target / MARKER).is_file() and models.is_dir() and _read(record) == wanted:
         return models
     record.unlink(missing_ok=True)
     shutil.rmtree(target, ignore_errors=True)  # ours alone, and of no use any more
-    folder.mkdir(parents=True, exist_ok=True)
     report = migrate(
         repository, out=target, entry=entry, model=model, trust_repository=trust_repository, console=console, **(asked or {})
     )

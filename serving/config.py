@@ -23,6 +23,7 @@ _CORES_PER_FRONTEND = 8
 _CORES_PER_FRONTEND_OF_GPU, _DECODERS_PER_FRONTEND = 2, 2
 # Requests that may wait; 64 images are some 0.1 s of a decoding thread.
 _LEAST_QUEUE, _QUEUE_PER_DECODER = 256, 64
+_MOST_OF_GRPC = (1 << 31) - 1  # the library takes the length as an int
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _GPUS = re.compile(r"\d+(,\d+)*")
 
@@ -184,7 +185,12 @@ class Limits(OptionGroup):
 
     title = "Limits"
 
-    max_body_bytes: int = option(64 * MIB, "The most bytes of a request's body, and of a gRPC message.", least=1)
+    max_body_bytes: int = option(64 * MIB, "The most bytes of a request's body.", least=1)
+    max_grpc_bytes: int | None = option(
+        None, "The most bytes of a gRPC message, which is copied in one go while all others wait.", least=1,
+        most=_MOST_OF_GRPC, unset="half of --max-body-bytes",
+        not_with_ray="gRPC is not offered there",
+    )  # fmt: skip
     max_decompressed_bytes: int = option(128 * MIB, "The most bytes of a compressed body once it is decompressed.", least=1)
     max_header_bytes: int = option(64 * 1024, "The most bytes of a request's head.", least=1, not_with_ray=_HEADS_WITH_RAY)
     max_json_depth: int = option(32, "The most levels of nested lists and objects in a request's JSON.", least=1)
@@ -201,6 +207,16 @@ class Limits(OptionGroup):
         None, "Inference requests a second that one client may send.", above=0, unset="any number",
         not_with_ray="replicas do not count together; limit clients at the load balancer",
     )  # fmt: skip
+
+    @property
+    def grpc_message_bytes(self) -> int:
+        """The most bytes of a gRPC message."""
+        return self.max_grpc_bytes or min(_MOST_OF_GRPC, max(1, self.max_body_bytes // 2))
+
+    @property
+    def largest_bytes(self) -> int:
+        """The most bytes that one request may have on any of its ways."""
+        return max(self.max_body_bytes, self.grpc_message_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..prepared import place_in, prepared
-from .source import Options
+from .source import Options, kept
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +35,7 @@ class PackageFolder:
     path: Path
 
     def models(self, cache: Path, options: Options, console: Console | None) -> Path:
-        view = cache / "named" / f"{self.path.name}-view-{hashlib.sha256(str(self.path).encode()).hexdigest()[:12]}"
+        view = kept(cache, "named") / f"{self.path.name}-view-{hashlib.sha256(str(self.path).encode()).hexdigest()[:12]}"
         view.mkdir(parents=True, exist_ok=True)
         for name in (self.path.name, *(f"{self.path.name}{end}" for end in COMPANIONS)):
             link, target = view / name, self.path.with_name(name)

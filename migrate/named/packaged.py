@@ -24,7 +24,7 @@ from ..proving.worker_protocol import ModelPackaged
 from ..stages.progress import Stages
 from ..stages.worker_client import model_name
 from .code import said
-from .source import Options, Packageable, Subject, file_digest
+from .source import Options, Packageable, Subject, file_digest, kept
 from .sources import discover
 
 if TYPE_CHECKING:
@@ -48,10 +48,9 @@ def packaged(what: str, *, cache: Path, options: Options | None = None, console:
         return subject.models(cache, options, console)
     wanted = _wanted(subject, options)
     digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]
-    entry = cache / "named" / f"{options.name or subject.title or 'model'}-{digest}"
+    entry = kept(cache, "named") / f"{options.name or subject.title or 'model'}-{digest}"
     if (entry / _RECORD).is_file():
         return entry / "models"
-    entry.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=".new-", dir=entry.parent))
     try:
         with _made(subject, options, console, planned=False) as (_, models):

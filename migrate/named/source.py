@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import MigrateError
+from ...runtime.base.cache_folder import own_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,6 +104,14 @@ class Source:
     order: int = 0
     takes: Callable[[str], bool] = lambda what: False
     read: Callable[[str, Options], Subject | Packageable]
+
+
+def kept(cache: Path, name: str) -> Path:
+    """A folder of a cache, whose content is served without another look. Raises MigrateError where somebody else made it."""
+    try:
+        return own_folder(cache / name)
+    except OSError as error:
+        raise MigrateError(f"{error.filename}: {error.strerror}") from None
 
 
 def versions(*distributions: str) -> dict[str, str]:

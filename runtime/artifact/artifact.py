@@ -27,8 +27,8 @@ from ..base.atomic import replacing
 from ..base.fingerprint import Differences, differences, fingerprint
 from ..base.session import Session, Target
 from ..base.task import MULTI_LABEL, SINGLE_LABEL, GivenLabels, Task
-from .manifest import FORMAT, MANIFEST, check_file, check_name, digest, labels_file, read_manifest, write_manifest
-from .model_config import ModelConfig, check_config, config_text, read_config
+from .manifest import FORMAT, MANIFEST, STEPS_FILE, check_file, check_name, digest, labels_file, read_manifest, write_manifest
+from .model_config import FILE, ModelConfig, check_config, config_text, read_config
 from .parity import ParityRecord
 from .plan import Choice, Plan
 
@@ -296,14 +296,29 @@ def write_artifact(directory: Path, **model: Unpack[ModelContents]) -> Path:
 
 
 def check_target(directory: Path, name: str) -> None:
-    """Raise ArtifactError unless a model of that name may be written there: nothing but a model is ever replaced."""
+    """Raise ArtifactError unless a model of that name may be written there: nothing but a package is ever replaced."""
     check_name(name)
     if directory.name != name:
         raise ArtifactError(f"the model {name!r} cannot be written to {directory}; the folder must be called {name!r}")
     if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
         raise ArtifactError(f"{directory} is a file or a link; remove it, or choose another folder")
-    if directory.is_dir() and any(directory.iterdir()) and not (directory / "config.pbtxt").is_file():
-        raise ArtifactError(f"{directory} exists and holds no model; it is left as it is: choose another folder")
+    if directory.is_dir() and any(directory.iterdir()) and not _is_packaged(directory):
+        kind = "a model that Headrace did not write" if (directory / FILE).is_file() else "no model"
+        raise ArtifactError(f"{directory} exists and holds {kind}; it is left as it is: choose another folder, or another name")
+
+
+def _is_packaged(directory: Path) -> bool:
+    """Whether a folder is one of those that a package consists of: the model's, its decoder's or its ensemble's."""
+    if not (directory / FILE).is_file():
+        return False
+    if any(directory.glob(f"[0-9]*/{MANIFEST}")) or any(directory.glob(f"[0-9]*/{STEPS_FILE}")):
+        return True
+    try:
+        steps = read_config(directory).message.get("ensemble_scheduling", {}).get("step", ())
+    except (ArtifactError, OSError):
+        return False
+    named = [step.get("model_name") for step in steps]
+    return len(named) == 2 and directory.name == f"{named[1]}_classify" and named[0] == f"{named[1]}_decode"
 
 
 def fill_artifact(folder: Path, **model: Unpack[ModelContents]) -> None:

@@ -16,6 +16,7 @@ from ...errors import ArtifactError
 from ...specs import Preprocessing, Signature
 from ..base.atomic import replacing
 from .artifact import ModelContents, check_target, fill_artifact
+from .manifest import STEPS_FILE
 from .model_config import DATATYPES, FILE, read_config, to_text
 
 DECODE, CLASSIFY = "_decode", "_classify"
@@ -125,7 +126,7 @@ def _write_decode(folder: Path, name: str, signature: Signature, preprocessing: 
         "pixels": signature.takes_pixels,
         **preprocessing.to_json(),
     }
-    (version / "steps.json").write_text(json.dumps(steps, indent=1) + "\n", encoding="utf-8")
+    (version / STEPS_FILE).write_text(json.dumps(steps, indent=1) + "\n", encoding="utf-8")
 
 
 def _data_type(dtype: str) -> Any:

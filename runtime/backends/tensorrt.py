@@ -7,6 +7,7 @@ int8 is not offered: TensorRT wants signed symmetric activations, and the quanti
 from __future__ import annotations
 
 import importlib.util
+import logging
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
 from ...specs import FP16, FP32, Precision
-from ..base.cache_folder import cache_folder
+from ..base.cache_folder import cache_folder, own_folder
 from ..lowering.portable import write_onnx
 from . import Backend
 from .shared.onnx_session import gpu, open_onnx
@@ -22,6 +23,8 @@ from .shared.onnx_session import gpu, open_onnx
 if TYPE_CHECKING:
     from ..base.session import Session, Target
     from . import AnyGraph, Records
+
+log = logging.getLogger("headrace.cache")
 
 _PROVIDER = "TensorrtExecutionProvider"
 _WORKSPACE_BYTES = 2 << 30
@@ -71,8 +74,11 @@ def _options(target: Target) -> dict[str, Any]:
         "trt_max_workspace_size": _WORKSPACE_BYTES,
     }
     if folder := cache_folder():
-        place = folder / "tensorrt"
-        place.mkdir(parents=True, exist_ok=True)
+        try:
+            place = own_folder(folder / "tensorrt")
+        except OSError as error:  # engines are machine code
+            log.warning("engines are not kept: %s", error)
+            return options
         options |= {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(place), "trt_timing_cache_enable": True}
     return options
 

@@ -22,7 +22,7 @@ from ...errors import ArtifactError
 from ..artifact.manifest import FORMAT, MANIFEST, digest, read_manifest, write_manifest
 from ..artifact.plan import Plan
 from ..base.atomic import replacing
-from ..base.cache_folder import cache_folder
+from ..base.cache_folder import cache_folder, check_own, own_folder
 from ..base.fingerprint import fingerprint
 from ..base.passes import PassRecord
 
@@ -90,6 +90,12 @@ def look_up(key: str, directory: Path) -> Cached | None:
         return None
     entry = folder / key
     try:
+        check_own(folder)
+        check_own(entry)
+    except OSError as error:  # its programs would be run
+        log.warning("cached plans are not used: %s", error)
+        return None
+    try:
         content, _ = read_manifest(entry)
         cached = Cached(Plan.from_json(content["plan"]), tuple(PassRecord(**record) for record in content["passes"]))
         for name in content["digests"]:
@@ -114,6 +120,7 @@ def store(key: str, cached: Cached, directory: Path) -> None:
     if folder is None:
         return
     try:
+        own_folder(folder)
         with replacing(folder, [key]) as (entry,):
             digests = {}
             for name in cached.plan.files:

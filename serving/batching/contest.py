@@ -103,7 +103,8 @@ class Contest:
         except Exception as error:  # whatever a backend raises
             if not second:
                 raise
-            return self._lost(inputs, f"it failed: {error}")
+            wanted = self.first.run(inputs)  # raises where the rows are at fault, which says nothing of the challenger
+            return self._lost(inputs, f"it failed: {error}", wanted)
         self._times[second] += self._clock() - begin
         if second and self._due() and (why := self._unlike(wanted := self.first.run(inputs), outputs)):
             return self._lost(inputs, f"it answers otherwise: {why}", wanted)

@@ -24,13 +24,13 @@ _CONTENTS = {
 }  # fmt: skip
 
 
-def decode_infer(message: Any) -> InferenceRequest:
-    """Read a ModelInferRequest. Raises InputError naming the field that is wrong."""
+def decode_infer(message: Any, raw: Sequence[bytes | memoryview] | None = None) -> InferenceRequest:
+    """Read a ModelInferRequest, whose raw contents may be given beside it. Raises InputError naming the field that is wrong."""
     priority, timeout, _ = read_parameters(parameters_of(message.parameters))
     check_names("inputs", [item.name for item in message.inputs])
     check_names("outputs", [item.name for item in message.outputs])
     sent = [item for item in message.inputs if "shared_memory_region" not in item.parameters]
-    raw = list(message.raw_input_contents)
+    raw = list(message.raw_input_contents) if raw is None else raw
     if raw and len(raw) != len(sent):
         raise InputError(f"raw_input_contents has {len(raw)} entries for {len(sent)} inputs; give one for each, or none")
     return InferenceRequest(
@@ -89,7 +89,7 @@ def trace_settings_message(settings: Mapping[str, Any]) -> Any:
     return message
 
 
-def decode_tensor(item: Any, raw: bytes | None) -> Tensor:
+def decode_tensor(item: Any, raw: bytes | memoryview | None) -> Tensor:
     """A tensor of a message, from its raw contents or its own. Raises InputError."""
     _, shape = read_tensor(item.name, item.datatype, list(item.shape))
     if raw is not None:

@@ -12,9 +12,18 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from ..guard.rate_limit import client_of_peer
+from .arrivals import Arrivals
+
+_MAX_BYTES = 64 * 1024
+
 
 class DecodeErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Reads messages in place of the library, where it would; what cannot be read ends the call with INVALID_ARGUMENT."""
+    """Reads messages in place of the library, where it would; what cannot be read ends the call with INVALID_ARGUMENT, and what
+    is long, which no message of these services is, with RESOURCE_EXHAUSTED."""
+
+    def __init__(self, arrivals: Arrivals) -> None:
+        self._arrivals = arrivals
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         """The method's handler around which messages are bytes."""
@@ -23,17 +32,25 @@ class DecodeErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             return handler
 
         async def read(data: bytes, context: Any) -> Any:
+            if len(data) > _MAX_BYTES:
+                await context.abort(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    f"the message has {len(data):,} bytes; this method takes at most {_MAX_BYTES:,}",
+                )
             try:
                 return handler.request_deserializer(data)
             except DecodeError:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not valid")
                 raise AssertionError("abort raises") from None
 
-        async def unary(data: bytes, context: Any) -> Any:
-            return await handler.unary_unary(await read(data, context), context)
+        async def first(context: Any) -> bytes:
+            return await self._arrivals.read(context, client_of_peer(context.peer()))
 
-        async def answers(data: bytes, context: Any) -> AsyncIterator[Any]:
-            async for answer in handler.unary_stream(await read(data, context), context):
+        async def unary(_: Any, context: Any) -> Any:
+            return await handler.unary_unary(await read(await first(context), context), context)
+
+        async def answers(_: Any, context: Any) -> AsyncIterator[Any]:
+            async for answer in handler.unary_stream(await read(await first(context), context), context):
                 yield answer
 
         async def stream(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
@@ -43,8 +60,8 @@ class DecodeErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
         serializer = handler.response_serializer
         if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(unary, response_serializer=serializer)
+            return grpc.stream_unary_rpc_method_handler(unary, response_serializer=serializer)
         if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(answers, response_serializer=serializer)
+            return grpc.stream_stream_rpc_method_handler(answers, response_serializer=serializer)
         assert handler.stream_stream, "no service here takes a stream and gives one answer"
         return grpc.stream_stream_rpc_method_handler(stream, response_serializer=serializer)

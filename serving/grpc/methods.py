@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Any
@@ -25,9 +25,11 @@ from ..observe.logs import log_request, request_id, request_id_of
 from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
 from ..protocol.routes import METHODS, SERVICE, Cost
+from .arrivals import Arrivals
 from .service import Service
 from .stream import in_completion_order
-from .wire_limits import message_weight
+from .turns import Turns
+from .wire_limits import message_weight, without_raw
 
 log = logging.getLogger("headrace.serving")
 
@@ -48,7 +50,7 @@ _INTERNAL = "internal error; the server's log says more"
 _WINDOW = 64
 _MAX_CONTROL_BYTES = 64 * 1024
 
-Method = Callable[[Any], Awaitable[Message]]
+Method = Callable[..., Awaitable[Message]]
 
 
 def code_of(error: RequestError) -> grpc.StatusCode:
@@ -83,8 +85,10 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 class Methods:
     """Handlers for the protocol's methods. The one of streams, ModelStreamInfer, answers each of its requests as ModelInfer."""
 
-    def __init__(self, plane: DataPlane, telemetry: Telemetry | None = None) -> None:
+    def __init__(self, plane: DataPlane, arrivals: Arrivals, turns: Turns, telemetry: Telemetry | None = None) -> None:
         self._plane = plane
+        self._arrivals = arrivals
+        self._turns = turns
         self._service = Service(plane)
         self._telemetry = telemetry
 
@@ -97,14 +101,17 @@ class Methods:
                 handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._stream)
             else:
                 call = self._unary(method.name, GetMessageClass(method.input_type), getattr(self._service, method.name))
-                handlers[method.name] = grpc.unary_unary_rpc_method_handler(call)
+                # As if streams of one message: a handler of those is called before that has arrived. Clients see no difference.
+                handlers[method.name] = grpc.stream_unary_rpc_method_handler(call)
         return handlers
 
-    def _unary(self, name: str, request_class: Any, method: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        async def call(data: bytes, context: Any) -> bytes:
+    def _unary(self, name: str, request_class: Any, method: Method) -> Callable[[Any, Any], Awaitable[bytes]]:
+        async def call(_: Any, context: Any) -> bytes:
+            client = client_of_peer(context.peer())
+            data = await self._arrivals.read(context, client)
             own_id = _begin_call(context)
             try:
-                return await self._answer(name, request_class, method, data, own_id, context)
+                return await self._answer(name, request_class, method, data, own_id, client, context)
             except RequestError as error:
                 if isinstance(error, OverloadedError):
                     pause = ("grpc-retry-pushback-ms", str(error.retry_after * 1000))
@@ -118,33 +125,40 @@ class Methods:
 
         return call
 
-    async def _answer(self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, context: Any) -> bytes:
+    async def _answer(
+        self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, client: str, context: Any
+    ) -> bytes:
         """One message's answer: counted against the client's rate, traced, and with its line in the access log."""
         cost = METHODS[f"/{SERVICE}/{name}"].cost
         if cost is Cost.INFERENCE:
-            self._plane.count_request(client_of_peer(context.peer()))
+            self._plane.count_request(client)
         if self._telemetry is None:
             traced: Any = nullcontext(lambda *_: None)
         else:
             traced = self._telemetry.grpc_call(name, context.invocation_metadata(), context.peer())
-        begin, code, sent, model = time.perf_counter(), "INTERNAL", 0, ""
+        begin, code, received, sent, model = time.perf_counter(), "INTERNAL", len(data), 0, ""
         with traced as ended:
             try:
                 if len(data) > _MAX_CONTROL_BYTES and cost is not Cost.INFERENCE:
                     raise TooLargeError(
                         f"the message has {len(data):,} bytes; this method takes at most {_MAX_CONTROL_BYTES:,}"
                     )
-                with self._plane.bytes.hold(len(data), client := client_of_peer(context.peer())), ExitStack() as held:
-                    if len(data) > _MAX_CONTROL_BYTES:
+                with self._plane.bytes.hold(len(data), client), ExitStack() as held:
+                    answering = method
+                    if len(data) > _MAX_CONTROL_BYTES:  # of an inference, so a ModelInferRequest
                         most = self._plane.config.limits.max_json_values
-                        weigh = partial(message_weight, data, request_class.DESCRIPTOR, max_values=most)
-                        held.enter_context(self._plane.bytes.hold(await self._plane.in_parser(weigh), client))
+                        weight, data, raw = await self._plane.in_parser(partial(_open, data, max_values=most))
+                        held.enter_context(self._plane.bytes.hold(weight, client))
+                        answering = partial(method, raw=raw)
+                        await self._turns.wait()
                     try:
                         request = request_class.FromString(data)
                     except DecodeError:
                         raise InputError(f"the message is not a valid {request_class.DESCRIPTOR.name}") from None
+                    if len(data) > _MAX_CONTROL_BYTES:
+                        self._turns.rest()
                     model = getattr(request, "model_name", "")
-                    answer = (await method(request)).SerializeToString()
+                    answer = (await answering(request)).SerializeToString()
                 code, sent = "OK", len(answer)
                 return answer
             except RequestError as error:
@@ -155,25 +169,29 @@ class Methods:
                 raise
             finally:
                 ended(code, model)
-                self._plane.give_back_soon(len(data))
+                self._plane.give_back_soon(received)
                 if self._plane.config.observe.access_log:
-                    log_request("grpc", name, code, model=model, begin=begin, received=len(data), sent=sent, request=own_id)
+                    log_request("grpc", name, code, model=model, begin=begin, received=received, sent=sent, request=own_id)
 
-    async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        own_id = _begin_call(context)
+    async def _stream(self, _: Any, context: Any) -> AsyncIterator[bytes]:
+        own_id, client = _begin_call(context), client_of_peer(context.peer())
+
+        async def requests() -> AsyncIterator[bytes]:
+            while (data := await self._turns.read(context)) is not grpc.aio.EOF:
+                yield data
 
         async def answer(data: bytes) -> bytes:
             given = ""  # by the client, so that it knows which of its requests an error is about
 
-            async def infer(request: Any) -> Message:
+            async def infer(request: Any, raw: Sequence[memoryview] | None = None) -> Message:
                 nonlocal given
                 given = request.id
-                response = await self._service.ModelInfer(request)
+                response = await self._service.ModelInfer(request, raw)
                 response.parameters["triton_final_response"].bool_param = True
                 return pb.ModelStreamInferResponse(infer_response=response)
 
             try:
-                return await self._answer("ModelStreamInfer", pb.ModelInferRequest, infer, data, own_id, context)
+                return await self._answer("ModelStreamInfer", pb.ModelInferRequest, infer, data, own_id, client, context)
             except RequestError as error:
                 text = str(error)
             except Exception as error:  # as for a call of its own
@@ -182,8 +200,14 @@ class Methods:
             failed = pb.ModelStreamInferResponse(error_message=text, infer_response=pb.ModelInferResponse(id=given))
             return failed.SerializeToString()
 
-        async for message in in_completion_order(requests, answer, window=_WINDOW):
+        async for message in in_completion_order(requests(), answer, window=_WINDOW):
             yield message
+
+
+def _open(data: bytes, *, max_values: int) -> tuple[int, bytes, list[memoryview]]:
+    """A long ModelInferRequest: about what it weighs beyond its own bytes, itself without its raw contents, and those."""
+    weight = message_weight(data, pb.ModelInferRequest.DESCRIPTOR, max_values=max_values)
+    return weight, *without_raw(data)
 
 
 def _begin_call(context: Any) -> str:

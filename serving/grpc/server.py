@@ -18,10 +18,12 @@ from ..guard.tls import Tls
 from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
 from ..protocol.routes import SERVICE
+from .arrivals import Arrivals
 from .decode_errors import DecodeErrorInterceptor
 from .health import Health
 from .library import Server
 from .methods import AccessInterceptor, Methods, code_of, metadata_of
+from .turns import Turns
 
 # Calls are held back before the server stops until none has come for so long, or for so long at most; and how long clients then
 # take to read HTTP/2's GOAWAY.
@@ -43,12 +45,14 @@ class GrpcServer:
         self._tls = tls
         self._draining = _DrainInterceptor()
         self._health = Health(plane, access)
+        limits, turns = plane.config.limits, Turns()
+        arrivals = Arrivals(plane.bytes, turns, largest=limits.grpc_message_bytes, seconds=limits.body_timeout_seconds)
         self._server = server = Server(
-            interceptors=[self._draining, *([AccessInterceptor(access)] if access else []), DecodeErrorInterceptor()],
+            interceptors=[self._draining, *([AccessInterceptor(access)] if access else []), DecodeErrorInterceptor(arrivals)],
             options=_options(plane),
             unknown=self._unknown,
         )
-        server.add_registered_method_handlers(SERVICE, Methods(plane, telemetry).handlers())
+        server.add_registered_method_handlers(SERVICE, Methods(plane, arrivals, turns, telemetry).handlers())
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
             POOL.AddSerializedFile(file.serialized_pb)
@@ -116,7 +120,7 @@ def _options(plane: DataPlane) -> list[tuple[str, int]]:
     config = plane.config
     return [
         ("grpc.so_reuseport", 1),  # for front ends, and for a server that takes another's place; see `processes.ports.Ports`
-        ("grpc.max_receive_message_length", config.limits.max_body_bytes),
+        ("grpc.max_receive_message_length", config.limits.grpc_message_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", config.limits.max_header_bytes),
         ("grpc.absolute_max_metadata_size", config.limits.max_header_bytes),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -68,14 +69,14 @@ class Service:
         await self._plane.unload_model(request.model_name, parameters_of(request.parameters))
         return pb.RepositoryModelUnloadResponse()
 
-    async def ModelInfer(self, request: Any) -> Any:
+    async def ModelInfer(self, request: Any, raw: Sequence[memoryview] | None = None) -> Any:
+        """The answer. `raw` are the raw contents of a message that was read without them."""
         self._plane.repository.get(request.model_name, request.model_version)
-        if request.ByteSize() > _LONG_MESSAGE and any(
-            item.HasField("contents") or item.datatype == "BYTES" for item in request.inputs
-        ):
-            decoded = await self._plane.in_parser(partial(decode_infer, request))
+        size = request.ByteSize() + sum(map(len, raw or ()))
+        if size > _LONG_MESSAGE and any(item.HasField("contents") or item.datatype == "BYTES" for item in request.inputs):
+            decoded = await self._plane.in_parser(partial(decode_infer, request, raw))
         else:
-            decoded = decode_infer(request)
+            decoded = decode_infer(request, raw)
         answer = await self._plane.infer(request.model_name, request.model_version, decoded)
         if many_strings(answer.outputs):
             return await self._plane.in_parser(partial(encode_infer, answer))

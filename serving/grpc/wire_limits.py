@@ -1,7 +1,8 @@
 """What reading a protobuf message will cost, found in its bytes before it is read.
 
 The library reads a message in one go, and every other thread waits meanwhile: 60 MiB of numbers in one byte each, or of empty
-inputs, take a second and hundreds of megabytes. So the fields of a long message are counted first, in Python and in pieces.
+inputs, take a second and hundreds of megabytes. So the fields of a long message are counted first, in Python and in pieces; and
+it does not read the raw contents, which it would only copy.
 The wire format: https://protobuf.dev/programming-guides/encoding
 """
 
@@ -13,9 +14,11 @@ import numpy as np
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from ...errors import InputError, TooLargeError
+from ...runtime.artifact.triton_messages import service as pb
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED = {FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE}
+_RAW = pb.ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents"].number
 _PIECE = 1 << 20
 _MOST_PARTS = 50_000  # some tens of milliseconds of counting
 # About what a number and a field become in memory, in bytes.
@@ -31,6 +34,26 @@ def message_weight(data: bytes, kind: Descriptor, *, max_values: int, max_parts:
     counted = _Counted(max_values, max_parts)
     counted.read(memoryview(data), kind)
     return _NUMBER * counted.values + _PART * counted.parts
+
+
+def without_raw(data: bytes) -> tuple[bytes, list[memoryview]]:
+    """A ModelInferRequest without its raw contents, and those, not copied. It must have passed `message_weight`."""
+    view, kept, raw, at = memoryview(data), [], [], 0
+    while (begin := at) < len(view):
+        key, at = _varint(view, at)
+        wire = key & 7
+        if wire == _VARINT:
+            _, at = _varint(view, at)
+        elif wire == _BYTES:
+            size, at = _varint(view, at)
+            at += size
+            if key >> 3 == _RAW:
+                raw.append(view[at - size : at])
+                continue
+        else:
+            at += 8 if wire == _FIXED64 else 4
+        kept.append(view[begin:at])
+    return b"".join(kept), raw
 
 
 class _Counted:

@@ -69,6 +69,7 @@ def client_of_address(address: str) -> str:
     return str(ipaddress.IPv6Network((parsed, 64), strict=False))
 
 
+@lru_cache(maxsize=4096)  # a connection's peer has one name
 def client_of_peer(peer: str) -> str:
     """The client behind gRPC's name of a peer, such as "ipv4:192.0.2.1:4711" or "ipv6:%5B2001:db8::1%5D:4711"."""
     kind, _, rest = unquote(peer).partition(":")

@@ -66,7 +66,7 @@ class DataPlane:
         self._execution = Execution(decoder, self._parser, timeout=config.batching.default_timeout_seconds)
         self._giving_back: asyncio.TimerHandle | None = None
         # One client leaves others half of it, but has room for one body.
-        share = max(config.limits.max_inflight_bytes // 2, config.limits.max_body_bytes)
+        share = max(config.limits.max_inflight_bytes // 2, config.limits.largest_bytes)
         self.bytes = ByteBudget(config.limits.max_inflight_bytes, share)
         self._shared_memory = SharedMemory(limit=config.limits.max_body_bytes) if config.security.shared_memory else None
         self._settings = settings if config.security.allow_settings else None

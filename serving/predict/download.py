@@ -19,6 +19,7 @@ from ...errors import InputError
 SCHEMES = ("http", "https")
 _MOST_REDIRECTS = 5
 _CHUNK = 1 << 16
+_MOST_SAID = 200
 _KEPT = "!#$%&'()*+,/:;=?@[]~"  # of an address, as RFC 3986 has it; what else there is, such as a space, is quoted
 
 
@@ -51,12 +52,12 @@ def download(address: str, *, limit: int, seconds: float) -> bytes:
     except TimeoutError:
         raise InputError(f"it did not arrive within {seconds:g} s; allow more with --download-secs") from None
     except urllib.error.HTTPError as error:
-        raise InputError(f"the server answers {error.code} {error.reason}".strip()) from None
+        raise InputError(f"the server answers {error.code} {_begin(error.reason)}".strip()) from None
     except urllib.error.URLError as error:
         reason = error.reason
         raise InputError(f"it cannot be reached: {getattr(reason, 'strerror', None) or reason}") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise InputError(f"it cannot be fetched: {type(error).__name__}: {error}") from None
+        raise InputError(f"it cannot be fetched: {type(error).__name__}: {_begin(error)}") from None
 
 
 def _fetched(address: str, limit: int, seconds: float) -> bytes:
@@ -75,6 +76,11 @@ def _fetched(address: str, limit: int, seconds: float) -> bytes:
         if (told := answer.length) is not None and told > 0:
             raise InputError(f"the server ended {told} bytes too early")
     return bytes(data)
+
+
+def _begin(said: object) -> str:
+    """What a server said, as far as a line takes it."""
+    return str(said)[:_MOST_SAID]
 
 
 def _check(address: str) -> None:

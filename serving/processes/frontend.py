@@ -87,7 +87,7 @@ def _share_of(config: ServeConfig) -> ServeConfig:
     return config.changed(
         decode_threads=config.decoders_each,
         response_cache_bytes=config.batching.response_cache_bytes // count,
-        max_inflight_bytes=max(config.limits.max_body_bytes, config.limits.max_inflight_bytes // count),
+        max_inflight_bytes=max(config.limits.largest_bytes, config.limits.max_inflight_bytes // count),
     )
 
 

@@ -65,9 +65,14 @@ def _code(model: ModelFolder) -> Iterator[Finding]:
         foreign += [path for path in code if path.read_bytes() not in own]
     for path in sorted(foreign):
         place = path.relative_to(model.folder).as_posix()
-        yield warning(
-            "TR019", place, "it is not this Headrace's own code, and Triton runs it: read it, or package the model again"
+        # Triton's Python keeps what it compiled beside the source, whatever the environment says, and runs that the next time.
+        why = (
+            "Triton runs it in place of its source, and whether it was made of that cannot be told: delete it; Triton, which "
+            "leaves such files wherever it may write, makes it again"
+            if path.suffix == ".pyc"
+            else "it is not this Headrace's own code, and Triton runs it: read it, or package the model again"
         )
+        yield warning("TR019", place, why)
 
 
 def _backend(model: ModelFolder) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,9 @@ def read(what: str, options: Options) -> OnnxFile:
     if options.images is not None and options.images.is_file():
         raise MigrateError(f"--images {options.images}: a graph is judged by a folder of images")
     path = Path(what).resolve()
-    beside = sorted(file for file in path.parent.glob(f"{path.stem}*") if file.suffix in (".data", ".bin") and file.is_file())
+    beside = sorted(
+        file for file in path.parent.glob(f"{glob.escape(path.stem)}*") if file.suffix in (".data", ".bin") and file.is_file()
+    )
     return OnnxFile(what=what, title=model_name(path.stem), readable=(path, *beside), path=path)
 
 

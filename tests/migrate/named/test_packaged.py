@@ -168,3 +168,14 @@ def test_a_process_that_dies_in_the_middle_leaves_no_half_package(tmp_path):
 def test_a_name_that_no_repository_takes_is_rejected(tmp_path, name):
     with pytest.raises(MigrateError, match="cannot name a model"):
         packaged(code(tmp_path), cache=tmp_path / "cache", options=Options(name=name, input_size=(3, 16, 16)))
+
+
+def test_nothing_is_taken_from_where_others_can_put_it(tmp_path):
+    """A cache that everybody may write, in which somebody has laid a link before: weights of theirs would be served."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "named").symlink_to(tmp_path / "theirs")
+    (tmp_path / "net.onnx").write_bytes(b"graph")
+    with pytest.raises(MigrateError, match="named: it is a link, or belongs to another user"):
+        packaged(str(tmp_path / "net.onnx"), cache=tmp_path / "cache")
+    assert [*(tmp_path / "theirs").iterdir()] == []

@@ -216,6 +216,21 @@ def test_a_helper_folder_that_is_no_model_is_not_replaced(write, tmp_path):
     assert names(tmp_path / "models") == ["net_decode"]
 
 
+@pytest.mark.parametrize("folder", ["net", "net_decode", "net_classify"])
+def test_models_that_someone_else_wrote_are_not_replaced(write, tmp_path, folder):
+    """Another's Triton model of that name, or of a companion's, with weights that are nowhere else."""
+    made = write().parent.rename(tmp_path / "made")
+    theirs = tmp_path / "models" / folder
+    (theirs / "1").mkdir(parents=True)
+    (theirs / "1" / "model.onnx").write_bytes(b"weights")
+    (theirs / "config.pbtxt").write_text(f'name: "{folder}" backend: "onnxruntime"')
+    for attempt in (write, lambda: place_package(made, theirs.parent, "net")):
+        with pytest.raises(ArtifactError, match="holds a model that Headrace did not write; it is left as it is"):
+            attempt()
+        assert [path.name for path in theirs.parent.iterdir()] == [folder]
+        assert (theirs / "1" / "model.onnx").read_bytes() == b"weights"
+
+
 def test_a_package_made_elsewhere_takes_the_place_of_the_one_before(write, tmp_path):
     made, out = write().parent, tmp_path / "out"
     (out / "other").mkdir(parents=True)

@@ -52,13 +52,16 @@ BODIES = {
 }
 
 # Messages of ModelInfer, as bytes: field 1 is the model, 5 an input, whose field 5 has its contents, 7 raw contents.
+# Just shorter than the longest that is taken; one longer is refused before it is put together.
+LONGEST = 31 * MIB
 MESSAGES = {
-    "numbers of a byte": lambda: field(1, b"tiny") + field(5, field(5, field(3, b"\1" * (60 * MIB)))),
-    "truths": lambda: field(1, b"tiny") + field(5, field(5, field(1, b"\1" * (60 * MIB)))),
-    "a shape without end": lambda: field(1, b"tiny") + field(5, field(3, b"\1" * (60 * MIB))),
-    "empty inputs": lambda: field(1, b"tiny") + field(5, b"") * (30 * MIB),
-    "empty parameters": lambda: field(1, b"tiny") + field(5, field(4, b"") * (30 * MIB)),
-    "empty contents": lambda: field(1, b"tiny") + field(7, b"") * (30 * MIB),
-    "fields that nobody knows": lambda: field(1, b"tiny") + field(15, b"") * (30 * MIB),
-    "floats": lambda: field(1, b"tiny") + field(5, field(2, b"FP32") + field(5, field(6, bytes(60 * MIB)))),
+    "numbers of a byte": lambda: field(1, b"tiny") + field(5, field(5, field(3, b"\1" * (LONGEST)))),
+    "truths": lambda: field(1, b"tiny") + field(5, field(5, field(1, b"\1" * (LONGEST)))),
+    "a shape without end": lambda: field(1, b"tiny") + field(5, field(3, b"\1" * (LONGEST))),
+    "empty inputs": lambda: field(1, b"tiny") + field(5, b"") * (LONGEST // 2),
+    "empty parameters": lambda: field(1, b"tiny") + field(5, field(4, b"") * (LONGEST // 2)),
+    "empty contents": lambda: field(1, b"tiny") + field(7, b"") * (LONGEST // 2),
+    "fields that nobody knows": lambda: field(1, b"tiny") + field(15, b"") * (LONGEST // 2),
+    "floats": lambda: field(1, b"tiny") + field(5, field(2, b"FP32") + field(5, field(6, bytes(LONGEST)))),
+    "more than is taken": lambda: field(1, b"tiny") + field(7, bytes(60 * MIB)),
 }

@@ -158,6 +158,20 @@ def test_one_that_fails_has_lost_and_its_batch_is_answered():
     assert (stays, why, made.session) == (False, "it failed: out of memory", one)
 
 
+def test_rows_that_fail_everywhere_say_nothing_of_the_challenger():
+    """Else one client that sends what no session can run has the better session closed, for good."""
+    made, one, other, _, settled = contest(1.0, 0.1)
+    made.challenge(other, lambda *verdict: settled.append(verdict))
+    run(made, 9)  # the next are the challenger's
+    one.fails = other.fails = range(1000)
+    for _ in range(8):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            made.run(ROWS)
+    one.fails = other.fails = ()
+    run(made, 200)
+    assert [kept for kept, *_ in settled] == [True]
+
+
 def test_what_fails_by_itself_is_the_caller_s():
     made, one, other, _, settled = contest(1.0, 1.0)
     one.fails = (1,)

@@ -5,7 +5,7 @@ import pytest
 
 from headrace.errors import InputError, TooLargeError
 from headrace.runtime.artifact.triton_messages import service as pb
-from headrace.serving.grpc.wire_limits import message_weight
+from headrace.serving.grpc.wire_limits import message_weight, without_raw
 from tests.serving.attacks.bodies import field, varint
 
 KIND = pb.ModelInferRequest.DESCRIPTOR
@@ -102,3 +102,21 @@ def test_whatever_the_library_reads_is_read():
             if "groups" not in said:
                 raise
     assert taken > 100
+
+
+def test_a_message_without_its_raw_contents():
+    """However its fields are ordered, and with those that nobody knows; what is left reads as before."""
+    whole = request()
+    whole.raw_input_contents.append(b"y" * 300)
+    data = (
+        field(7, b"before") + whole.SerializeToString() + field(7, b"") + field(15, b"unknown") + varint(16 << 3) + varint(300)
+    )
+    rest, raw = without_raw(data)
+    assert [bytes(one) for one in raw] == [b"before", b"x" * 5000, b"y" * 300, b""]
+    assert all(one.obj is data for one in raw)
+    kept = pb.ModelInferRequest.FromString(rest)
+    del whole.raw_input_contents[:]
+    known = pb.ModelInferRequest.FromString(rest)
+    known.DiscardUnknownFields()
+    assert known == whole
+    assert kept.SerializeToString().endswith(field(15, b"unknown") + varint(16 << 3) + varint(300))

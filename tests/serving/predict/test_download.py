@@ -27,6 +27,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", "10")
         elif path in ("/endless", "/slow", "/silent"):
             self.send_response(200)
+        elif path == "/talkative":
+            self.wfile.write(b"y" * 60_000 + b"\r\n")
+            return
+        elif path == "/reason":
+            self.send_response(500, "y" * 60_000)
         else:
             self.send_response(404)
         self.end_headers()
@@ -89,6 +94,14 @@ def test_time_is_bounded(address, path):
     with pytest.raises(InputError, match="did not arrive within 0.5 s"):
         fetch(address + path, seconds=0.5)
     assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("path", ["/talkative", "/reason"])
+def test_what_a_server_says_fits_into_a_line(address, path):
+    with pytest.raises(InputError) as caught:
+        fetch(f"{address}{path}")
+    assert "yyy" in str(caught.value)
+    assert len(str(caught.value)) < 300
 
 
 def test_nobody_there():

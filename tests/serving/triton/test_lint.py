@@ -1,6 +1,7 @@
 """Every way to break a models folder is found, under its code, and a good folder has no findings."""
 
 import json
+import py_compile
 import shutil
 from pathlib import Path
 
@@ -21,7 +22,8 @@ def tiny(models, tmp_path) -> Path:
     """A copy of `tiny` and its companions."""
     folder = tmp_path / "copy"
     for name in ("tiny", "tiny_decode", "tiny_classify"):
-        shutil.copytree(models / name, folder / name)
+        # A real Triton that ran these models before has left bytecode in them.
+        shutil.copytree(models / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
@@ -43,6 +45,17 @@ def test_broken_models(tiny, name):
 
 def test_every_code_has_an_example():
     assert {broken.code for broken in BROKEN.values()} | {"TR007"} == set(CODES)
+
+
+def test_bytecode_is_told_from_code_that_someone_wrote(tiny):
+    """Triton leaves it, and would run what anybody else left there: the way out is to delete it, not to package again."""
+    py_compile.compile(str(tiny / "tiny_decode" / "1" / "model.py"), doraise=True)
+    (finding,) = lint(tiny, gpus=0)
+    assert (finding.code, finding.model) == ("TR019", "tiny_decode")
+    assert finding.where.startswith("1/__pycache__/model.")
+    assert "delete it" in finding.message
+    shutil.rmtree(tiny / "tiny_decode" / "1" / "__pycache__")
+    assert lint(tiny, gpus=0) == []
 
 
 def test_gpus_of_another_machine(tiny):

@@ -1,0 +1,45 @@
+"""What is printed cannot steer the terminal: repositories name files, and servers answer, as they like."""
+
+import pytest
+
+from headrace.console import make_console, print_error, printable
+from headrace.errors import HeadraceError
+
+# Clears the screen, names the window, and the same in one byte of C1.
+STEERING = "\x1b[2J\x1b]0;owned\x07\x9b2J\r"
+SPELLED = r"\x1b[2J\x1b]0;owned\x07\x9b2J\r"
+
+
+def test_errors(capsys):
+    print_error(HeadraceError(f"the first\nsecond [line] of {STEERING}"))
+    assert capsys.readouterr().err == f"error: the first\nsecond [line] of {SPELLED}\n"
+
+
+@pytest.mark.parametrize("form", ["text", "table"])
+def test_whatever_a_console_prints(capsys, form):
+    from rich.table import Table
+    from rich.text import Text
+
+    console = make_console()
+    if form == "text":
+        console.print(f"[bold]bold[/] {STEERING}".replace("[2J", "2J").replace("]0", "0"))
+    else:
+        table = Table(box=None)
+        table.add_column("file")
+        table.add_row(Text(STEERING))
+        console.print(table)
+    said = capsys.readouterr().out
+    assert not any((character < " " and character != "\n") or "\x7f" <= character < "\xa0" for character in said)
+    assert r"\x1b" in said
+
+
+def test_styles_reach_a_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    make_console().print("[bold red]error:[/]")
+    assert "\x1b[1;31merror:\x1b[0m" in capsys.readouterr().out
+
+
+def test_printable():
+    assert printable("é 猫\t\udc80\u202e") == r"é 猫\t\udc80\u202e"
