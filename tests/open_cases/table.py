@@ -31,9 +31,9 @@ What the migrator makes of ten public repositories, at the commits in `tests/ope
 - **preprocessing**: models whose evaluation transform was recovered and proved equal on probe images.
 - **executed**, **faster**, **served**: of one model of each repository through the whole of `headrace migrate` (`whole.py`;
   choices in `cases.json`): scripts run before and after with equal outputs, and losses where they train, of those that ran
-  before, and whose data they read; faster than eager, and how much at which batch size (from a quiet machine, with the version
-  of that day: `--keep-times` leaves them); the package answering in a fresh process without the repository. "not tried" is a
-  script that does not run here even on stand-ins; "not run" claims nothing. A dash: not run either.
+  before, and whose data they read; faster than eager, and how much at which batch size (of the last run on a quiet machine:
+  `whole.py --scripts` leaves it, and what is served); the package answering in a fresh process without the repository. "not
+  tried" is a script that does not run here even on stand-ins; "not run" claims nothing. A dash: not run either.
 
 """
 

@@ -4,8 +4,8 @@
 
 Adds to the results of `run.py` what `headrace migrate REPO --entry ENTRY --model NAME [--data DIR] --out OUT` reports of the
 choice that stands in `cases.json`, with `--unsafe` where it says so. Where the repository reads folders of images, DIR is a
-small one of made-up images, so that its scripts can run. Compare times on a quiet machine only: with `--keep-times` those of
-an earlier run stay.
+small one of made-up images, so that its scripts can run. Compare times on a quiet machine only. `--scripts` runs the scripts
+alone, and what an earlier run said of packages, proofs and times stays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="CASE")
     parser.add_argument("--cases", type=Path, default=Path("build/open-cases"), help="folder with the checked-out repositories")
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs" / "migration-scores", help="without a suffix")
-    parser.add_argument("--keep-times", action="store_true", help="the machine does other work: measure no times")
+    parser.add_argument("--scripts", action="store_true", help="run the scripts; package nothing that has no weights here")
     arguments = parser.parse_args()
     cases = json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
     kept = arguments.out.with_suffix(".json")
@@ -43,11 +43,10 @@ def main() -> None:
             root = arguments.cases / case["id"]
             if (arguments.names and case["id"] not in arguments.names) or not root.is_dir():
                 continue
-            seconds = 1.0 if arguments.keep_times else None
-            whole = judge(case["whole"], root, data, Path(scratch) / case["id"], tuning_seconds=seconds)
+            whole = judge(case["whole"], root, data, Path(scratch) / case["id"], packages=not arguments.scripts)
             result = results.setdefault(case["id"], {"scores": {}, "why": []})
-            if arguments.keep_times:
-                whole |= {name: result.get("whole", {}).get(name) for name in ("faster", "speed")}
+            if arguments.scripts and "executed" in whole:
+                whole |= {name: result.get("whole", {}).get(name) for name in ("parity", "faster", "served", "speed")}
             result["whole"] = whole
             print(f"{case['id']}: {json.dumps(whole)}", flush=True)
             results = {item["id"]: results[item["id"]] for item in cases if item["id"] in results}
@@ -55,13 +54,13 @@ def main() -> None:
             arguments.out.with_suffix(".md").write_text(table.page(cases, results), encoding="utf-8")
 
 
-def judge(choice: dict[str, Any], root: Path, data: Path, out: Path, *, tuning_seconds: float | None = None) -> dict[str, Any]:
+def judge(choice: dict[str, Any], root: Path, data: Path, out: Path, *, packages: bool = True) -> dict[str, Any]:
     """What the report says, as pairs (achieved, of how many), with the reason of a script that was not executed."""
     try:
         report = migrate(
             root, out=out, entry=choice["entry"], model=choice.get("model"), data=data if choice.get("data") else None,
-            unsafe=choice.get("unsafe", False), random_weights=True,  # few have weights
-            tuning_seconds=tuning_seconds, console=Console(stderr=True),
+            unsafe=choice.get("unsafe", False), random_weights=packages,  # few have weights
+            console=Console(stderr=True),
         )  # fmt: skip
     except HeadraceError as error:
         return {"why": table.without_paths(str(error).replace(str(root), "."))}
