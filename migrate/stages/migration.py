@@ -103,6 +103,11 @@ class Migration:
         options = replace(self.options, checkpoint=str(checkpoint), readable=(*self.options.readable, checkpoint))
         return replace(self, options=options)
 
+    def within(self, seconds: float) -> Migration:
+        """The same migration whose runs end after so many seconds, where its limit is not lower anyway."""
+        limits = replace(self.options.limits, timeout=min(self.options.limits.timeout, seconds))
+        return replace(self, options=replace(self.options, limits=limits))
+
     def fresh_tree(self, title: str | None = None) -> None:
         """Have a copy of the repository that nothing ran in, repaired; always at the same path, which scripts may print."""
         progress = self.stages.start(title) if title is not None else None

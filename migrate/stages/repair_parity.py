@@ -43,9 +43,14 @@ def compare_with_unrepaired(migration: Migration, name: str, recipe: Recipe, row
         migration.remark("PS512", message, "note")
         return RepairParity()
     after = _outputs(migration, recipe, row, before / "weights.pt")
+    if isinstance(after, str) and isinstance(again := _unrepaired(migration, recipe, row, fresh), str):
+        message = f"the repairs of {places} could not be checked against the model as it was, which built once and not again"
+        migration.remark("PS512", f"{message}: {again}", "note")
+        return RepairParity()
     why = after if isinstance(after, str) else _difference(before / "outputs.npz", after / "outputs.npz")
     if isinstance(why, str):
-        differs = migration.plain(f"after the repairs of {places} the model differs: {why}")
+        what = "the model as it came can be built and run here, and the repaired one cannot" if after is why else None
+        differs = migration.plain(f"after the repairs of {places} {what or 'the model differs'}: {why}")
         migration.remark("PS513", f"{name}: {differs}; leave the repairs out with --ignore", "error")
         return RepairParity(differs=differs)
     migration.remark("PS512", f"repaired ({places}), {name} computes what it did: max abs {why:.2g}, batches 1, 2, 5", "note")

@@ -19,7 +19,7 @@ from ..proving.verify import ScriptRun, compare, ends_otherwise, is_telling, run
 from ..proving.visible_files import remedy
 from ..reading.facts import Script
 from ..reporting.report import ExecutedOn, LossTrace, Outcome
-from ..resolving.ranking import documented_arguments
+from ..resolving.ranking import documented_arguments, ranked
 from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change
 from .migrated_copy import apply
@@ -28,7 +28,9 @@ from .script_arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
 
 TRAINING_RULES = frozenset(["PS301", "PS302"])
 OTHERS_SECONDS = 240.0
-"""After so long no further script is run than those that were."""
+"""After so long no further script is run than those that were, neither as they were nor migrated."""
+_LEAST_SECONDS = 60.0
+"""What a script that is run may take at least, though the time for all ends before."""
 _NOT_HERE = frozenset(["arguments", "data", "device", "functions", "libraries", "network", "processes", "servers"])
 """Edges at which a script that needs a stand-in does not run without."""
 _ARGUMENT_REJECTED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|expected)\b")
@@ -116,18 +118,19 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
     stopped: dict[str, str] = {}
     own = resolved.script.path if resolved is not None and resolved.script is not None else None
     started = time.monotonic()
-    for script in sorted(migration.surveyed.scripts, key=lambda script: script.path != own):
+    for script in sorted(ranked(migration.surveyed, migration.surveyed.scripts), key=lambda script: script.path != own):
         if script.path not in migration.rewritten:
             why_not[script.path] = "nothing in it was rewritten"
             continue
-        if time.monotonic() - started > OTHERS_SECONDS:
-            why_not[script.path] = f"other scripts were run for {OTHERS_SECONDS:.0f} s; --entry {script.path} runs it first"
+        limited = _limited(migration, started, first=not runs and not stopped)
+        if limited is None:
+            why_not[script.path] = _no_time(script)
             continue
         original: OriginalRun | str | None = None
         if not _NOT_HERE & migration.stood_in.get(script.path, frozenset()):
-            original = _as_its_user(migration, resolved, script)
+            original = _as_its_user(limited, resolved, script)
         if not isinstance(original, OriginalRun):
-            original = _rehearsed(migration, resolved, script, original)
+            original = _rehearsed(limited, resolved, script, original)
         if isinstance(original, OriginalRun):
             runs[script.path] = original
         else:
@@ -147,6 +150,19 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         )
         migration.remark("PS404", message, "note")
     return Originals(runs=runs, why_not=why_not | stopped)
+
+
+def _limited(migration: Migration, started: float, *, first: bool) -> Migration | None:
+    """The migration as the next script is run in it: whole for the first, then within the time for all; None where that is
+    over."""
+    left = OTHERS_SECONDS - (time.monotonic() - started)
+    if first:
+        return migration
+    return migration.within(max(left, _LEAST_SECONDS)) if left > 0 else None
+
+
+def _no_time(script: Script) -> str:
+    return f"other scripts were run for {OTHERS_SECONDS:.0f} s; --entry {script.path} runs it first"
 
 
 def _as_its_user(migration: Migration, resolved: Resolved | None, script: Script) -> OriginalRun | str:
@@ -257,16 +273,21 @@ def _rows(migration: Migration, resolved: Resolved | None) -> int | None:
 def run_migrated(migration: Migration, changes: Sequence[Change], originals: Originals) -> dict[str, ScriptOutcome]:
     """Run the migrated form of each script that ran, with the same arguments in a fresh copy, and compare."""
     outcomes: dict[str, ScriptOutcome] = {}
-    for script in migration.surveyed.scripts:
-        if script.path not in originals.runs:
+    scripts = {script.path: script for script in migration.surveyed.scripts}
+    whole, started = migration, time.monotonic()
+    for path, original in originals.runs.items():  # in the order in which those were run
+        script = scripts[path]
+        limited = _limited(whole, started, first=not outcomes)
+        if limited is None:
+            outcomes[path] = ScriptOutcome(status="not-run", why=_no_time(script))
             continue
-        original = originals.runs[script.path]
+        migration = limited
         migration.stages.start(f"Running the migrated {script.path}")
         migration.fresh_tree()
         apply(changes, migration.tree)
         loops = _trained(migration, script)
         run = _run(script, original.argv, migration, loops, migrated=True, **original.again)
-        if why := _too_near(original.run.done, run.done):
+        if why := _too_near(original.run.done, run.done, short=limited is not whole):
             migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
             outcomes[script.path] = ScriptOutcome(status="not-run", why=why)
             continue
@@ -314,10 +335,16 @@ def _compared_until(migration: Migration, script: Script, original: OriginalRun)
     return rehearsal.where, migration.plain(why)
 
 
-def _too_near(original: Completed, migrated: Completed) -> str | None:
-    """Why a migrated script that was stopped at the time limit failed at nothing: compiling a graph takes its time as well."""
-    if migrated.stopped != "timeout" or original.seconds < _NEAR * migrated.seconds:
+def _too_near(original: Completed, migrated: Completed, *, short: bool) -> str | None:
+    """Why a migrated script that was stopped at the time limit failed at nothing: compiling a graph takes its time as well.
+    `short` says that the limit was less than what the caller gives a run."""
+    if migrated.stopped != "timeout" or (original.seconds < _NEAR * migrated.seconds and not short):
         return None
+    if short:
+        return (
+            f"the migrated script was stopped after {migrated.seconds:.0f} s, when the time for other scripts than the model's "
+            "own was over; --entry runs it first"
+        )
     return (
         f"the migrated script was stopped after {migrated.seconds:.0f} s, the time limit, and the original took "
         f"{original.seconds:.0f} s of it: too near the limit to tell"

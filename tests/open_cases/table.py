@@ -30,9 +30,10 @@ What the migrator makes of ten public repositories, at the commits in `tests/ope
   does at batches 1, 2 and 5.
 - **preprocessing**: models whose evaluation transform was recovered and proved equal on probe images.
 - **executed**, **faster**, **served**: of one model of each repository through the whole of `headrace migrate` (`whole.py`;
-  choices in `cases.json`): scripts run before and after with equal outputs, and losses where they train; faster than eager,
-  and how much at which batch size; the package answering in a fresh process without the repository. "not tried" is a script
-  whose data cannot be had here; "not run" claims nothing. A dash: not run either.
+  choices in `cases.json`): scripts run before and after with equal outputs, and losses where they train, of those that ran
+  before, and whose data they read; faster than eager, and how much at which batch size (of the last run on a quiet machine:
+  `whole.py --scripts` leaves it, and what is served); the package answering in a fresh process without the repository. "not
+  tried" is a script that does not run here even on stand-ins; "not run" claims nothing. A dash: not run either.
 
 """
 
@@ -52,7 +53,11 @@ def _whole(whole: dict[str, Any] | None, name: str) -> str:
     pair = whole.get(name)
     if name == "faster" and whole.get("speed"):
         return f"{cell(pair)}: {whole['speed']}"
-    return cell(pair) if pair and pair[1] else "not tried"
+    if not (pair and pair[1]):
+        return "not tried"
+    on = f" ({', '.join(whole['on'])})" if name == "executed" and whole.get("on") else ""
+    partly = f", {len(whole['partly'])} up to an error" if name == "executed" and whole.get("partly") else ""
+    return f"{cell(pair)}{on}{partly}"
 
 
 def line(case: dict[str, Any], result: dict[str, Any]) -> str:

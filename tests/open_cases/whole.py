@@ -4,7 +4,8 @@
 
 Adds to the results of `run.py` what `headrace migrate REPO --entry ENTRY --model NAME [--data DIR] --out OUT` reports of the
 choice that stands in `cases.json`, with `--unsafe` where it says so. Where the repository reads folders of images, DIR is a
-small one of made-up images, so that its scripts can run. Compare times on a quiet machine only.
+small one of made-up images, so that its scripts can run. Compare times on a quiet machine only. `--scripts` runs the scripts
+alone, and what an earlier run said of packages, proofs and times stays.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="CASE")
     parser.add_argument("--cases", type=Path, default=Path("build/open-cases"), help="folder with the checked-out repositories")
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs" / "migration-scores", help="without a suffix")
+    parser.add_argument("--scripts", action="store_true", help="run the scripts; package nothing that has no weights here")
     arguments = parser.parse_args()
     cases = json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
     kept = arguments.out.with_suffix(".json")
@@ -41,20 +43,24 @@ def main() -> None:
             root = arguments.cases / case["id"]
             if (arguments.names and case["id"] not in arguments.names) or not root.is_dir():
                 continue
-            whole = judge(case["whole"], root, data, Path(scratch) / case["id"])
-            results.setdefault(case["id"], {"scores": {}, "why": []})["whole"] = whole
+            whole = judge(case["whole"], root, data, Path(scratch) / case["id"], packages=not arguments.scripts)
+            result = results.setdefault(case["id"], {"scores": {}, "why": []})
+            if arguments.scripts and "executed" in whole:
+                whole |= {name: result.get("whole", {}).get(name) for name in ("parity", "faster", "served", "speed")}
+            result["whole"] = whole
             print(f"{case['id']}: {json.dumps(whole)}", flush=True)
             results = {item["id"]: results[item["id"]] for item in cases if item["id"] in results}
             kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
             arguments.out.with_suffix(".md").write_text(table.page(cases, results), encoding="utf-8")
 
 
-def judge(choice: dict[str, Any], root: Path, data: Path, out: Path) -> dict[str, Any]:
+def judge(choice: dict[str, Any], root: Path, data: Path, out: Path, *, packages: bool = True) -> dict[str, Any]:
     """What the report says, as pairs (achieved, of how many), with the reason of a script that was not executed."""
     try:
         report = migrate(
             root, out=out, entry=choice["entry"], model=choice.get("model"), data=data if choice.get("data") else None,
-            unsafe=choice.get("unsafe", False), random_weights=True, console=Console(stderr=True),  # few have weights
+            unsafe=choice.get("unsafe", False), random_weights=packages,  # few have weights
+            console=Console(stderr=True),
         )  # fmt: skip
     except HeadraceError as error:
         return {"why": table.without_paths(str(error).replace(str(root), "."))}
@@ -63,8 +69,11 @@ def judge(choice: dict[str, Any], root: Path, data: Path, out: Path) -> dict[str
     reasons = "; ".join(dict.fromkeys(script.why for script in report.scripts if script.why))
     why = table.without_paths(reasons.replace(str(root), "."))[:300]
     speed = ", ".join(f"{item.ratio:.2f}x at {item.batch}" for model in report.models for item in model.speed)
+    executed = [script for script in report.scripts if script.executed == "passed"]
     return {
-        "executed": scores["executed"], "parity": scores["parity_passed"], "faster": scores["faster"],
+        "executed": scores["executed"], "on": sorted({script.executed_on for script in executed if script.executed_on}),
+        "partly": [script.up_to for script in executed if script.up_to], "parity": scores["parity_passed"],
+        "faster": scores["faster"],
         "served": [sum(served), len(served)], "speed": speed or None, "why": why or None,
     }  # fmt: skip
 

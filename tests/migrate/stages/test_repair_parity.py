@@ -133,6 +133,32 @@ def test_a_repair_that_changes_the_model_is_refused(migration):
     assert [finding.code for finding in migration.findings if finding.severity == "error"] == ["PS513"]
 
 
+def test_a_repaired_model_that_cannot_be_built_is_not_said_to_differ(migration):
+    (repair,) = migration.repairs
+    wrong = repair.after.replace(b"from torch import nn", b"from torch import nn, gone")
+    migration = dataclasses.replace(migration, repairs=[Change(repair.path, repair.before, wrong, repair.rules, [])])
+    migration.fresh_tree()
+    recipe = resolve(migration.surveyed).recipe.in_copy(migration.tree)
+    found = compare_with_unrepaired(migration, "Swin", recipe, (3, 32, 32), fresh=True)
+    assert "the repaired one cannot: " in (found.differs or "")
+    assert "differs" not in found.differs
+    assert [finding.code for finding in migration.findings if finding.severity == "error"] == ["PS513"]
+
+
+def test_a_model_that_builds_only_once_tells_nothing_of_the_repairs(migration):
+    """Files that one run leaves and the next does not find are no difference that a repair makes."""
+    cache = migration.scratch / "cache"
+    cache.mkdir(exist_ok=True)
+    source = migration.surveyed.root / "swin.py"
+    source.write_text(f"import os\nos.mkdir({str(cache / 'once')!r})\n" + SWIN)
+    found = rewrite_all(survey(migration.surveyed.root))
+    migration = dataclasses.replace(migration, surveyed=found.survey, repairs=found.repairs, unrepaired=None)
+    migration.fresh_tree()
+    recipe = resolve(migration.surveyed).recipe.in_copy(migration.tree)
+    assert compare_with_unrepaired(migration, "Swin", recipe, (3, 32, 32), fresh=True).differs is None
+    assert "built once and not again" in migration.findings[-1].message
+
+
 def test_where_the_original_does_not_build_the_report_says_so(migration):
     (migration.surveyed.root / "swin.py").write_text(SWIN.replace("from torch.autograd", "from torch.gone"))
     migration.fresh_tree()

@@ -20,7 +20,7 @@ from headrace.migrate.rewriting.rule import all_rules
 from headrace.migrate.stages import script_runs
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.progress import Stages
-from headrace.migrate.stages.script_runs import _proves_nothing, run_migrated, run_originals
+from headrace.migrate.stages.script_runs import OriginalRun, Originals, _proves_nothing, run_migrated, run_originals
 from headrace.migrate.survey.survey import survey
 
 pytestmark = pytest.mark.usefixtures("warm_sandbox")
@@ -220,6 +220,49 @@ def test_a_script_that_is_stopped_at_the_limit_fails_only_where_the_original_was
     assert outcome.status == status
     assert "stopped after 240 s, the time limit" in outcome.why
     assert {item.code for item in migration.findings} >= {"PS402" if status == "not-run" else "PS401"}
+
+
+def test_the_most_useful_scripts_are_run_first_and_only_while_there_is_time(repository, tmp_path, monkeypatch):
+    for name in ("bench.py", "predict.py"):
+        (repository / name).write_text(SCRIPT)
+    (repository / "README.md").write_text("Run `python predict.py photos`.\n")
+    migration, _ = migration_of(repository, tmp_path)
+    clock, limits = [0.0], {}
+
+    def run(limited, resolved, script, *why):
+        clock[0] += 200.0
+        limits[script.path] = limited.options.limits.timeout
+        return "stopped"
+
+    monkeypatch.setattr(script_runs.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(script_runs, "_as_its_user", lambda *given: "no data")
+    monkeypatch.setattr(script_runs, "_rehearsed", run)
+    originals = run_originals(migration, None)
+    assert list(limits.items()) == [("predict.py", 240.0), ("evaluate.py", 60.0)]
+    assert "--entry bench.py runs it first" in originals.why_not["bench.py"]
+
+
+def test_a_migrated_script_that_is_stopped_for_the_time_of_others_fails_at_nothing(repository, tmp_path, monkeypatch):
+    (repository / "predict.py").write_text(SCRIPT)
+    migration, changes = migration_of(repository, tmp_path)
+    clock = [0.0]
+    done = Completed(argv=(), exit=0, stdout="", stderr="", stopped=None, seconds=1.0, isolation={})
+    ones = np.ones((2, 3), np.float32)
+    found = OriginalRun(argv=[], run=ScriptRun(done=done, sites={"a.py:1": Recorded(inputs=ones, outputs=ones)}))
+    ended = {
+        "evaluate.py": found.run,
+        "predict.py": replace(found.run, done=replace(done, stopped="timeout", exit=137, seconds=60.0)),
+    }
+
+    def run(script, *given, **named):
+        clock[0] += 200.0
+        return ended[script.path]
+
+    monkeypatch.setattr(script_runs.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(script_runs, "_run", run)
+    outcomes = run_migrated(migration, changes, Originals(runs=dict.fromkeys(ended, found)))
+    assert [outcome.status for outcome in outcomes.values()] == ["passed", "not-run"]
+    assert "--entry runs it first" in outcomes["predict.py"].why
 
 
 def test_what_stops_it_even_so_is_told_with_its_place(repository, tmp_path):

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import inspect
 import itertools
+import re
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,16 @@ PASSES = 4
 """A loader may be gone through so often while one optimizer steps: more is a loop over epochs that was not seen as one."""
 WHOLE = "whole_passes"
 """Learned: passes over a loader that call no model are not cut short, for they gather what the data holds."""
+EVERY = "every_batch"
+"""Learned: passes over a loader are not cut short, for a metric wants rows of all classes."""
+_MOST_BATCHES = 100
+"""Even then no pass is longer."""
+_CLASSES_MISSED = re.compile(
+    r"(number of (classes|labels)|FixedLocator locations).*(match|different|equal)|contains? only one label|is binary while"
+    r"|y_true and y_prob contain different|Only one class.*present|Shape of passed values is .* indices imply",
+    re.I | re.S,
+)
+"""What metrics and tables say of fewer classes than the script names: few batches seldom hold them all."""
 STEPS = 200
 """Optimizer steps of one rehearsal, in all its loops."""
 
@@ -34,9 +45,16 @@ def stand_in(stage: Stage) -> Iterator[None]:
     yield
 
 
+def lesson(stage: Stage, error: BaseException) -> bool:
+    """A metric that wants rows of every class sees all batches in the next attempt."""
+    missed = isinstance(error, ValueError) and _CLASSES_MISSED.search(str(error)) is not None
+    return missed and stage.learn(EVERY, True)
+
+
 def _short(stage: Stage, torch: Any) -> None:
     loader = torch.utils.data.DataLoader
-    few, passes = stage.request.batches, weakref.WeakKeyDictionary[Any, int]()
+    few = _MOST_BATCHES if stage.learned.get(EVERY) else stage.request.batches
+    passes = weakref.WeakKeyDictionary[Any, int]()
     steps = itertools.count(1)
     taken, called = [0], [0]
     optimizers = weakref.WeakSet[Any]()

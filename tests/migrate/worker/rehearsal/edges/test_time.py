@@ -117,3 +117,45 @@ def test_a_short_trainer_of_lightnings_has_no_callbacks_that_report(on_stage):
     for callbacks in ([RichProgressBar(), kept, LearningRateMonitor()], (kept,), kept, RichProgressBar(), None):
         start(trainer, object(), callbacks=callbacks)
     assert given == [[kept], [kept], [kept], [], []]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Number of classes, 2, does not match size of target_names, 7. Try specifying the labels parameter",
+        "y_true contains only one label (0). Please provide the list of all expected class labels explicitly",
+        "Number of classes in y_true not equal to the number of columns in 'y_score'",
+        "Shape of passed values is (2, 2), indices imply (7, 7)",
+    ],
+)
+def test_a_metric_of_all_classes_is_given_every_batch_in_the_next_attempt(on_stage, message):
+    stage = on_stage(time).stage
+    assert time.lesson(stage, ValueError(message))
+    assert stage.learned[time.EVERY] is True
+    assert not time.lesson(stage, ValueError(message))  # known by then
+
+
+def test_another_value_error_says_nothing_of_the_classes(on_stage):
+    assert not time.lesson(on_stage(time).stage, ValueError("invalid literal for int() with base 10: 'min'"))
+
+
+def test_a_report_on_classes_sorted_in_the_data_comes_to_its_end(rehearsed):
+    done = rehearsed(
+        {
+            "main.py": """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+net = torch.nn.Linear(1, 7)
+rows = TensorDataset(torch.arange(70.0).reshape(70, 1), torch.arange(70) // 10)
+seen = []
+for x, y in DataLoader(rows, batch_size=4):
+    net(x)
+    seen += y.tolist()
+if len(set(seen)) < 7:  # as sklearn's classification_report says it
+    raise ValueError(f"Number of classes, {len(set(seen))}, does not match size of target_names, 7.")
+print(len(seen))
+"""
+        }
+    )
+    assert (done.report.ended, done.stdout) == ("finished", "70\n")

@@ -1,0 +1,65 @@
+"""Hooks that Lightning 2 no longer calls: what a module collects of an epoch's steps is handed to it when the epoch ends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..stage import Stage
+
+_HOOKS = {
+    "training_epoch_end": ("training_step", "on_train_epoch_end"),
+    "validation_epoch_end": ("validation_step", "on_validation_epoch_end"),
+    "test_epoch_end": ("test_step", "on_test_epoch_end"),
+}
+"""What older versions called at an epoch's end, with what these steps gave; and what is called then now."""
+
+
+@contextlib.contextmanager
+def stand_in(stage: Stage) -> Iterator[None]:
+    for name in ("pytorch_lightning", "lightning.pytorch"):
+        stage.when_imported(name, lambda library: _trainer(stage, library))
+    yield
+
+
+def _trainer(stage: Stage, library: Any) -> None:
+    def run(original: Any, trainer: Any, model: Any = None, *args: Any, **named: Any) -> Any:
+        if model is not None:
+            for old, (step, hook) in _HOOKS.items():
+                _adapt(stage, library, type(model), old, step, hook)
+        return original(trainer, model, *args, **named)
+
+    for name in ("fit", "validate", "test"):
+        stage.wrap(library.Trainer, name, run)
+
+
+def _adapt(stage: Stage, library: Any, kind: type, old: str, step: str, hook: str) -> None:
+    """Let a class of modules have its old hook called by the new one, with what its steps gave."""
+    ends = getattr(kind, old, None)
+    if not callable(ends) or hasattr(library.LightningModule, old):
+        return
+    stage.note("libraries", f"{kind.__name__}.{old} was called, as older versions of Lightning did")
+    given: list[Any] = []
+
+    def collect(original: Any, own: Any, *args: Any, **named: Any) -> Any:
+        given.append(_detached(output := original(own, *args, **named), always=old == "training_epoch_end"))
+        return output
+
+    def end(original: Any, own: Any, *args: Any, **named: Any) -> Any:
+        collected, given[:] = given[:], []
+        ends(own, collected)
+        return original(own, *args, **named)
+
+    stage.wrap(kind, step, collect)
+    stage.wrap(kind, hook, end)
+    stage.patch(kind, old, None)  # Lightning refuses modules that have it
+
+
+def _detached(output: Any, *, always: bool) -> Any:
+    """What a step gave without its graph; of a training step always a mapping, as its hook was handed."""
+    if hasattr(output, "detach"):
+        return {"loss": output.detach()} if always else output.detach()
+    if isinstance(output, Mapping):
+        return {name: value.detach() if hasattr(value, "detach") else value for name, value in output.items()}
+    return output

@@ -1,0 +1,56 @@
+"""Modules that were written for the hooks of Lightning 1."""
+
+import pytest
+
+from headrace.migrate.worker.rehearsal.edges import lightning
+
+pytest.importorskip("pytorch_lightning")
+OLD = """
+import pytorch_lightning as pl
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = DataLoader(TensorDataset(torch.rand(6, 4), torch.arange(6) % 2), batch_size=2)
+seen = []
+
+
+class Base(pl.LightningModule):
+    def training_epoch_end(self, outputs):
+        seen.append(("train", len(outputs), sorted(outputs[0]), outputs[0]["loss"].requires_grad))
+
+
+class Net(Base):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def training_step(self, batch, index):
+        return torch.nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+    def validation_step(self, batch, index):
+        return {"correct": (self(batch[0]).argmax(1) == batch[1]).sum()}
+
+    def validation_epoch_end(self, outputs):
+        seen.append(("val", len(outputs), sorted(outputs[0])))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+trainer = pl.Trainer(max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu",
+                     num_sanity_val_steps=0, enable_model_summary=False)
+trainer.fit(Net(), loader, loader)
+"""
+
+
+def test_the_old_hooks_are_called_with_what_the_steps_gave(on_stage):
+    world = on_stage(lightning)
+    names = world.play(OLD)
+    assert sorted(names["seen"]) == [("train", 3, ["loss"], False), ("val", 3, ["correct"])]
+    assert sorted(world.said("libraries")) == [
+        f"Net.{name} was called, as older versions of Lightning did" for name in ("training_epoch_end", "validation_epoch_end")
+    ]
+    assert callable(vars(names["Base"])["training_epoch_end"])  # of the base class nothing was changed
