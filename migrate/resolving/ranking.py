@@ -81,7 +81,7 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
 
 
 def _with_models(known: ProjectIndex) -> set[str]:
-    """The files that come to a library which holds models, themselves or by what they import; or that may, by names they make."""
+    """The files that import a library which holds models, or one of these files; or that may, by a name that they make."""
     repository = known.repository
     leads: dict[str, set[str]] = {}
     found = set()
