@@ -309,8 +309,8 @@ class Module:
         return self.repository.lookup(f"{known}.{rest}", self.path, set()) if known is not None else None
 
 
-def _apart(folder: str, path: str) -> int:
-    """How many folders up from a path the one lies that it shares with `folder`."""
+def apart(folder: str, path: str) -> int:
+    """How many folders up from a path the one lies that it shares with another folder or file."""
     above = posixpath.dirname(path).split("/")
     shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(folder.split("/"), above, strict=False))
     return len(above) - len(list(shared))
@@ -332,7 +332,7 @@ class Repository:
         the nearest first, since one repository may hold several projects, each with a `lib` of its own.
         """
         relative = name.replace(".", "/")
-        for folder in (*upward(posixpath.dirname(importer)), *sorted(self.added, key=lambda folder: _apart(folder, importer))):
+        for folder in (*upward(posixpath.dirname(importer)), *sorted(self.added, key=lambda folder: apart(folder, importer))):
             for candidate in (f"{relative}.py", f"{relative}/__init__.py"):
                 found = self.modules.get(posixpath.join(folder, candidate))
                 if found is not None and (found.path != importer or candidate.endswith("__init__.py")):

@@ -230,7 +230,11 @@ def _is_here(survey: Survey, script: Script, option: Option | None, words: Seque
     if option is None or not names_configuration(option) or not posixpath.splitext(words[-1])[1]:
         return True
     value = words[-1].partition("=")[2] or words[-1]
-    folders = (survey.root, survey.root / posixpath.dirname(script.path))
+    folders = (
+        survey.root / (documented_folder(survey, script) or "."),
+        survey.root / posixpath.dirname(script.path),
+        survey.root,
+    )
     return any(os.path.isfile(folder / value) for folder in folders)
 
 

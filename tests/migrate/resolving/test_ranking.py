@@ -127,6 +127,16 @@ def test_a_documented_configuration_must_be_there(tmp_path: Path) -> None:
         (folder / "here.yaml").unlink()
 
 
+def test_a_configuration_is_looked_for_where_the_document_stands(tmp_path: Path) -> None:
+    options = OPTIONS.format(rank="").replace(', choices=["vgg", "resnet"]', "").replace("--net", "--cfg")
+    files = {"part/tools/eval.py": options + EVALUATE, "part/config/a.cfg": "", "part/README.md": ""}
+    order(tmp_path, files)
+    (tmp_path / "part" / "README.md").write_text("```\npython ./tools/eval.py\n--cfg ./config/a.cfg\n```\n")
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == (["--cfg", "./config/a.cfg"], "part/README.md:2")
+    assert documented_folder(surveyed, surveyed.scripts[0]) == "part"
+
+
 def test_a_launchers_rank_is_the_launchers_to_give(tmp_path: Path) -> None:
     readme = "    python -m torch.distributed.launch --nproc_per_node 8 eval.py --net vgg"
     order(tmp_path, {"eval.py": OPTIONS.format(rank=", required=True") + EVALUATE}, readme)
