@@ -357,7 +357,7 @@ class _Resolver:
             self.settings.remark(script.path, 1, "PS011", told_as(script, argv, where), "note")
 
     def _configurations(self, script: Script, option: Option) -> list[str]:
-        """The files that a required `--cfg FILE` can mean, the README's first, then the nearest; none for another kind of option."""
+        """The files that a required `--cfg FILE` can mean, the README's first, then the nearest; of other options none."""
         readme = readme_text(self.survey.root)
         files = configuration_files(self.survey.root, option)
         files.sort(

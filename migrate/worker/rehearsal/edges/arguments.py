@@ -294,7 +294,7 @@ def guess(name: str, told: str, maker: Maker) -> str:
 
 
 def _configuration(maker: Maker) -> str:
-    """The configuration file that the README names, else the nearest, one for evaluation, else the first in a folder of such."""
+    """The configuration file that the README names, else the nearest, of these one for evaluation, else the first."""
     root = Path(maker.stage.root)
     here = os.path.relpath(maker.stage.directory(), root)
     told = readme_text(root)
