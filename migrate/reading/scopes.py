@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -308,6 +309,13 @@ class Module:
         return self.repository.lookup(f"{known}.{rest}", self.path, set()) if known is not None else None
 
 
+def apart(folder: str, path: str) -> int:
+    """How many folders up from a path the one lies that it shares with another folder or file."""
+    above = posixpath.dirname(path).split("/")
+    shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(folder.split("/"), above, strict=False))
+    return len(above) - len(list(shared))
+
+
 class Repository:
     """The parsed files by path, and the way from an import to a file."""
 
@@ -320,10 +328,11 @@ class Repository:
     def module(self, name: str, importer: str) -> Module | None:
         """The file that `import name` reaches from the file `importer`.
 
-        It is looked for from its folder, then from the folders above, then from those that any file adds to the search path.
+        It is looked for from its folder, then from the folders above, then from those that any file adds to the search path:
+        the nearest first, since one repository may hold several projects, each with a `lib` of its own.
         """
         relative = name.replace(".", "/")
-        for folder in (*upward(posixpath.dirname(importer)), *self.added):
+        for folder in (*upward(posixpath.dirname(importer)), *sorted(self.added, key=lambda folder: apart(folder, importer))):
             for candidate in (f"{relative}.py", f"{relative}/__init__.py"):
                 found = self.modules.get(posixpath.join(folder, candidate))
                 if found is not None and (found.path != importer or candidate.endswith("__init__.py")):

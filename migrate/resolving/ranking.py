@@ -14,7 +14,7 @@ from ..reading.arguments import OPEN, documented, split
 from ..reading.facts import Command, Option, Script, Survey
 from ..reading.source import NOTEBOOK, readme_text
 from ..slicing.recipes import names_configuration, names_model
-from ..survey.survey import project_index, runnable
+from ..survey.survey import ProjectIndex, project_index, runnable
 from .construction import imported_paths
 
 _BARE = re.compile(r"[A-Za-z_ -]+")
@@ -27,6 +27,12 @@ _MOST_MATCHES, _MOST_LOOKED_AT = 4, 1000
 _MOST_NAMED = 6
 """So many of those not taken are named in a remark."""
 _PURPOSE = "(main|run|app|train|eval(uate|uation)?|test|val(id|idate)?|predict(ion)?|infer(ence)?|classify|demo|serve)"
+_MODELS = re.compile(
+    r"torch|timm|lightning|fastai|ultralytics|transformers|accelerate|mmcls|mmcv|mmengine|mmpretrain|skorch|clip"
+)
+"""Libraries, by part of their names, that hold models."""
+_BY_NAME = re.compile(r"\b(import_module|__import__|instantiate|exec|run_path|runpy|subprocess|load_learner)\b")
+"""Ways to what a file does not import."""
 EVALUATE_NAMES = frozenset(
     "evaluate eval eval_only evaluate_only evaluation only_eval test test_only test_phase validate val_only".split()  # noqa: SIM905
 )
@@ -36,14 +42,17 @@ EVALUATE_NAMES = frozenset(
 def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
     """Scripts, the one that says most about the model first.
 
-    Those that a README runs come first, then those that other documents run or that it mentions. Of these one that evaluates
+    What imports nothing that could hold a model, such as the client of a server, comes last of all. Those that a README runs
+    come first, then those that other documents run or that it mentions. Of these one that evaluates
     comes before one that predicts before one that trains; then a plain name like `train.py` before `bn_train.py`, the order in
     which they are documented, a file's depth, and the natural order of the names. Tests, notebooks and files in which nothing
     is seen to call a model and whose name does not say that they do come last.
     """
     scripts = list(scripts)
     readme = readme_text(survey.root)
-    imported = imported_paths(project_index(survey))
+    known = project_index(survey)
+    imported = imported_paths(known)
+    holding = _with_models(known)
     calls = any(script.roles for script in scripts)
     shallowest = min((script.path.count("/") for script in scripts), default=0)
 
@@ -55,6 +64,7 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
         depth = script.path.count("/")
         stem = posixpath.basename(script.path).removesuffix(".py").lower()
         return (
+            script.path not in holding,
             named == 2 and is_test(script.path),
             not script.roles and ((calls and not _purpose(script)) or (not script.main_guard and script.path in imported)),
             script.path.endswith(NOTEBOOK),
@@ -68,6 +78,27 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
         )
 
     return sorted(scripts, key=rank)
+
+
+def _with_models(known: ProjectIndex) -> set[str]:
+    """The files that import a library which holds models, or one of these files; or that may, by a name that they make."""
+    repository = known.repository
+    leads: dict[str, set[str]] = {}
+    found = set()
+    for module in repository.modules.values():
+        names = {*module.imports.values(), *module.star_imports}
+        text = module.file.text or ""
+        if any(_MODELS.search(name.partition(".")[0]) for name in names) or _BY_NAME.search(text):
+            found.add(module.path)
+        for part in {part for name in names for part in (name, name.rpartition(".")[0]) if part}:
+            if (other := repository.module(part, module.path)) is not None:
+                leads.setdefault(other.path, set()).add(module.path)
+    queue = list(found)
+    while queue:
+        new = leads.get(queue.pop(), set()) - found
+        found |= new
+        queue += new
+    return found
 
 
 def candidates(survey: Survey) -> list[Script]:
@@ -199,7 +230,11 @@ def _is_here(survey: Survey, script: Script, option: Option | None, words: Seque
     if option is None or not names_configuration(option) or not posixpath.splitext(words[-1])[1]:
         return True
     value = words[-1].partition("=")[2] or words[-1]
-    folders = (survey.root, survey.root / posixpath.dirname(script.path))
+    folders = (
+        survey.root / (documented_folder(survey, script) or "."),
+        survey.root / posixpath.dirname(script.path),
+        survey.root,
+    )
     return any(os.path.isfile(folder / value) for folder in folders)
 
 

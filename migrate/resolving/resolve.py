@@ -17,6 +17,7 @@ from ..reading.calls import SliceError
 from ..reading.facts import CheckpointSite, Factory, Option, Script, Survey
 from ..reading.finding import Finding
 from ..reading.recipe import Recipe
+from ..reading.scopes import apart
 from ..reading.source import NOTEBOOK, readme_text
 from ..slicing.checkpoint_loading import loading_modules
 from ..slicing.pretrained import without_weights
@@ -356,10 +357,12 @@ class _Resolver:
             self.settings.remark(script.path, 1, "PS011", told_as(script, argv, where), "note")
 
     def _configurations(self, script: Script, option: Option) -> list[str]:
-        """The files that a required `--cfg FILE` can mean, the README's first; none for another kind of option."""
+        """The files that a required `--cfg FILE` can mean, the README's first, then the nearest; of other options none."""
         readme = readme_text(self.survey.root)
         files = configuration_files(self.survey.root, option)
-        files.sort(key=lambda path: (path not in readme, readme.find(path), path.count("/"), natural(path)))
+        files.sort(
+            key=lambda path: (path not in readme, readme.find(path), apart(path, script.path), path.count("/"), natural(path))
+        )
         start = working_folder(self.known.repository.modules[script.path], self.known.repository)
         return [posixpath.relpath(path, start) for path in files]
 

@@ -29,7 +29,7 @@ _FILE = re.compile(r"\b(path|file|checkpoint|weights)\b|\.pth?\b", re.I)
 """In an option's help: its value is a file, not a name."""
 _KEEP_WHOLE = frozenset("Path PurePath abspath expanduser expandvars fspath join realpath str".split())  # noqa: SIM905
 """What is made by them of a path as their last argument leads to the same file, where that path is absolute."""
-_OTHER_CONFIGURATIONS = (".toml", ".json", ".py")
+_OTHER_CONFIGURATIONS = ((".toml", ".json", ".cfg", ".ini", ".conf"), (".py",))
 _CONFIGURATION_FOLDER = re.compile(r"(^|/)(experiments?|[^/]*(cfg|conf)[^/]*)(/|$)", re.I)
 _NOT_A_FILE = re.compile(r"dir|folder|key|save|interval|freq|url|prefix|workers|decay|num|size", re.I)
 
@@ -138,15 +138,18 @@ def _names_the_run(option: Option, names: set[str]) -> bool:
 def configuration_files(root: Path, option: Option) -> list[str]:
     """The files that an option can mean which wants a configuration: YAML, that of folders of configurations if there is any.
 
-    A repository without YAML may keep TOML, JSON or Python in such folders.
+    A repository without YAML may keep TOML, JSON, INI or, without these, Python in such folders.
     """
     if not names_configuration(option) or option.action is not None or option.type not in (None, "str", "Path"):
         return []
     other = (".", "docker-compose", "environment", "mkdocs")
     files = [path for path in sorted(walk(root, (".yaml", ".yml"))) if not posixpath.basename(path).startswith(other)]
     if not files:
-        others = (path for path in sorted(walk(root, _OTHER_CONFIGURATIONS)) if posixpath.basename(path) != "__init__.py")
-        return [path for path in others if re.search("cfg|conf", posixpath.dirname(path), re.I)]
+        for ends in _OTHER_CONFIGURATIONS:
+            others = (path for path in sorted(walk(root, ends)) if posixpath.basename(path) != "__init__.py")
+            if found := [path for path in others if re.search("cfg|conf", posixpath.dirname(path), re.I)]:
+                return found
+        return []
     return [path for path in files if _CONFIGURATION_FOLDER.search(posixpath.dirname(path))] or files
 
 

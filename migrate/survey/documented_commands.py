@@ -29,6 +29,8 @@ _START = re.compile(
 )
 _LAUNCHERS = frozenset(["torch", "accelerate", "deepspeed", "cProfile", "pdb", "coverage", "memory_profiler", "trace"])
 """Packages of the modules that `python -m` runs to run a script in turn."""
+_OPTIONS = re.compile(r"\s*--?[A-Za-z][\w-]*(=\S+|\s|$)(?!.*```)")
+"""A line that can only go on with a command."""
 _SCRIPT = re.compile(r"^[\w./\\~ -]*\w\.(?:py|ipynb)$", re.ASCII)
 _MODULE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", re.ASCII)
 _END = re.compile(r"^(\|.*|&&?|;|\d?>>?.*|&>.*|<|#.*)$")
@@ -78,11 +80,16 @@ def _commands(root: Path, path: str) -> Iterator[Command]:
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers; one that ends in a backslash goes on in the next."""
+    """Lines with their numbers; one that ends in a backslash goes on in the next, and so does a command whose options stand
+    on lines of their own."""
     begun, first = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
         first = first if begun else number
-        if re.search(r"(?<!\\)[\\^]\s*$", line[-200:]) and len(begun) < _MOST_CHARACTERS:
+        goes_on = re.search(r"(?<!\\)[\\^]\s*$", line[-200:]) is not None
+        if not goes_on and number < len(lines) and _OPTIONS.match(lines[number][:200]):
+            goes_on = _START.match((begun + line).lstrip(" $>")) is not None
+        if goes_on and len(begun) < _MOST_CHARACTERS:
             begun += line.rstrip().rstrip("\\^") + " "
             continue
         if len(begun + line) < 2 * _MOST_CHARACTERS:  # a longer line is no command, and none that expressions should search

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from ..reading.facts import Loop, LoopKind
 from ..reading.nodes import arguments_of, inside, text_of, values_of
-from ..reading.scopes import Function, Module, bound_names, dotted, last_name, parameters
+from ..reading.scopes import FUNCTIONS, Function, Module, bound_names, dotted, last_name, parameters
 from ..slicing.factories import ModelTable
 from ..slicing.heads import is_zoo_constructor
 from ..slicing.side_effects import TRAINING_CALLS
@@ -20,7 +20,8 @@ _OTHER = re.compile(
 _BUILDING = re.compile(
     r"^(create|build|get|re?load|restore|make|init|save|test|wrap|parse|convert|check|print|summary|download|freeze|set"
     r"|(export|register|define|setup|fit|quanti[sz]e|prune|profile|count|show|visuali[sz]e|plot|import|copy|clone|update"
-    r"|estimate|compute|calc|calculate|generate|extract|apply|log|draw|list|find|add|remove|split|merge|is|has)(?=_))_?",
+    r"|estimate|compute|calc|calculate|generate|extract|apply|log|draw|list|find|add|remove|split|merge|is|has"
+    r"|normali[sz]e|choose|select|pick|resolve|validate|with|from|on|for|to|upload|publish|send|rename|describe)(?=_))_?",
     re.I,
 )
 _SYNTHETIC = frozenset(["randn", "rand", "zeros", "ones", "empty", "randint", "randn_like", "ones_like", "zeros_like", "full"])
@@ -203,7 +204,7 @@ class _ModelNames:
         if name in self.touched or name in self.built:
             return True
         leaf = name.rpartition(".")[2]
-        if _BUILDING.match(leaf):
+        if _BUILDING.match(leaf.lstrip("_")):
             return False
         return bool(_NAMED.match(leaf)) and not _OTHER.search(leaf)
 
@@ -223,6 +224,8 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         if root in known or ("." not in name and module.find(name) is not None):
             return None
     elif "." not in name and name in module.definitions:
+        return None
+    if _is_method(module, call) or ("." in name and module.imported_as(root, call) and not isinstance(callee, ast.Name)):
         return None
     if isinstance(module.parents[call], ast.withitem):
         return None
@@ -258,6 +261,24 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         call_column=module.place(call)[1],
     )
     return CallSite(fact, module, call, function, loop, trained, captured)
+
+
+def _is_method(module: Module, call: ast.Call) -> bool:
+    """Whether a call is one of a method of the class in which it stands, or of a base in the repository: `self.run_model(x)`."""
+    func = call.func
+    own = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id in ("self", "cls")
+    around = next((node for node in module.ancestors(call) if isinstance(node, ast.ClassDef)), None) if own else None
+    queue, seen = [(module, around)] if around is not None else [], set()
+    while queue:
+        where, kind = queue.pop()
+        if kind in seen or not isinstance(kind, ast.ClassDef):
+            continue
+        seen.add(kind)
+        named = [item for item in kind.body if isinstance(item, FUNCTIONS) and item.name == last_name(func)]
+        if named:
+            return not any(last_name(item).endswith("property") for item in named[0].decorator_list)
+        queue += [found for base in kind.bases if (found := where.find_callee(base)) is not None]
+    return False
 
 
 def input_of(call: ast.Call) -> ast.expr | None:

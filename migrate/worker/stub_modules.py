@@ -10,13 +10,13 @@ import importlib.abc
 import importlib.machinery
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 
-def install_stub(error: ModuleNotFoundError, root: str | Path) -> bool:
-    """Let imports of the library whose absence is `error` pass from now on; false where it is not a library.
+def install_stub(error: ModuleNotFoundError, root: str | Path, unless: Callable[[], bool] | None = None) -> bool:
+    """Let imports of the library whose absence is `error` pass from now on, `unless` says no; false where it is not a library.
 
     A missing file of the repository itself, a missing part of an installed library, and an error from inside a stub are
     no such absence.
@@ -34,12 +34,15 @@ def install_stub(error: ModuleNotFoundError, root: str | Path) -> bool:
         return False
     if any(isinstance(finder, AbsentLibrary) and finder.name == name for finder in sys.meta_path):
         return False
-    sys.meta_path.append(AbsentLibrary(name))
+    sys.meta_path.append(AbsentLibrary(name, unless))
     return True
 
 
 class _UsedError(ModuleNotFoundError):
-    """A name of an absent library was used."""
+    """A name of an absent library was used; it is shown by the name under which people know such errors."""
+
+
+_UsedError.__name__ = _UsedError.__qualname__ = ModuleNotFoundError.__name__
 
 
 class AbsentName:
@@ -64,6 +67,7 @@ class _Module(types.ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.__path__ = []
+        self.__version__ = "0"  # older than any that an installed library would use
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -72,15 +76,17 @@ class _Module(types.ModuleType):
 
 
 class AbsentLibrary(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Answers for one library and its parts, after all other finders."""
+    """Answers for one library and its parts, after all other finders, `unless` says at the import that it is not to."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, unless: Callable[[], bool] | None = None) -> None:
         self.name = name
+        self.unless = unless
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         own = fullname == self.name or fullname.startswith(f"{self.name}.")
+        own = own and not (self.unless is not None and self.unless())
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if own else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:

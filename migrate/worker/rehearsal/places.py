@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterator
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_WORKER = os.path.dirname(os.path.dirname(_OWN)) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
@@ -29,6 +30,13 @@ def frames() -> Iterator[types.FrameType]:
         if not frame.f_code.co_filename.startswith(_OWN):
             yield frame
         frame = frame.f_back
+
+
+def imported_by_library() -> bool:
+    """Whether the import that is running is one of an installed library's, not of the user's code."""
+    importing = (frame for frame in frames() if not frame.f_code.co_filename.startswith(("<frozen importlib", _WORKER)))
+    frame = next((frame for frame in importing if "importlib" not in frame.f_code.co_filename), None)
+    return frame is not None and is_installed(frame.f_code.co_filename)
 
 
 def user_frame(root: str) -> types.FrameType | None:

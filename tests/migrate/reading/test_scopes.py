@@ -78,6 +78,16 @@ def test_the_file_that_a_name_is_goes_before_the_one_in_which_it_stands(name, pa
     assert (found.path if found is not None else None) == path
 
 
+def test_of_several_folders_on_the_search_path_the_nearest_is_meant():
+    """One repository may hold several projects, each with a `lib` of its own that its tools put on the path."""
+    start = "import os, sys\nsys.path.append(os.path.join(os.path.dirname(__file__), '..', 'lib'))\n"
+    files = {f"deep/{part}/tools/_init_paths": start for part in ("keras", "pytorch", "tf")}
+    files |= {f"deep/{part}/lib/export": "one = 1\n" for part in ("keras", "pytorch", "tf")}
+    repository = read("", **files).repository
+    found = [repository.module("export", f"deep/{part}/tools/test.py").path for part in ("tf", "pytorch", "keras")]
+    assert found == ["deep/tf/lib/export.py", "deep/pytorch/lib/export.py", "deep/keras/lib/export.py"]
+
+
 def test_places_are_in_characters():
     module = read("é = '中𝒳'; call()\n")
     assert [module.place(call) for call in module.calls] == [(1, 10)]

@@ -342,6 +342,18 @@ def test_without_yaml_a_folder_of_configurations_may_hold_python(tmp_path):
     assert list(resolve(survey(root)).recipe.argv) == ["--cfg", "configs/small/a.py"]
 
 
+def test_of_several_projects_configuration_files_the_nearest_is_taken_and_source_is_none_beside_ini(tmp_path):
+    files = {
+        "a/config/x.cfg": "[m]\n",
+        "b/config/x.cfg": "[m]\n",
+        "b/config/y.ini": "[m]\n",
+        "a/lib/config/Params.py": "x = 1\n",
+    }
+    root = written(tmp_path, {f"b/tools/{name}": text for name, text in CONFIGURED.items()} | files)
+    found = resolve(survey(root)).recipe
+    assert (list(found.argv), found.directory) == (["--cfg", "../config/x.cfg"], "b/tools")
+
+
 def test_a_factory_is_imported_as_its_repository_imports_it(tmp_path):
     files = {
         "nets/small.py": NET + "\n\ndef small():\n    return SmallNet()\n",

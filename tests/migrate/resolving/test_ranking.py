@@ -56,6 +56,19 @@ def test_among_equals_plain_names_then_the_first_mentioned_then_the_natural_orde
     assert sorted(["10_b", "2_c", "2_a", "a"], key=natural) == ["2_a", "2_c", "10_b", "a"]
 
 
+def test_what_leads_to_no_library_with_models_comes_last(tmp_path: Path) -> None:
+    """The dashboard that the README starts asks a server; the evaluation beside it has the model."""
+    client = "import requests\nfrom shown import page\nscores = requests.post(url, files=files).json()\npage(predict(scores))\n"
+    files = {"tools/eval.py": "from lib.nets import Net\n" + EVALUATE, "lib/nets.py": "from net import *\n"}
+    readme = "    python app.py\n    python by_name.py\n"
+    for path, text in {"app.py": client, "shown.py": "def page(x):\n    print(x)\n"}.items():
+        (tmp_path / path).write_text(text)
+    by_name = "import importlib\nimportlib.import_module('net').Net()\n"
+    (tmp_path / "by_name.py").write_text(by_name)
+    found = order(tmp_path, files, readme)
+    assert found == ["tools/eval.py", "by_name.py", "app.py"]
+
+
 def test_tests_and_files_that_are_there_to_be_imported_come_last(tmp_path: Path) -> None:
     files = {"test_net.py": EVALUATE, "train.py": TRAIN, "tests/check.py": EVALUATE}
     assert order(tmp_path, files) == ["train.py", "test_net.py", "tests/check.py"]
@@ -112,6 +125,16 @@ def test_a_documented_configuration_must_be_there(tmp_path: Path) -> None:
         (folder / "here.yaml").touch()
         assert documented_arguments(surveyed, surveyed.scripts[0]) == (["--cfg", "here.yaml"], "README.md:2")
         (folder / "here.yaml").unlink()
+
+
+def test_a_configuration_is_looked_for_where_the_document_stands(tmp_path: Path) -> None:
+    options = OPTIONS.format(rank="").replace(', choices=["vgg", "resnet"]', "").replace("--net", "--cfg")
+    files = {"part/tools/eval.py": options + EVALUATE, "part/config/a.cfg": "", "part/README.md": ""}
+    order(tmp_path, files)
+    (tmp_path / "part" / "README.md").write_text("```\npython ./tools/eval.py\n--cfg ./config/a.cfg\n```\n")
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == (["--cfg", "./config/a.cfg"], "part/README.md:2")
+    assert documented_folder(surveyed, surveyed.scripts[0]) == "part"
 
 
 def test_a_launchers_rank_is_the_launchers_to_give(tmp_path: Path) -> None:

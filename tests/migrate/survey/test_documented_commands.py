@@ -102,6 +102,13 @@ def test_lines_go_on_and_places_are_told(tmp_path: Path) -> None:
     ]
 
 
+def test_a_command_goes_on_in_lines_that_are_options(tmp_path: Path) -> None:
+    text = "```\npython3 ./tools/train.py\n--data ./a b\n  --config_file ./config/x.cfg\n-v\n```\n--not mine\n"
+    assert read(tmp_path, text) == [("tools/train.py", "--data ./a b --config_file ./config/x.cfg -v")]
+    list_of_options = "Run `python main.py`:\n- the first\n--- \nand `python eval.py`\n\n--data is the folder.\n"
+    assert read(tmp_path, list_of_options) == [("main.py", ""), ("eval.py", "")]
+
+
 def test_scripts_lie_where_the_document_sees_them_and_readmes_come_first(tmp_path: Path) -> None:
     (tmp_path / "main.py").touch()
     (tmp_path / "sub").mkdir()

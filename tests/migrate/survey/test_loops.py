@@ -31,6 +31,38 @@ def test_what_is_no_input_makes_no_call_of_a_model(tmp_path, call):
     assert loops(tmp_path, LOOP.format(batch="images, labels", call=call)) == []
 
 
+NOT_MODELS = """
+class Base:
+    def run_model(self, x):
+        return x
+
+class Service(Base):
+    def __init__(self):
+        self.model = self._load()
+        self.model_names = self._normalize_model_names(getattr(self.model, "names", None))
+
+    def _normalize_model_names(self, names):
+        return list(names)
+
+    @property
+    def net(self):
+        return self.model
+
+    def classify(self, image):
+        self.run_model(image)
+        self.helper.choose_model(image)
+        return self.net(image), self.model(image)
+
+def export(file):
+    from somewhere import metadata as _metadata
+    return _metadata.Populator.with_model_file(file)
+"""
+
+
+def test_a_method_of_its_class_and_an_imported_function_are_no_models(tmp_path):
+    assert [name for _, name, _, _ in loops(tmp_path, NOT_MODELS)] == ["self.net", "self.model"]
+
+
 @pytest.mark.parametrize("framework", ["mxnet", "tensorflow", "paddle", "flax.linen"])
 def test_another_frameworks_network_is_no_model(tmp_path, framework):
     root = framework.partition(".")[0]

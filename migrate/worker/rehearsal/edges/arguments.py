@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ....reading.scopes import apart
 from ....reading.source import readme_text
 from ..making import Maker
 from ..places import is_users
@@ -298,17 +299,26 @@ def guess(name: str, told: str, maker: Maker) -> str:
 
 
 def _configuration(maker: Maker) -> str:
-    """The configuration file that the README names, else one for evaluation, else the first in a folder of such."""
+    """The configuration file that the README names, else the nearest, of these one for evaluation, else the first."""
     root = Path(maker.stage.root)
+    here = os.path.relpath(maker.stage.directory(), root)
     told = readme_text(root)
-    found = [path.relative_to(root) for end in ("yaml", "yml", "json", "toml") for path in root.rglob(f"*.{end}")]
+    found = [path.relative_to(root) for end in ("yaml", "yml", "json", "toml", "cfg", "ini") for path in root.rglob(f"*.{end}")]
     found = [path for path in found if not any(part.startswith(".") for part in path.parts)]
 
     def rank(path: Path) -> tuple[object, ...]:
         text = path.as_posix()
         likely = re.search(r"conf|cfg|experiment|option", text, re.I) is not None
         evaluates = re.search(r"eval|test|val", path.stem, re.I) is not None
-        return not likely, text not in told, path.name not in told, not evaluates, len(path.parts), text
+        return (
+            not likely,
+            text not in told,
+            path.name not in told,
+            apart(text, f"{here}/."),
+            not evaluates,
+            len(path.parts),
+            text,
+        )
 
     best = min(found, key=rank, default=None)
     return os.path.relpath(root / best, maker.stage.directory()) if best is not None else "config.yaml"

@@ -83,6 +83,10 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
             args = (here(args[0]), *args[1:])
         return copied(named_device(original, self, *args, **named))
 
+    def module_to(original: Callable[..., Any], self: Any, *args: Any, **named: Any) -> Any:
+        args = (here(args[0]), *args[1:]) if args and isinstance(args[0], int) else args  # a rank: torch asks for a GPU at once
+        return original(self, *args, **{name: here(value) if name == "device" else value for name, value in named.items()})
+
     def copied(tensor: Any) -> Any:
         """A tensor of inference mode that went to a GPU is an ordinary one there."""
         return tensor.clone() if tensor.is_inference() and not torch.is_inference_mode_enabled() and insists else tensor
@@ -115,6 +119,7 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
     stage.wrap(
         torch.nn.Module, "to_empty", lambda original, self, *, device, **named: original(self, device=here(device), **named)
     )
+    stage.wrap(torch.nn.Module, "to", module_to)
     stage.wrap(torch, "set_default_device", lambda original, device: original(here(device)))
     stage.wrap(torch, "set_default_tensor_type", lambda original, kind: original(_cpu_type(torch, kind)))
     _loading(stage, torch, here)

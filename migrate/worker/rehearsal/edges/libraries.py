@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...stub_modules import AbsentLibrary, AbsentName, install_stub
-from ..places import is_users
+from ..places import imported_by_library, is_installed, is_users
 from ..stage import Stage
 from .packages import EVERYWHERE, Alias, folders_of
 
@@ -67,7 +67,12 @@ def stand_in(stage: Stage) -> Iterator[None]:
     for name in stage.learned.get("absent", ()):
         if name in stage.learned.get("used", ()):
             continue
-        if install_stub(ModuleNotFoundError(name, name=name), stage.root):
+        # An installed library that asks for it does without it: pandas would take a stub of pytz for a version that it lacks.
+        unless = None if name in stage.learned.get("within", ()) else imported_by_library
+        if "." in name:  # a part of a namespace that several distributions share: google.genai
+            sys.meta_path.append(AbsentLibrary(name, unless))
+            stage.note("libraries", f"{_distribution(name)} is not installed; it can be imported and not used")
+        elif install_stub(ModuleNotFoundError(name, name=name), stage.root, unless):
             stage.note("libraries", f"{name} is not installed; it can be imported and not used")
     for part in stage.learned.get("gone", ()):
         if part not in stage.learned.get("used", ()):
@@ -97,15 +102,32 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if name is not None and part is not None:
         used = stage.learned.get("used", [])
         gone = [item for item in _gone_parts(stage) if f"{part[1]}.".startswith(f"{item}.") and _RECORDS.search(item)]
+        name = next((item for item in known if "." in item and f"{part[1]}.".startswith(f"{item}.")), name)
         silent = [name] if name in known and name not in OWNS else gone
         return any(item not in used for item in silent) and stage.learn("used", [*used, *silent])
+    shared = _of_namespace(error)
+    if shared is not None:
+        return shared not in known and stage.learn("absent", [*known, shared])
     if isinstance(error, ImportError | AttributeError) and (name is None or "." in name):
         return _gone(stage, error)
     if name is None or name in known or "of which" in str(error) or importlib.util.find_spec(name) is not None:
         return False
+    passed = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if any(is_installed(path) for path in passed[-1:]):
+        stage.learn("within", [*stage.learned.get("within", []), name])
     return stage.learn(
         "absent", [*known, name, *(other for other in _also_absent(stage, error) if other not in (*known, name))]
     )
+
+
+def _of_namespace(error: BaseException) -> str | None:
+    """What an import lacks of a namespace that several distributions share, each with a part of its own; None for others."""
+    found = re.match(r"cannot import name '(\w+)' from '([\w.]+)' \(unknown location\)", str(error))
+    full = f"{found[2]}.{found[1]}" if found else getattr(error, "name", None) if "No module named" in str(error) else None
+    above, _, _ = (full or "").rpartition(".")
+    shared = sys.modules.get(above)
+    folders = list(getattr(shared, "__path__", ())) if shared is not None and getattr(shared, "__file__", None) is None else []
+    return full if folders and all(map(is_installed, folders)) else None
 
 
 def _gone_parts(stage: Stage) -> list[str]:
@@ -151,7 +173,8 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
         r"of which ([\w.]+) is used|module '([\w.]+)' has no attribute|cannot import name .* from '([\w.]+)'", str(error)
     )
     name = error.name if isinstance(error, ModuleNotFoundError) else part[part.lastindex or 0] if part else None
-    library = (name or "").partition(".")[0]
+    shared = next((item for item in stage.learned.get("absent", ()) if "." in item and item in str(error)), None)
+    library = shared or (name or "").partition(".")[0]
     loaded = sys.modules.get(library)
     if not library:
         return _what_stood_in(stage, error)
@@ -181,7 +204,7 @@ def version_said(root: str, library: str) -> str:
 
 
 def _distribution(library: str) -> str:
-    return _DISTRIBUTIONS.get(library, library)
+    return _DISTRIBUTIONS.get(library, library).replace(".", "-")
 
 
 def _required(root: str, name: str) -> str | None:
@@ -352,6 +375,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         known = library in SILENT or library == "apex" or library in used
         if part:  # a part of an installed library that is not there is the library's business
             known = known and isinstance(sys.modules.get(library), _Module)
+        known = known and not (library == "apex" and imported_by_library())  # Transformers would take the stub for apex
         known |= fullname == "torch.utils.tensorboard" or any(f"{fullname}.".startswith(f"{name}.") for name in used)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if known else None
 
@@ -362,9 +386,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         library = next((name for name in used if f"{spec.name}.".startswith(f"{name}.")), library)
         if library in used:
             stood = "what the script takes from it does nothing here and is zero as a number"
-        self.stage.note(
-            "libraries", f"{library} is not {'installed' if '.' not in library else 'in the installed library'}; {stood}"
-        )
+        if library in used or not imported_by_library():  # what a library looks for by itself is none of the script's
+            self.stage.note(
+                "libraries", f"{library} is not {'installed' if '.' not in library else 'in the installed library'}; {stood}"
+            )
         return _Module(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:

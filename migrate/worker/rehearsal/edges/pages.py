@@ -22,10 +22,13 @@ import numpy as np
 from ..making import IMAGES, Maker, photo
 from ..stage import Enough, Stage
 from .libraries import Entries
+from .packages import folders_of
 
 _UNWANTED = re.compile(r"clear|reset|delete|remove|log ?out|back|cancel|retrain|train|stop|another", re.I)
 """Buttons that are not pressed."""
 _DECORATORS = re.compile(r"cache|memo|singleton|fragment|dialog")
+_PARTS = "streamlit_"
+"""What the names of libraries begin with that have further parts for Streamlit's pages."""
 _EVENTS = frozenset("change click edit input release select stream submit then upload success load clear".split())  # noqa: SIM905
 _PICTURES = frozenset("image imageeditor imagemask paint sketchpad webcam pil".split())  # noqa: SIM905
 
@@ -33,7 +36,8 @@ _PICTURES = frozenset("image imageeditor imagemask paint sketchpad webcam pil".s
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
     maker = Maker(stage)
-    finder = _Finder({"streamlit": _streamlit(stage, maker), "gradio": _gradio(stage, maker)})
+    page = _streamlit(stage, maker)
+    finder = _Finder({"streamlit": page, "gradio": _gradio(stage, maker), _PARTS: _components(stage, page)}, stage.root)
     sys.meta_path.insert(0, finder)
     yield
     sys.meta_path.remove(finder)
@@ -74,17 +78,24 @@ class _Module(types.ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def __init__(self, pages: dict[str, Part]) -> None:
-        self._pages = pages
+    def __init__(self, pages: dict[str, Part], root: str) -> None:
+        self._pages, self._root = pages, root
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        known = fullname.partition(".")[0] in self._pages
+        known = self._page(fullname) is not None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if known else None
 
+    def _page(self, fullname: str) -> Part | None:
+        library = fullname.partition(".")[0]
+        own = library.startswith(_PARTS) and folders_of(self._root, library)  # the user's streamlit_app.py
+        return None if own else self._pages.get(_PARTS if library.startswith(_PARTS) else library)
+
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return _Module(spec.name, self._pages[spec.name.partition(".")[0]])
+        page = self._page(spec.name)
+        assert page is not None
+        return _Module(spec.name, page)
 
     def exec_module(self, module: types.ModuleType) -> None: ...
 
@@ -143,6 +154,20 @@ def _streamlit(stage: Stage, maker: Maker) -> Part:
     known |= dict.fromkeys(("stop", "rerun", "experimental_rerun", "switch_page"), ended)
     page = _Streamlit(known)
     return page
+
+
+def _components(stage: Stage, page: Part) -> Part:
+    """Libraries of further parts for Streamlit's pages, which want the library's own server: a canvas, a menu, a cropper."""
+
+    def canvas(*_: Any, height: int = 400, width: int = 600, **__: Any) -> types.SimpleNamespace:
+        stage.note("servers", "a picture stood on the page's canvas")
+        drawn = np.asarray(photo("canvas.png", (height, width), "L"))
+        pixels = np.stack([drawn, drawn, drawn, np.full_like(drawn, 255)], axis=-1)
+        return types.SimpleNamespace(image_data=pixels, json_data={"objects": [{}], "background": ""})
+
+    return Part(
+        {**page.known, "st_canvas": canvas, "option_menu": page.known["selectbox"], "st_cropper": lambda image, **_: image}
+    )
 
 
 class _Streamlit(Part):

@@ -99,6 +99,15 @@ def test_the_configuration_that_the_readme_names_is_taken_else_one_for_evaluatio
     assert arguments.guess("config", "", Maker(world.stage)) == "configs/deep/b.yaml"
 
 
+def test_the_configuration_of_the_scripts_own_project_is_taken(on_stage):
+    world = on_stage()
+    for name in ("a/configs/a.cfg", "work/configs/b.cfg"):
+        (world.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (world.root / name).touch()
+    world.stage.directory = lambda: str(world.root / "work")
+    assert arguments.guess("config", "", Maker(world.stage)) == "configs/b.cfg"
+
+
 @pytest.mark.parametrize("wants", ["assert args.weights, 'give one'", "if not args.weights:\n    raise ValueError('give one')"])
 def test_an_option_that_the_script_insists_on_is_given(rehearsed, wants):
     text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--weights', default='')\n"

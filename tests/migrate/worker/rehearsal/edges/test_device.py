@@ -27,6 +27,15 @@ found = [net.weight, one.cuda(non_blocking=True), one.cuda(0), torch.zeros(2, de
     assert world.stage.standins
 
 
+@pytest.mark.parametrize("told", ["0", "rank", "device=0", "0, torch.float64", "rank, non_blocking=True"])
+def test_a_module_that_goes_to_the_gpu_of_a_rank_stays_on_the_cpu(on_stage, told):
+    world = on_stage(device)
+    names = world.play(f"import torch\nrank = 0\nnet = torch.nn.Linear(2, 2).to({told})\n")
+    assert names["net"].weight.device.type == "cpu"
+    assert names["net"].weight.dtype == (torch.float64 if "float64" in told else torch.float32)
+    assert world.said("device")
+
+
 def test_what_names_no_gpu_is_as_it_was(on_stage):
     world = on_stage(device)
     names = world.play(

@@ -98,6 +98,36 @@ def test_another_library_is_imported_and_not_used(rehearsed):
     assert "nobody_has_this is not installed" in done.standins("libraries")[0].what
 
 
+def installed(tmp_path, files):
+    """Libraries in an environment of their own, and the line with which a script sees them."""
+    for name, text in files.items():
+        path = tmp_path / "site-packages" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return f"import sys\nsys.path.insert(0, {str(tmp_path / 'site-packages')!r})\n"
+
+
+def test_an_installed_library_does_without_what_it_asks_for_by_itself(rehearsed, tmp_path):
+    """As pandas asks for pytz: a stub of it would be one whose version is not known."""
+    library = "try:\n    import {0}\n    has = {0}.__version__ >= '1.0'\nexcept ImportError:\n    has = False\n"
+    probe = "try:\n    import apex, wandb\nexcept ImportError:\n    apex = None\nhas = apex is not None\n"
+    start = installed(tmp_path, {"one.py": library.format("nobody"), "two.py": library.format("gone"), "three.py": probe})
+    text = f"{start}import nobody\nimport one, two, three, gone\nprint(one.has, two.has, three.has)\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "False False False\n"), done.report.why
+    assert {item.what.partition(" ")[0] for item in done.standins("libraries")} == {"nobody", "gone"}
+
+
+def test_a_part_of_a_namespace_that_several_share_is_a_library_of_its_own(rehearsed, tmp_path):
+    start = installed(tmp_path, {"of_many/here/__init__.py": "x = 1\n"})
+    done = rehearsed({"main.py": f"{start}from of_many import here, gone\nimport of_many.away.deep\nprint(here.x)\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "1\n"), done.report.why
+    assert {item.what.partition(" ")[0] for item in done.standins("libraries")} == {"of_many-gone", "of_many-away"}
+    done = rehearsed({"main.py": f"{start}import torch\nfrom of_many import gone\ntorch.nn.Linear(2, 1)(gone.load('a.jpg'))\n"})
+    assert done.report.remedy == "install of_many-gone into the environment in which headrace runs"
+    assert "_UsedError" not in done.report.why
+
+
 def test_what_a_missing_library_gave_may_explain_a_later_error(rehearsed):
     script = "from nobody_has_this import load\nsettings = {}\nload('config.yaml', into=settings)\nprint(settings['trainer'])\n"
     done = rehearsed({"main.py": script})

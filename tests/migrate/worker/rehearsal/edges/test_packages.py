@@ -81,3 +81,9 @@ def test_code_that_fails_on_what_was_made_is_not(rehearsed):
     done = rehearsed({"main.py": text})
     assert done.report.ended == "stopped"
     assert done.report.remedy is None
+
+
+def test_a_folder_whose_name_is_none_of_python_is_no_package(rehearsed):
+    done = rehearsed({"net-1.2/main.py": "from .lib import x\n", "net-1.2/lib.py": "x = 1\n"}, script="net-1.2/main.py")
+    assert done.report.ended == "stopped"
+    assert "relative import" in done.report.why

@@ -43,6 +43,20 @@ if st.button("Classify"):
     print(kind, threshold, names(), st.session_state.runs, uploaded.name)
     right.write(out)
 """
+CANVAS = """
+import numpy as np, torch
+import streamlit as st
+import streamlit_own
+from streamlit_drawable_canvas import st_canvas
+from streamlit_option_menu import option_menu
+from net import Net
+kind = option_menu("Menu", ["Draw", "About"], icons=["pen", "info"], default_index=0)
+drawn = st_canvas(stroke_width=15, stroke_color="white", height=280, width=300, drawing_mode="freedraw", key="canvas")
+if drawn.image_data is not None and st.button("Recognize"):
+    pixels = drawn.image_data.astype(np.uint8)
+    Net()(torch.tensor(pixels[..., 0])[None, None].float())
+    print(kind, pixels.shape, streamlit_own.name)
+"""
 INTERFACE = """
 import gradio as gr, numpy as np, torch
 from net import Net
@@ -84,12 +98,13 @@ if __name__ == "__main__":
     ("page", "says"),
     [
         (STREAMLIT, "(1, 3, 256, 256)\nsmall 0.5 [0, 1, 2] 1 upload.png\n"),
+        (CANVAS, "(1, 1, 280, 300)\nDraw (280, 300, 4) mine\n"),
         (INTERFACE, "(1, 3, 256, 256)\n{'cat': 1.0, 'top': 3}\n"),
         (BLOCKS, "(1, 3, 256, 256)\nsmall\n"),
     ],
 )
 def test_a_page_is_used_once_as_a_visitor_would(rehearsed, page, says):
-    done = rehearsed({"main.py": page, "net.py": NET})
+    done = rehearsed({"main.py": page, "net.py": NET, "streamlit_own.py": "name = 'mine'\n"})
     assert (done.report.ended, done.stdout) == ("finished", says), done.stderr
     assert len(done.standins("servers")) == 1
     assert done.report.user_weights
