@@ -255,8 +255,8 @@ class ModelGroup:
                 return
             low, high = found.interval
             log.warning(
-                "%s: the plan of version %d is taken back: of %d compared answers %s agree with fp32 (%s to %s of all, with 95 %% "
-                "confidence), less than the %s that were accepted",
+                "%s: the plan of version %d is taken back: of %d compared answers %s agree with fp32 (%s to %s of all, with "
+                "95 %% confidence), less than the %s accepted",
                 self.name, number, found.compared,
                 *(f"{share:.2%}" for share in (found.agreed / found.compared, low, high, found.accepted)),
             )  # fmt: skip

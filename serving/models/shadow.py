@@ -35,9 +35,11 @@ log = logging.getLogger("headrace.serving")
 ALPHA = 0.05
 """The probability with which a plan is taken back that keeps to what was accepted, however long it serves; and that with which
 the interval does not hold the true share."""
-# Rows that wait for the thread: bytes of inputs and outputs. What judges starts anew after so many rows, so that a plan that
-# has become worse does not live on what it was.
-_MOST_BYTES, _MOST_ROWS, _EPOCH = 64 << 20, 256, 1000
+# Rows that wait for the thread: bytes of inputs and outputs.
+_MOST_BYTES, _MOST_ROWS = 64 << 20, 256
+# What judges starts anew after so many rows, so that a plan that has become worse does not live on what it was. The first few
+# say nothing, as in the gate: one close call among them is as rare as alpha allows, and no reason.
+_EPOCH, _LEAST_ROWS = 1000, Gate().least_images
 _NICE = 19
 # The least share of agreement by what an output is, where the gate has no share of rows of its own.
 _GATE = Gate()
@@ -120,7 +122,7 @@ class _Epoch:
     def add(self, agreed: int, compared: int, accepted: float) -> bool:
         """Count some, and whether there is less agreement than was accepted."""
         self.agreed, self.compared = self.agreed + agreed, self.compared + compared
-        below = falls_below(self.agreed, self.compared, accepted, self.alpha)
+        below = self.compared >= _LEAST_ROWS and falls_below(self.agreed, self.compared, accepted, self.alpha)
         if not below and self.compared >= _EPOCH:
             self.number, self.agreed, self.compared = self.number + 1, 0, 0
         return below

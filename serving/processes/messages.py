@@ -290,5 +290,6 @@ class Serving:
 
 Message = (
     Alive | Admit | Submit | Cancel | Expire | Rejected | Count | Done | Failed | Seen | Released | Settled | AskStatistics
-    | AskHistory | Statistics | History | Catalog | LoadModel | UnloadModel | StartEngine | StartFrontEnd | Connect | Stop | Loaded | Serving
+    | AskHistory | Statistics | History | Catalog | LoadModel | UnloadModel | StartEngine | StartFrontEnd | Connect | Stop
+    | Loaded | Serving
 )  # fmt: skip

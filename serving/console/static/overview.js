@@ -16,7 +16,7 @@ export class Overview {
   constructor() {
     this.tiles = {};
     for (const [name, question, word] of TILES) {
-      const tile = element("article", "tile");
+      const tile = element("div", "tile");
       tile.id = `tile-${name}`;
       const title = element("h2", "");
       title.append(term(word, question));

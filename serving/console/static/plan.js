@@ -10,6 +10,7 @@ export class PlanDetails {
     this.name = name;
     this.proof = null;
     this.element = element("details", "plan");
+    this.element.hidden = true;
     this.title = element("summary");
     this.right = element("p", "right");
     this.live = element("p", "live");
@@ -38,7 +39,7 @@ export class PlanDetails {
   }
 
   async ask() {
-    if (!this.element.open || this.asked === this.version) return;
+    if (this.element.hidden || !this.element.open || this.asked === this.version) return;
     this.asked = this.version;
     try {
       this.draw(await call(`v1/plan/${encodeURIComponent(this.name)}`));
