@@ -91,11 +91,12 @@ class ModelCollector:
         )
         compared, agreed, skipped, taken_back, share, accepted = _agreement_families()
         for model, (labels, snapshot) in zip(models, snapshots, strict=True):
+            if isinstance(model, TensorModel):
+                taken_back.add_metric(labels, float(model.agreement is not None and model.agreement.taken_back))
             if isinstance(model, TensorModel) and (found := model.agreement) is not None:
                 compared.add_metric(labels, found.compared)
                 agreed.add_metric(labels, found.agreed)
                 skipped.add_metric(labels, found.skipped)
-                taken_back.add_metric(labels, float(found.taken_back))
                 accepted.add_metric(labels, found.accepted)
                 for bound, value in zip(("low", "high"), found.interval, strict=True):
                     share.add_metric((*labels, bound), value)
