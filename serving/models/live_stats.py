@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from ..batching.batcher import Batcher
 from ..batching.statistics import LATENCY_BOUNDS
 from ..config import ServeConfig
-from ..observe.server_load import ServerLoad
 from ..protocol.results import image_routes
 from .foreign.ensemble import EnsembleModel
 from .models import ClassifyModel, DecodeModel, Model, QueuedModel, TensorModel
@@ -46,9 +46,9 @@ def model_live_stats(model: Model) -> dict[str, Any]:
     return figures
 
 
-async def server_live_stats(repository: RepositoryProtocol, config: ServeConfig, load: ServerLoad) -> dict[str, Any]:
-    """The figures of every model that serves, summed over all front ends, and what the server takes of its machine. Raises
-    OverloadedError while there is no engine."""
+async def server_live_stats(repository: RepositoryProtocol, config: ServeConfig, load: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of every model that serves, summed over all front ends, and `load`, what the server takes of its machine.
+    Raises OverloadedError while there is no engine."""
     models = repository.ready_models()
     figures = await repository.live_stats(models)
     return {
@@ -59,7 +59,7 @@ async def server_live_stats(repository: RepositoryProtocol, config: ServeConfig,
         "max_queue": config.max_queue,
         "response_cache_bytes": config.batching.response_cache_bytes,
         "shadow": config.observe.shadow,
-        "server": load.read(),
+        "server": load,
         "latency_bounds": LATENCY_BOUNDS,
         "models": [_about(model) | counted for model, counted in zip(models, figures, strict=True)],
     }

@@ -34,10 +34,10 @@ from .devices import each_device
 from .improvement import Candidate, Improvement, another, has_twin
 from .memory_bound import MIB, MemoryBound
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
-from .plan_account import account_of, changed_plan
+from .oversight.plan_account import account_of, changed_plan
+from .oversight.shadow import Agreement, Shadow, accepted_share
 from .response_cache import ResponseCache
 from .self_check import check_answers, check_joining, likeness
-from .shadow import Agreement, Shadow, accepted_share
 from .warmup import lent, shrink, warm_up
 
 

@@ -18,8 +18,8 @@ from .foreign.loading import load_foreign
 from .loading import load_companion, load_tensor_model
 from .memory_bound import MemoryBound
 from .models import Model, QueuedModel, TensorModel
+from .oversight.shadow import Agreement
 from .response_cache import ResponseCache
-from .shadow import Agreement
 from .snapshots import Key, Members, Snapshot, rows
 from .versions import VersionPolicy, version_signature
 

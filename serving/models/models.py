@@ -19,8 +19,8 @@ from ..batching.statistics import ModelStatistics
 from ..protocol.messages import InferenceRequest, Tensor
 from .improvement import Improvement
 from .leases import Leases
+from .oversight.shadow import Agreement, Shadow
 from .response_cache import ModelCache
-from .shadow import Agreement, Shadow
 
 
 @dataclass(kw_only=True)

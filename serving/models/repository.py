@@ -26,10 +26,10 @@ from .memory_bound import MemoryBound
 from .model_group import ModelGroup
 from .models import Model
 from .notifications import Notifications
+from .oversight.service_history import STEP_SECONDS, ServiceHistory
 from .repository_protocol import lacking
 from .response_cache import ResponseCache
 from .scan import scan, steps_below
-from .service_history import STEP_SECONDS, ServiceHistory
 from .snapshots import Entry, Members
 
 log = logging.getLogger("headrace.serving")

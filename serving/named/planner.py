@@ -19,7 +19,7 @@ from pathlib import Path
 from ...errors import ArtifactError, BackendError
 from ...runtime.artifact.artifact import load_artifact, model_names
 from ...runtime.artifact.plan import Choice
-from ..models.plan_account import gain
+from ..models.oversight.plan_account import gain
 
 _NICE = 19
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h

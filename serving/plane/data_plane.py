@@ -158,7 +158,7 @@ class DataPlane:
 
     async def live_stats(self) -> dict[str, Any]:
         """What every model does right now, for the console. Raises OverloadedError while there is no engine."""
-        return await server_live_stats(self.repository, self.config, self._load)
+        return await server_live_stats(self.repository, self.config, self._load.read())
 
     async def history(self) -> dict[str, Any]:
         """What every model did over the last hour and day. Raises OverloadedError while there is no engine."""

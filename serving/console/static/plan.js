@@ -27,7 +27,7 @@ export class PlanDetails {
     if (!known) return;
     write(this.title, `Plan and proofs: ${plan.precisions.join(", ")} on ${plan.device}, ${plan.measured ? "measured on this machine" : "not measured on this machine"}`);
     this.proof = proofOf(plan, agreement);
-    write(this.right, this.proof?.note ?? "Nothing was proved of it.");
+    write(this.right, this.proof ? `${this.proof.big} ${this.proof.note}` : "Nothing was proved of it.");
     this.live.hidden = !agreement;
     if (agreement) write(this.live, told(agreement));
     const key = `${version} ${plan.serves} ${plan.measured}`;
@@ -53,8 +53,9 @@ export class PlanDetails {
     const parts = [];
     for (const [batch, choice] of Object.entries(plan.choices)) {
       const gains = Object.entries(plan.gains[batch] ?? {}).filter(([other]) => other !== choice);
-      const best = gains.map(([other, gain]) => `${gain.toFixed(2)} times as fast as ${other}`).join(", ");
-      parts.push(element("li", "", "", element("b", "", `Batch ${batch}: `), `${choice}${best ? `, ${best}` : ""}`));
+      const [rival] = gains.sort(([, one], [, other]) => one - other); // the best that computes in fp32
+      const best = rival ? `, ${rival[1].toFixed(2)} times as fast as ${rival[0]}` : "";
+      parts.push(element("li", "", "", element("b", "", `Batch ${batch}: `), `${choice}${best}`));
     }
     const chosen = element("ul", "chosen", "", ...parts);
     const reason = plan.reason ? [element("p", "quiet", plan.reason)] : [];
@@ -65,21 +66,32 @@ export class PlanDetails {
 }
 
 function table(measurements) {
-  const head = element("tr", "", "", ...["Candidate", "Batch", "Images/s", "Memory", "Agreement", "Outcome"].map((name) => header(name, "col")));
-  const sorted = measurements.toSorted((one, other) => one.batch - other.batch || (one.milliseconds ?? Infinity) - (other.milliseconds ?? Infinity));
-  const rows = sorted.map((item) => {
-    const rate = item.milliseconds ? short((1000 * item.batch) / item.milliseconds) : "–";
-    const cells = [item.batch, rate, item.memory_mb ? `${short(item.memory_mb)} MiB` : "–", item.agreement === null ? "–" : percent(item.agreement)];
-    const outcome = element("td", "outcome", item.status === "won" ? "serves" : item.why || item.status);
-    const row = element("tr", item.status, "", header(item.candidate, "row"), ...cells.map((cell) => element("td", "", String(cell))), outcome);
-    return row;
+  const batches = [...new Set(measurements.map(({ batch }) => batch))].sort((one, other) => one - other);
+  const candidates = new Map();
+  for (const item of measurements) candidates.set(item.candidate, [...(candidates.get(item.candidate) ?? []), item]);
+  const head = element("tr", "", "", ...["Candidate", ...batches.map((batch) => `Batch ${batch}`), "Memory", "Agreement", "What became of it"].map((name) => header(name, "col")));
+  const best = (items) => Math.min(Infinity, ...items.filter(({ milliseconds }) => milliseconds).map(({ milliseconds, batch }) => milliseconds / batch));
+  const sorted = [...candidates].sort(([, one], [, other]) => won(other) - won(one) || best(one) - best(other));
+  const rows = sorted.map(([candidate, items]) => {
+    const of = (batch) => items.find((item) => item.batch === batch);
+    const cells = batches.map((batch) => element("td", of(batch)?.status === "won" ? "best" : "", of(batch)?.milliseconds ? short((1000 * batch) / of(batch).milliseconds) : "–"));
+    const memory = Math.max(...items.map((item) => item.memory_mb ?? 0));
+    const agreement = items.map((item) => item.agreement).filter((share) => share !== null);
+    const why = won(items) ? `serves batches of ${items.filter(({ status }) => status === "won").map(({ batch }) => batch).join(", ")}` : items.find((item) => item.why)?.why || items[0].status;
+    const rest = [memory ? `${short(memory)} MiB` : "–", agreement.length ? percent(Math.min(...agreement)) : "–"];
+    return element("tr", won(items) ? "won" : "", "", header(candidate, "row"), ...cells, ...rest.map((cell) => element("td", "", cell)), element("td", "outcome", why));
   });
-  const made = element("table", "", "", element("caption", "quiet", "Every candidate that was looked at, and what became of it"), element("thead", "", "", head), element("tbody", "", "", ...rows));
+  const caption = element("caption", "quiet", "Images a second of every candidate, by batch size; bold where it serves");
+  const made = element("table", "", "", caption, element("thead", "", "", head), element("tbody", "", "", ...rows));
   const frame = element("div", "scroll", "", made);
   frame.tabIndex = 0;
   frame.setAttribute("role", "region");
   frame.setAttribute("aria-label", "Measurements of the plan");
   return frame;
+}
+
+function won(items) {
+  return items.some(({ status }) => status === "won");
 }
 
 function header(text, scope) {

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..batching.statistics import LATENCY_BOUNDS
-from .models import ClassifyModel, DecodeModel, Model
+from ...batching.statistics import LATENCY_BOUNDS
+from ..models import ClassifyModel, DecodeModel, Model
 from .plan_account import without_paths
 
 STEP_SECONDS = 5.0

@@ -7,7 +7,7 @@ import pytest
 from headrace.runtime.artifact.model_config import ModelConfig
 from headrace.serving.batching.statistics import BatchTimes, ModelStatistics
 from headrace.serving.models.models import Model
-from headrace.serving.models.service_history import POINT, ServiceHistory
+from headrace.serving.models.oversight.service_history import POINT, ServiceHistory
 
 
 def _model(version="1", statistics=None) -> Model:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...runtime.artifact.artifact import Artifact
-from ...runtime.artifact.plan import Choice, Measurement, Plan
+from ....runtime.artifact.artifact import Artifact
+from ....runtime.artifact.plan import Choice, Measurement, Plan
 
 _PATH = re.compile(r"(?<![\w.:/-])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\'\":;,()]+[/\\])*([^\s/\\'\":;,()]+)")
 _LONGEST_WHY = 300

@@ -16,7 +16,7 @@ from headrace.runtime.artifact.parity import ParityRecord
 from headrace.runtime.artifact.plan import Choice, Measurement, Plan
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.runtime.base.task import Task
-from headrace.serving.models.shadow import Agreement, Shadow, accepted_share
+from headrace.serving.models.oversight.shadow import Agreement, Shadow, accepted_share
 from headrace.specs import FP32, INT8, Signature, TensorSpec
 from tests.serving.conftest import BATCH, LABELS, PREPROCESSING, SIGNATURE, WEIGHTS, _onnx
 

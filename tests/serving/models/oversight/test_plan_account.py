@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.runtime.artifact.plan import Choice, Measurement, Plan
-from headrace.serving.models.plan_account import changed_plan, without_paths
+from headrace.serving.models.oversight.plan_account import changed_plan, without_paths
 from headrace.specs import FP32, INT8
 
 FIRST, BEST = Choice(backend="onnxruntime", precision=FP32), Choice(backend="openvino", precision=INT8)
