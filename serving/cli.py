@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +25,11 @@ if TYPE_CHECKING:
     from .named.planner import Planner
 
 _VARIABLES = "HEADRACE_SERVE_"
+_IMPORTS_NICE = 5
+_OF_THE_SERVER = (
+    "headrace.serving.server", "headrace.serving.processes.single", "headrace.serving.models.repository",
+    "headrace.serving.http.app", "headrace.serving.grpc.server", "onnxruntime", "simplejpeg", "cykooz_resizer",
+)  # fmt: skip
 _LOOK_SECONDS = 1.0  # between two looks for a plan
 _IN_FILES = {bool: "true or false", int: "a whole number", float: "a number", list[str]: "a list of texts"}
 
@@ -133,6 +144,32 @@ def serve(
         planning.stop()
 
 
+@contextlib.contextmanager
+def _importing_server() -> Iterator[None]:
+    """Import what serves, which takes a second or two, while a worker builds the model and this process waits for it. Of low
+    priority: the worker's threads are what everybody waits for."""
+    over = threading.Event()
+
+    def work() -> None:
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _IMPORTS_NICE)
+        for module in _OF_THE_SERVER:
+            if over.is_set():
+                return
+            with contextlib.suppress(ImportError):  # which whoever needs it says
+                importlib.import_module(module)
+
+    gc.disable()  # until all is loaded: of what is imported nothing is garbage
+    thread = threading.Thread(target=work, name="headrace-imports")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()  # the module that it is at: a process that ends amid an import may crash
+
+
 def is_models_folder(what: str) -> bool:
     """Whether it is a folder that is served as it stands: models lie in it, or nothing that says it is something else."""
     from ..runtime.artifact.model_folder import holds_models
@@ -168,7 +205,8 @@ def _named(what: str, asked: NamedModel, *, trusted: bool) -> tuple[Path, Planne
         task=read_named_task(asked.task),
         trust_repository=trusted,
     )
-    models = packaged(what, cache=cache, options=options, console=make_console())
+    with _importing_server():
+        models = packaged(what, cache=cache, options=options, console=make_console())
     name = unplanned(models)
     if name is None:
         return models, None

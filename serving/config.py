@@ -112,15 +112,19 @@ class Security(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class Observability(OptionGroup):
-    """Logs and traces."""
+    """Logs, traces, and a look at the answers."""
 
-    title = "Logs and traces"
+    title = "Logs, traces and checks"
 
     log_format: Literal["text", "json"] = option("text", "The log goes to stderr.")
     access_log: bool = option(False, "Log a line per request.")
     trace_otlp: str | None = option(
         None, "Send OpenTelemetry traces to this OTLP/HTTP collector, as in http://localhost:4318.", metavar="URL",
         not_with_ray="spans are not sent from replicas",
+    )  # fmt: skip
+    shadow: float = option(
+        0.0, "The share of images also computed in fp32, after their answer; a plan that agrees too seldom is taken back.",
+        least=0, most=1,
     )  # fmt: skip
 
     def __post_init__(self) -> None:

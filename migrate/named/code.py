@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ..reading.recipe import Recipe, TransformRecipe
 from ..stages.progress import Stages
 from ..stages.worker_client import ask, inspect, model_name, package
 from .source import Options, Packageable, file_digest, versions
+from .told_later import tell
 
 _FETCH_SECONDS = 3600.0
 _SAID_ONLY = ("LookupError: ", "ValueError: ")
@@ -97,7 +98,9 @@ class Code(Packageable):
                     return seen
                 row, name = options.input_size or _only_size(seen), self.title or model_name(seen.class_name)
             preprocessing, notes = facts.preprocessing, list(facts.notes)
-            if traced is not None:
+            # Images that judge or calibrate are read with the preprocessing, before anything is captured.
+            beforehand = traced is not None and (planned or options.images is not None)
+            if traced is not None and beforehand:
                 stages.start("Proving the preprocessing")
                 preprocessing, remarks = _chosen(traced.result(), row)
                 notes += remarks
@@ -128,7 +131,16 @@ class Code(Packageable):
                 provenance={"reference": self.what, **self.facts_of_key, "notes": notes},
             )
             title = "Capturing, tuning, proving" if planned else "Capturing and proving the graph"
-            made = package(request, None, pool.sandbox, stages.start(title), own_outputs=False)
+            progress = stages.start(title)
+            if traced is None or beforehand:
+                made = package(request, None, pool.sandbox, progress, own_outputs=False)
+            else:
+                told = sandbox.readable_folder() / "told.json"
+                request = replace(request, told_later=str(told))
+                with ThreadPoolExecutor(1) as telling:
+                    remarked = telling.submit(_tell, told, traced, row)
+                    made = package(request, None, pool.sandbox, progress, own_outputs=False)
+                    notes += remarked.result()
         for note in notes:
             stages.note(note)
         return made
@@ -225,6 +237,16 @@ def _chosen(traced: Traced, row: Row) -> tuple[Preprocessing | None, list[str]]:
     sizes = ", ".join("x".join(map(str, row_shape(candidate) or ())) or "any size" for candidate in traced.candidates)
     why = traced.why or f"it gives {sizes}, the model takes {'x'.join(map(str, row))}"
     return None, [f"served without preprocessing, so it takes tensors, not images: {why}"]
+
+
+def _tell(path: Path, traced: Future[Traced], row: Row) -> list[str]:
+    """Have the worker, which captures meanwhile, know the preprocessing once it is known; what is to be said of it."""
+    found: tuple[Preprocessing | None, list[str]] = (None, [])
+    try:
+        found = _chosen(traced.result(), row)
+    finally:  # else the worker would wait for it
+        tell(path, *found)
+    return found[1]
 
 
 def _only_size(seen: Inspected) -> Row:

@@ -81,6 +81,8 @@ class Package:
     """Real images, read with the preprocessing: they judge lossy precisions and set the ranges of int8."""
     planned: bool = True
     """Whether a plan is measured; else the portable graph alone is compared with eager and written, if there is one."""
+    told_later: str | None = None
+    """A file that comes while the graph is captured, with the preprocessing and notes: see `named.told_later`."""
 
 
 @dataclass(frozen=True, kw_only=True)

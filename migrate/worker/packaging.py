@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ class Order:
     `labels` are those of each output, or those of the one that the model is for.
     With `randomize`, tuning and parity use a copy with weights drawn anew, and the artifact gets the model's own. Not
     `planned`, the portable graph is compared with eager and written without a plan, if there is one: any machine runs it, and
-    nothing was measured.
+    nothing was measured. `told_later` waits for the preprocessing, and for notes on it, where that is found out meanwhile.
     """
 
     name: str
@@ -67,6 +67,7 @@ class Order:
     preprocessing: Preprocessing | None = None
     randomize: bool = False
     planned: bool = True
+    told_later: Callable[[], tuple[Preprocessing | None, Sequence[str]]] | None = None
     provenance: Mapping[str, Any]
 
 
@@ -128,6 +129,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
         else:
             tell(0.6, "comparing the portable graph with the model")
             parity = portable_parity(captured, directory, order.config)
+        order = _told(order, captured)
         tell(0.95, "writing the model")
         files = Path(staging) / "kept"
         copy_model_files(() if plan is None else plan.files, directory, files)
@@ -146,6 +148,17 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
         )
     tell(1.0, "packaged")
     return Packaged(path=path, parity=parity, plan=plan, task=probed.task, duels=duels)
+
+
+def _told(order: Order, captured: CapturedGraph) -> Order:
+    """The order with what was found out of the images meanwhile."""
+    if order.told_later is None:
+        return order
+    preprocessing, notes = order.told_later()
+    if preprocessing is not None:
+        check_fit(preprocessing, captured.signature)
+    provenance = {**order.provenance, "notes": [*order.provenance.get("notes", ()), *notes]}
+    return replace(order, preprocessing=preprocessing, provenance=provenance)
 
 
 def _labels(captured: CapturedGraph, order: Order) -> GivenLabels:

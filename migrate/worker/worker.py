@@ -11,11 +11,13 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import ArtifactError, BackendError, CaptureError, HeadraceError, ParityError, SandboxError
 from ...runtime.artifact.manifest import plain
+from ..named.told_later import read_told
 from ..proving.worker_protocol import (
     ComputeOutputs,
     Evaluate,
@@ -35,6 +37,8 @@ from ..proving.worker_protocol import (
     decode,
     encode,
 )
+
+_TOLD_SECONDS = 600.0  # for what is found out beside the worker, which is bounded itself
 
 if TYPE_CHECKING:
     import numpy as np
@@ -188,6 +192,7 @@ def _order(request: Package) -> Order:
         preprocessing=request.preprocessing,
         randomize=request.randomize,
         planned=request.planned,
+        told_later=None if request.told_later is None else partial(read_told, Path(request.told_later), _TOLD_SECONDS),
         provenance=request.provenance,
     )
 

@@ -82,13 +82,16 @@ class Artifact:
         A portable one is for the GPU where there is one that the installed library can use. Raises BackendError, naming what
         to install, when nothing that is installed can run the model.
         """
-        here = fingerprint()
         reasons = []
         for plan in self.plans:
             if (reason := self.why_not(plan)) is None:
                 return plan
             reasons.append(reason)
-        rejections = []
+        return self.portable_plan(reasons[0] if reasons else self.unmeasured)
+
+    def portable_plan(self, why: str) -> Plan:
+        """The plan that nobody measured, in fp32; `why` says why it is taken. Raises BackendError."""
+        here, rejections = fingerprint(), []
         for device, choice in itertools.product(("cuda", "cpu") if here["gpus"] else ("cpu",), _PORTABLE):
             rejection = self._rejection(choice, device)
             if rejection is None:
@@ -97,7 +100,7 @@ class Artifact:
                     choices=dict.fromkeys(self.plans[0].buckets if self.plans else (1,), choice),
                     device=device,
                     portable=True,
-                    reason=f"{reasons[0] if reasons else self.unmeasured}; until then {choice} runs it, on any machine",
+                    reason=f"{why}; until then {choice} runs it, on any machine",
                 )
             if rejection:
                 rejections.append(rejection)
@@ -122,6 +125,13 @@ class Artifact:
         fastest = {bucket: min(exact, key=lambda item: milliseconds(item, bucket)) for bucket in plan.choices}
         choices = {bucket: fastest[bucket] if item.precision.lossy else item for bucket, item in plan.choices.items()}
         return replace(plan, choices=choices)
+
+    def exact_plan(self, plan: Plan) -> Plan:
+        """What judges the answers of a plan, and takes its place where they are wrong: `lossless_plan` of a lossy one, else the
+        portable one. Raises BackendError where none can run."""
+        if any(choice.precision.lossy for choice in plan.choices.values()):
+            return self.lossless_plan()
+        return self.portable_plan("the measured plan was taken back")
 
     def open(self, batch: int | None = None, *, threads: int | None = None, ordinal: int | None = None) -> Session:
         """A session of the plan's choice for batches of that many rows (None: for its largest bucket).

@@ -64,6 +64,7 @@ def compare_lossy(
     if why := shape_mismatch([reference], [candidate]):
         return ParityRecord(status="failed", why=why, **facts)
     facts |= {"max_abs": largest_difference(reference, candidate), "rms": relative_rms(reference, candidate)}
+    facts["budget"] = gate.budget
     facts |= agreements(head, reference, candidate)
     fitted = scale(reference, candidate)
     facts["scale"] = fitted[0] if fitted else None

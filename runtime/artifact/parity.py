@@ -30,7 +30,7 @@ class ParityRecord:
     are so by both, and of an embedding `cosine` is the lowest between a row of each. `rms` is the root mean square of the error
     over that of what tells rows apart. `accuracy_drop` is in points of accuracy, or of F1 over several labels. `loss_bound` is
     the most that all images lose with that `confidence`, in points: of accuracy where labels are known, else of images that get
-    the same answer. `why` explains
+    the same answer; `budget` is the most that they may lose, where that was asked for. `why` explains
     any status but "passed", and for a passed lossy check says which gate was applied.
     """
 
@@ -46,6 +46,7 @@ class ParityRecord:
     cosine: float | None = None
     loss_bound: float | None = None
     confidence: float | None = None
+    budget: float | None = None
     rows: int = 0
     batches: tuple[int, ...] = ()
     why: str | None = None

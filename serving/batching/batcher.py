@@ -75,6 +75,7 @@ class Batcher:
         self._active = len(instances)
         self._rest = threading.Condition(self._lock)
         self._workload = Workload()
+        self._watch: Callable[[Sequence[np.ndarray], Rows, int], None] | None = None
         self._threads = [self._thread(number) for number in range(len(instances))]
         for thread in self._threads:
             thread.start()
@@ -101,6 +102,11 @@ class Batcher:
         """Have `call` called, once and in a thread that holds the batcher's lock, when there is more to do than is done."""
         with self._lock:
             self._workload.under_pressure(call)
+
+    def watch(self, call: Callable[[Sequence[np.ndarray], Rows, int], None]) -> None:
+        """Have `call` called with each batch's inputs, outputs and number of real rows, once its requests are answered. It must
+        copy what it keeps, take next to no time and raise nothing."""
+        self._watch = call
 
     @property
     def instances(self) -> int:
@@ -441,6 +447,8 @@ class Batcher:
             ticket.state = "done"
             ticket.began, ticket.ended, ticket.batch = began, now, rows
             ticket.future.set_result(answer)
+        if self._watch is not None:
+            self._watch(inputs, outputs, rows)
         # Handing answers over counts as well: until it is done no other batch begins.
         self.table.observe(bucket, (time.perf_counter_ns() - begin) / 1e9)
 

@@ -144,19 +144,36 @@ class Handlers:
         model: str,
         k: Annotated[int, Query(ge=1, le=1000, description="how many labels")] = 5,
         timeout_ms: Annotated[float | None, Query(gt=0, le=3_600_000, description="answer within so many milliseconds")] = None,
+        version: Annotated[str, Query(max_length=20, description="of the model; the newest by default")] = "",
     ) -> Response:
         """The labels of an image, its bytes as the body or one file of a multipart form: the k most probable ones, or all above
         their thresholds where several may hold."""
-        return await self._of_image(request, model, timeout_ms, partial(self._plane.classify, count=k))
+        return await self._of_image(
+            request, model, timeout_ms, partial(self._plane.classify, count=k, version=version), version
+        )
 
     async def embed(
         self,
         request: Request,
         model: str,
         timeout_ms: Annotated[float | None, Query(gt=0, le=3_600_000, description="answer within so many milliseconds")] = None,
+        version: Annotated[str, Query(max_length=20, description="of the model; the newest by default")] = "",
     ) -> Response:
         """The embedding of an image: its bytes as the body, or one file of a multipart form."""
-        return await self._of_image(request, model, timeout_ms, self._plane.embed)
+        return await self._of_image(request, model, timeout_ms, partial(self._plane.embed, version=version), version)
+
+    async def preprocess(
+        self,
+        request: Request,
+        model: str,
+        version: Annotated[str, Query(max_length=20, description="of the model; the newest by default")] = "",
+    ) -> Response:
+        """How an image becomes the model's input: a small picture after each step, as PNG in base64, and what the step does."""
+
+        async def draw(name: str, image: bytes, *, timeout: float | None) -> dict[str, Any]:
+            return await self._plane.preview(name, image, version=version)
+
+        return await self._of_image(request, model, None, draw, version)
 
     async def _of_image(
         self,
@@ -164,10 +181,11 @@ class Handlers:
         model: str,
         timeout_ms: float | None,
         answer_of: Callable[..., Coroutine[Any, Any, dict[str, Any]]],
+        version: str = "",
     ) -> Response:
         plane = self._plane
         plane.count_request(client_of(request))
-        plane.repository.get(model, early=True)
+        plane.repository.get(model, version, early=True)
         async with self._bodies.read(request) as sent:
             with ExitStack() as held:
                 body = await self._unpacked(request, sent, held)
@@ -250,6 +268,14 @@ class Handlers:
     async def live_stats(self) -> Response:
         """Counters, latency histograms and queues of all models, as the console draws them: rates are their changes."""
         return JSONResponse(await self._plane.live_stats())
+
+    async def history(self) -> Response:
+        """What every model did over the last hour, by five seconds, and the last day, by two minutes; and what happened."""
+        return Response(to_json(await self._plane.history()), media_type="application/json")
+
+    async def model_plan(self, model: str, version: str = "") -> Response:
+        """What a model computes with, the measurements that chose it and why the others lost, and its proofs."""
+        return JSONResponse(self._plane.model_plan(model, version))
 
     async def _json(self, request: Request) -> Any:
         async with self._control_bodies.read(request) as body:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import ArtifactError
+from ...errors import ArtifactError, BackendError
 from ...runtime.artifact.agreement import best_classes
 from ...runtime.artifact.artifact import Artifact, load_artifact
 from ...runtime.artifact.known_answers import unlike
@@ -35,6 +35,8 @@ from .devices import each_device
 from .improvement import Candidate, Improvement, another, has_twin
 from .memory_bound import MIB, MemoryBound
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
+from .oversight.plan_account import account_of, changed_plan
+from .oversight.shadow import Agreement, Shadow, accepted_share
 from .response_cache import ResponseCache
 from .self_check import check_answers, check_joining, likeness
 from .warmup import lent, shrink, warm_up
@@ -51,6 +53,8 @@ def load_tensor_model(
     cache: ResponseCache | None = None,
     early: Callable[[TensorModel], None] | None = None,
     memory: MemoryBound | None = None,
+    take_back: Callable[[TensorModel, Agreement], None] = lambda model, agreement: None,
+    taken_back: Agreement | None = None,
 ) -> TensorModel:
     """Open, warm up, try out and profile one version. Raises ArtifactError or BackendError, leaving nothing open.
 
@@ -58,6 +62,9 @@ def load_tensor_model(
     its number of instances is kept, since measuring it beside live traffic would disturb both. It has a part of `cache`, unless
     its config says `response_cache { enable: false }`. `early` is given a model that answers as soon as the smallest batch has
     run; it must not be asked any more once this one is returned, or the error is raised, and closed then.
+
+    Under `--shadow`, `take_back` is called, in a thread of its own, with how the answers agree with fp32's, once that is less
+    than was accepted. `taken_back` is what was found so of this version's plan, which is not used then.
 
     On a CPU the model has one session for all batch sizes at first. With `memory`, which bounds that, others are tried beside
     it once there is traffic.
@@ -69,6 +76,8 @@ def load_tensor_model(
     declared = artifact.config
     rules = QueueRules.of(declared)
     plan = artifact.plan_here()
+    if taken_back is not None:
+        plan = artifact.exact_plan(plan)
     light = plan.device == "cpu"
     open_any = open_first if light else open_instance
     opener = partial(open_any, artifact, plan, declared.max_batch_size, config.processes.threads)
@@ -106,6 +115,9 @@ def load_tensor_model(
             task=artifact.task,
             instances=len(instances),
             instances_per_device=len(instances) // devices,
+            agreement_before=taken_back,
+            account=account_of(artifact, plan),
+            plan=plan,
         )
 
     wanted = config.processes.instances or (before.instances_per_device if before else None)
@@ -125,6 +137,8 @@ def load_tensor_model(
         raise
     timings = ", ".join(f"batch {bucket} {milliseconds:.3g} ms" for bucket, milliseconds in table.to_json().items())
     progress(f"{artifact.name}: version {artifact.version} is ready, {_counted(len(instances), len(openers))}, {timings}")
+    if taken_back is None and before is not None and before.plan is not None and (gained := changed_plan(plan, before.plan)):
+        progress(f"{artifact.name}: {gained}")
     model = model_of(instances, table, devices=len(openers))
     model.cache = cache.of_model() if cache is not None and _cacheable(declared) else None
     if light and memory is not None:
@@ -145,7 +159,40 @@ def load_tensor_model(
             grown=model.grow,
         )
         model.improvement.start()
+    if taken_back is None and (rate := config.observe.shadow):
+        model.shadow = _shadow(artifact, plan, model, rate, take_back, progress)
     return model
+
+
+def _shadow(
+    artifact: Artifact,
+    plan: Plan,
+    model: TensorModel,
+    rate: float,
+    take_back: Callable[[TensorModel, Agreement], None],
+    progress: Callable[[str], None],
+) -> Shadow | None:
+    """What compares the model's answers with fp32's from now on; None where nothing differs from that."""
+    try:
+        exact = artifact.exact_plan(plan)
+    except BackendError as error:
+        progress(f"{model.name}: answers cannot be compared with fp32's: {error}")
+        return None
+    if plan.portable:
+        progress(f"{model.name}: {plan.first()} serves, with which answers would be compared; --shadow has nothing to do")
+        return None
+    assert isinstance(model.batcher, Batcher), "it was just made"
+    shadow = Shadow(
+        model.name,
+        artifact.task,
+        partial(artifact.open_choice, exact, exact.first(), threads=1),
+        rate=rate,
+        agreement=Agreement(accepted_share(plan, artifact.task)),
+        take_back=partial(take_back, model),
+    )
+    model.batcher.watch(shadow.look)
+    shadow.start()
+    return shadow
 
 
 def _own_sessions(artifact: Artifact, plan: Plan, buckets: Sequence[int], threads: int | None) -> dict[int, Candidate]:

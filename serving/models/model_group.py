@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ...errors import ArtifactError
@@ -17,6 +18,7 @@ from .foreign.loading import load_foreign
 from .loading import load_companion, load_tensor_model
 from .memory_bound import MemoryBound
 from .models import Model, QueuedModel, TensorModel
+from .oversight.shadow import Agreement
 from .response_cache import ResponseCache
 from .snapshots import Key, Members, Snapshot, rows
 from .versions import VersionPolicy, version_signature
@@ -51,8 +53,10 @@ class ModelGroup:
         cache: ResponseCache | None = None,
         memory: MemoryBound | None = None,
         on_change: Callable[[], None] = lambda: None,
+        note: Callable[[str, str], None] = lambda name, text: None,
     ) -> None:
         self.name = name
+        self._note = note
         self.snapshot = Snapshot()
         self._root = root
         self._config = config
@@ -75,6 +79,7 @@ class ModelGroup:
         self._loading: set[Key] = set()
         self._draining: dict[int, tuple[Model, threading.Thread]] = {}
         self._early: QueuedModel | None = None
+        self._taken_back: dict[int, tuple[str, Agreement]] = {}  # a version's signature, and what was found of its plan
 
     def expect(self, members: Members, wanted: set[str]) -> None:
         """List the folders before anything of them is loaded; those that are wanted as being loaded."""
@@ -194,7 +199,7 @@ class ModelGroup:
             if number in self._failed and self._failed[number][0] == signature:
                 raise ArtifactError(self._failed[number][1])
             try:
-                model = self._open(folder, number, before, early=early)
+                model = self._open(folder, number, before, signature, early=early)
             except Exception as error:  # it counts only if the folder did not change meanwhile
                 if version_signature(folder, number, declared) == signature:
                     self._failed[number] = (signature, str(error))
@@ -211,8 +216,9 @@ class ModelGroup:
             "write a version into another folder, and rename that folder when it is whole"
         )
 
-    def _open(self, folder: Path, number: int, before: _Loaded | None, *, early: bool) -> Model:
+    def _open(self, folder: Path, number: int, before: _Loaded | None, signature: str, *, early: bool) -> Model:
         key = (self.name, str(number))
+        judged, found = self._taken_back.get(number, ("", None))
         with self._guard:
             self._loading.add(key)
         self._renew()
@@ -230,6 +236,8 @@ class ModelGroup:
                 cache=self._cache,
                 memory=self._memory,
                 early=self._answer_early if early else None,
+                take_back=partial(self._take_back, number),
+                taken_back=found if judged == signature else None,
             )
         except BaseException:
             self._retire_early()
@@ -237,6 +245,31 @@ class ModelGroup:
         finally:
             with self._guard:
                 self._loading.discard(key)
+
+    def _take_back(self, number: int, model: TensorModel, found: Agreement) -> None:
+        """Have a version serve in fp32 whose plan answers otherwise more often than was accepted; its plan is not used again
+        until the version changes. It serves until the other does."""
+        with self._turn:
+            serving = self._ready.get(number)
+            if serving is None or serving.model is not model or self._stopping.is_set():
+                return
+            low, high = found.interval
+            log.warning(
+                "%s: the plan of version %d is taken back: of %d compared answers %s agree with fp32 (%s to %s of all, with "
+                "95 %% confidence), less than the %s accepted",
+                self.name, number, found.compared,
+                *(f"{share:.2%}" for share in (found.agreed / found.compared, low, high, found.accepted)),
+            )  # fmt: skip
+            self._note(
+                self.name,
+                f"the plan of version {number} is taken back: {found.agreed} of {found.compared} compared answers agree with "
+                f"fp32, less than the {found.accepted:.2%} that were accepted",
+            )
+            self._taken_back[number] = serving.signature, found
+            self._ready[number] = _Loaded(model, "")  # which is no version's, so that it is opened anew
+            self._update(self._members)
+            if (still := self._ready.get(number)) is not None and still.model is model:  # it could not be
+                self._ready[number] = serving
 
     def _answer_early(self, model: QueuedModel) -> None:
         with self._guard:

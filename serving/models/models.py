@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...errors import InputError
 from ...runtime.artifact.model_config import ConfigTensor, ModelConfig
+from ...runtime.artifact.plan import Plan
 from ...runtime.base.task import Task
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
@@ -17,6 +19,7 @@ from ..batching.statistics import ModelStatistics
 from ..protocol.messages import InferenceRequest, Tensor
 from .improvement import Improvement
 from .leases import Leases
+from .oversight.shadow import Agreement, Shadow
 from .response_cache import ModelCache
 
 
@@ -133,7 +136,9 @@ class TensorModel(QueuedModel):
     """One that Headrace packaged. `preprocessor` makes its input from images, where that is known.
 
     `preprocessing` is what `preprocessor` was made from. `task` says what the outputs are. `decoding` counts the images decoded
-    for it, whichever way they came: they are the executions of its decode model.
+    for it, whichever way they came: they are the executions of its decode model. `account` tells people of its plan and proofs,
+    as JSON. `plan` and `shadow` are where the model runs, the latter where answers are compared with fp32's;
+    `agreement_before` is what such a comparison found of the plan that was taken back for it.
     """
 
     signature: Signature
@@ -141,6 +146,10 @@ class TensorModel(QueuedModel):
     preprocessing: Preprocessing | None = None
     preprocessor: Preprocessor | None = None
     decoding: ModelStatistics = field(default_factory=ModelStatistics)
+    account: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    plan: Plan | None = field(default=None, repr=False)
+    shadow: Shadow | None = field(default=None, repr=False)
+    agreement_before: Agreement | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,6 +167,16 @@ class TensorModel(QueuedModel):
         else, or where its outputs are kept for others that ask for more."""
         number = self.task.one_choice
         return 0 if number is None or self.cache is not None else math.prod(self.signature.outputs[number].row_shape)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """How its answers agree with fp32's, or those of the plan that was taken back did; None where nobody looks."""
+        return self.agreement_before if self.shadow is None else self.shadow.agreement
+
+    def close(self, *, drain: bool = True) -> None:
+        super().close(drain=drain)
+        if self.shadow is not None:
+            self.shadow.stop()
 
     @property
     def image_input(self) -> ConfigTensor:

@@ -26,6 +26,7 @@ from .memory_bound import MemoryBound
 from .model_group import ModelGroup
 from .models import Model
 from .notifications import Notifications
+from .oversight.service_history import STEP_SECONDS, ServiceHistory
 from .repository_protocol import lacking
 from .response_cache import ResponseCache
 from .scan import scan, steps_below
@@ -53,6 +54,7 @@ class ModelRepository:
     def __init__(self, config: ServeConfig, on_change: Callable[[], None] = lambda: None) -> None:
         self._config = config
         self.notifications = Notifications(on_change)
+        self.past = ServiceHistory()
         self._root = config.models.resolve()
         self._mode = config.control.model_control_mode
         self._loaded = threading.Event()
@@ -84,6 +86,7 @@ class ModelRepository:
         """Load what is to serve from the start, some models side by side; one that fails stays out with its reason. In
         poll mode the folder is followed from then on. Raises ArtifactError when none of those to load can be served."""
         self._progress = progress
+        threading.Thread(target=self._remember, name="headrace-history", daemon=True).start()
         watch = FolderWatch(self._root)
         members = self._rescan()
         wanted = {name: self._wanted_at_start(name, found) for name, found in members.items()}
@@ -181,6 +184,10 @@ class ModelRepository:
     async def live_stats(self, models: Sequence[Model]) -> list[dict[str, Any]]:
         """What each of the models does right now."""
         return [model_live_stats(model) for model in models]
+
+    async def history(self) -> dict[str, Any]:
+        """What every model did over the last hour and day."""
+        return self.past.to_json()
 
     async def load_model(self, name: str, config: str | None = None) -> None:
         """`start_load`, to its end; when this is cancelled, loading goes on."""
@@ -286,6 +293,7 @@ class ModelRepository:
                         cache=self.cache,
                         memory=self._memory,
                         on_change=self.notifications.notify,
+                        note=self.past.note,
                     )
                     self._groups[name].expect(members[name], set())
             by_name = {served: group for group in self._groups.values() for served in group.snapshot.models}
@@ -295,6 +303,13 @@ class ModelRepository:
 
     def _report(self, line: str) -> None:
         self._progress(line)
+        name, colon, text = line.partition(": ")
+        self.past.note(name if colon else "", text or line)
+
+    def _remember(self) -> None:
+        """Until the server stops."""
+        while not self._draining.wait(STEP_SECONDS):
+            self.past.look(self.ready_models())
 
     def _poll(self, watch: FolderWatch) -> None:
         trouble = ""

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from ...errors import ArtifactError, BackendError
 from ...runtime.artifact.artifact import load_artifact, model_names
-from ...runtime.artifact.plan import Choice, Plan
+from ...runtime.artifact.plan import Choice
+from ..models.oversight.plan_account import gain
 
 _NICE = 19
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -90,14 +91,6 @@ class Planner:
             self._report(f"{self._name}: what was planned cannot be served: {error}")
             return
         self._report(f"{self._name}: planned: {gain(plan, self._before)}")
-
-
-def gain(plan: Plan, before: Choice) -> str:
-    """What a plan chose, and how many times as fast that is as what served before, at its smallest and largest batch."""
-    chosen = ", ".join(sorted({str(choice) for choice in plan.choices.values()}))
-    times = [(bucket, plan.gain(bucket, before)) for bucket in sorted({min(plan.buckets), max(plan.buckets)})]
-    told = [f"{factor:.2f} times as fast as {before} at batch {bucket}" for bucket, factor in times if factor is not None]
-    return f"{chosen}{': ' if told else ''}{', '.join(told)}"
 
 
 def _begin() -> None:

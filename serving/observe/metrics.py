@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..batching.statistics import LATENCY_BOUNDS, SLACK_BOUNDS
-from ..models.models import Model, QueuedModel
+from ..models.models import Model, QueuedModel, TensorModel
 from ..models.repository import ModelRepository
 
 _LABELS = ("model", "version")
@@ -89,7 +89,17 @@ class ModelCollector:
             "Sessions that were tried beside the first, by what became of them: kept, lost, memory or failed",
             labels=(*_LABELS, "tried", "outcome"),
         )
+        compared, agreed, skipped, taken_back, share, accepted = _agreement_families()
         for model, (labels, snapshot) in zip(models, snapshots, strict=True):
+            if isinstance(model, TensorModel):
+                taken_back.add_metric(labels, float(model.agreement is not None and model.agreement.taken_back))
+            if isinstance(model, TensorModel) and (found := model.agreement) is not None:
+                compared.add_metric(labels, found.compared)
+                agreed.add_metric(labels, found.agreed)
+                skipped.add_metric(labels, found.skipped)
+                accepted.add_metric(labels, found.accepted)
+                for bound, value in zip(("low", "high"), found.interval, strict=True):
+                    share.add_metric((*labels, bound), value)
             latency.add_metric(labels, *_latency(model))
             if isinstance(model, QueuedModel):
                 depth.add_metric(labels, model.batcher.depth)
@@ -101,6 +111,27 @@ class ModelCollector:
                 for what, count in (model.improvement.outcomes.copy() if model.improvement else {}).items():
                     tried.add_metric((*labels, *what), count)
         yield from (depth, sizes, slack, latency, instances, busy, tried)
+        yield from (compared, agreed, skipped, taken_back, share, accepted)
+
+
+def _agreement_families() -> tuple[CounterMetricFamily | GaugeMetricFamily, ...]:
+    """Of answers that are compared with fp32's; empty without --shadow."""
+    return (
+        CounterMetricFamily(
+            "headrace_shadow_compared", "Answers (of several labels: labels) compared with fp32", labels=_LABELS
+        ),
+        CounterMetricFamily("headrace_shadow_agreed", "Compared answers that agree with fp32", labels=_LABELS),
+        CounterMetricFamily("headrace_shadow_skipped", "Answers left out, as others were being compared", labels=_LABELS),
+        GaugeMetricFamily(
+            "headrace_plan_taken_back", "1 where the plan agreed with fp32 too seldom, and serves no more", labels=_LABELS
+        ),
+        GaugeMetricFamily(
+            "headrace_shadow_agreement",
+            "The least and the most of all answers that agree, with 95 % confidence",
+            labels=(*_LABELS, "bound"),
+        ),
+        GaugeMetricFamily("headrace_shadow_accepted", "The least share of agreement with which a plan stays", labels=_LABELS),
+    )
 
 
 def _batch_sizes(model: QueuedModel, snapshot: dict[str, Any]) -> tuple[list[tuple[str, float]], float]:

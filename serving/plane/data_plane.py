@@ -24,10 +24,12 @@ from ..config import ServeConfig
 from ..guard.byte_budget import ByteBudget
 from ..guard.rate_limit import RateLimiter
 from ..images.decode_pool import DecodePool
+from ..images.preview import preview
 from ..models.foreign.ensemble import EnsembleModel, Step
 from ..models.live_stats import server_live_stats
 from ..models.models import ClassifyModel, DecodeModel, Model, QueuedModel, TensorModel
 from ..models.repository_protocol import RepositoryProtocol
+from ..observe.server_load import ServerLoad
 from ..protocol.codec import binary_to_tensor
 from ..protocol.config_json import config_json
 from ..protocol.messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array, many_strings
@@ -70,6 +72,7 @@ class DataPlane:
         self.bytes = ByteBudget(config.limits.max_inflight_bytes, share)
         self._shared_memory = SharedMemory(limit=config.limits.max_body_bytes) if config.security.shared_memory else None
         self._settings = settings if config.security.allow_settings else None
+        self._load = ServerLoad(child=config.front_ends > 0)
         self._limiter = RateLimiter(config.limits.rate_limit) if config.limits.rate_limit else None
 
     def count_request(self, client: str) -> None:
@@ -150,7 +153,28 @@ class DataPlane:
 
     async def live_stats(self) -> dict[str, Any]:
         """What every model does right now, for the console. Raises OverloadedError while there is no engine."""
-        return await server_live_stats(self.repository, self.config)
+        return await server_live_stats(self.repository, self.config, self._load.read())
+
+    async def history(self) -> dict[str, Any]:
+        """What every model did over the last hour and day. Raises OverloadedError while there is no engine."""
+        return await self.repository.history()
+
+    def model_plan(self, name: str, version: str = "") -> dict[str, Any]:
+        """What a model computes with, every measurement behind that, and its proofs."""
+        model = self.repository.get(name, version)
+        if not isinstance(model, TensorModel):
+            raise UnsupportedError(f"model '{name}' has no plan of its own")
+        return {"model": model.name, "version": model.version, **model.account}
+
+    async def preview(self, name: str, image: bytes, *, version: str = "") -> dict[str, Any]:
+        """How one encoded image becomes the model's input, step by step."""
+        with self.repository.use(name, version) as model:
+            target = model.target if isinstance(model, (ClassifyModel, DecodeModel)) else model
+            if not isinstance(target, TensorModel) or target.preprocessing is None:
+                raise UnsupportedError(f"model '{name}' has no preprocessing for images")
+            limits, pixels = self.config.limits, target.signature.takes_pixels
+            draw = partial(preview, target.preprocessing, image, max_pixels=limits.max_pixels, takes_pixels=pixels)
+            return {"model": model.name, "version": model.version, **await self.in_pool(draw)}
 
     async def load_model(self, name: str, parameters: Mapping[str, Any]) -> None:
         """Load or renew a model; `parameters` may hold "config", JSON to use instead of its `config.pbtxt`. Returns once it

@@ -39,6 +39,7 @@ def describe(model: Model, number_of: Callable[[Model], int]) -> Description:
         task=model.task,
         instances=model.instances,
         cached=model.cache is not None,
+        account=dict(model.account),
         seconds=_profile(model.batcher.table),
         **common,
     )
@@ -75,6 +76,7 @@ def model_of(
         task=described.task,
         decoding=statistics.decoded(),
         instances=described.instances,
+        account=described.account,
         cache=cache.of_model() if cache is not None and described.cached else None,
         **common,
     )

@@ -98,6 +98,7 @@ class Engine:
             memory,
             self._numbered,
             statistics=self._statistics,
+            history=self._repository.past.to_json,
             control=self._on_control,
             on_change=self._tidy,
             on_end=self._leave,

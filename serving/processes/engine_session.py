@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,7 @@ class EngineSession:
         models: Mapping[int, NumberedModel],
         *,
         statistics: Callable[[], Mapping[int, messages.ModelCounts]],
+        history: Callable[[], dict[str, Any]],
         control: Callable[[EngineSession, messages.LoadModel | messages.UnloadModel], None],
         on_change: Callable[[], None],
         on_end: Callable[[EngineSession], None],
@@ -68,6 +69,7 @@ class EngineSession:
         self._bytes: np.ndarray = np.frombuffer(memory, np.uint8)
         self._models = models
         self._statistics = statistics
+        self._history = history
         self._jobs: dict[int, _Job] = {}
         self._on_end = on_end
         self.channel = Channel(connected, self._on_message, self._ended)
@@ -101,6 +103,8 @@ class EngineSession:
                     _count(numbered.model, what, rows, ns)
             case messages.AskStatistics(question):
                 self.channel.send(messages.Statistics(question, self._statistics()))
+            case messages.AskHistory(question):
+                self.channel.send(messages.History(question, self._history()))
             case messages.Seen(serial):
                 self.seen = serial
                 self._on_change()

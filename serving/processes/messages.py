@@ -74,6 +74,12 @@ class AskStatistics(NamedTuple):
     question: int
 
 
+class AskHistory(NamedTuple):
+    """Asks for `History` with the same number."""
+
+    question: int
+
+
 class Done(NamedTuple):
     """The outputs lie in the request's block, which the engine does not touch again. They were computed from `began` to
     `ended`, in seconds, in a batch of so many rows."""
@@ -155,6 +161,7 @@ class TensorDescription(_Description):
     task: Task
     instances: int
     cached: bool
+    account: dict[str, Any]
     seconds: Mapping[int, float]
 
 
@@ -204,6 +211,14 @@ class Statistics:
 
     question: int
     counts: Mapping[int, ModelCounts]
+
+
+@dataclass(frozen=True)
+class History:
+    """What every model did over the last hour and day."""
+
+    question: int
+    history: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -275,5 +290,6 @@ class Serving:
 
 Message = (
     Alive | Admit | Submit | Cancel | Expire | Rejected | Count | Done | Failed | Seen | Released | Settled | AskStatistics
-    | Statistics | Catalog | LoadModel | UnloadModel | StartEngine | StartFrontEnd | Connect | Stop | Loaded | Serving
+    | AskHistory | Statistics | History | Catalog | LoadModel | UnloadModel | StartEngine | StartFrontEnd | Connect | Stop
+    | Loaded | Serving
 )  # fmt: skip

@@ -28,6 +28,8 @@ from .remote_model import RemoteQueue, RemoteStatistics
 log = logging.getLogger("headrace.serving")
 
 _STATISTICS_SECONDS = 10.0
+_Answer = messages.Statistics | messages.History | messages.Settled
+_Question = messages.AskStatistics | messages.AskHistory | messages.LoadModel | messages.UnloadModel
 
 
 class _Known:
@@ -55,7 +57,7 @@ class RemoteRepository:
         self._models: dict[str, dict[str, Model]] = {}
         self._known: dict[int, _Known] = {}
         self._described = self._loaded = self._serves = self._draining = False
-        self._questions: dict[int, asyncio.Future[messages.Statistics | messages.Settled]] = {}
+        self._questions: dict[int, asyncio.Future[_Answer]] = {}
         self._next_question = itertools.count()
 
     def connect(self, connected: socket.socket, memory: mmap.mmap) -> None:
@@ -139,13 +141,22 @@ class RemoteRepository:
             for model, counts in zip(models, await self._counted(models), strict=True)
         ]
 
-    async def _counted(self, models: Sequence[Model]) -> list[messages.ModelCounts | None]:
-        """What the engine has counted of each; None of one that was exchanged meanwhile."""
+    async def history(self) -> dict[str, Any]:
+        """What every model did over the last hour and day. Raises OverloadedError when the engine does not answer."""
+        answer = await self._ask_soon(messages.AskHistory)
+        assert isinstance(answer, messages.History), "what answers the question"
+        return answer.history
+
+    async def _ask_soon(self, message: Callable[[int], _Question]) -> _Answer:
         try:
             async with asyncio.timeout(_STATISTICS_SECONDS):
-                answer = await self._ask(messages.AskStatistics)
+                return await self._ask(message)
         except TimeoutError:
             raise OverloadedError("the engine does not answer; try again later") from None
+
+    async def _counted(self, models: Sequence[Model]) -> list[messages.ModelCounts | None]:
+        """What the engine has counted of each; None of one that was exchanged meanwhile."""
+        answer = await self._ask_soon(messages.AskStatistics)
         assert isinstance(answer, messages.Statistics), "what answers the question"
         numbers = {key: known.number for key, known in self._known.items()}
         return [answer.counts.get(numbers.get(id(model), 0)) for model in models]  # numbers begin with 1
@@ -165,9 +176,7 @@ class RemoteRepository:
         if isinstance(answer, messages.Settled) and answer.status:
             raise error_of(answer)
 
-    async def _ask(
-        self, message: Callable[[int], messages.AskStatistics | messages.LoadModel | messages.UnloadModel]
-    ) -> messages.Statistics | messages.Settled:
+    async def _ask(self, message: Callable[[int], _Question]) -> _Answer:
         if self._connection is None:
             raise engine_gone()
         question = next(self._next_question)
@@ -184,7 +193,7 @@ class RemoteRepository:
                 self._update(message)
                 self._send(messages.Seen(message.serial))
                 self.notifications.notify()
-            case messages.Statistics() | messages.Settled():
+            case messages.Statistics() | messages.History() | messages.Settled():
                 if (answer := self._questions.get(message.question)) and not answer.done():
                     answer.set_result(message)
             case _:

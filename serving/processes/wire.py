@@ -72,6 +72,7 @@ _RECORDS = (
     _Record(messages.Released, "I"),
     _Record(messages.Settled, "QHI", text=True),
     _Record(messages.AskStatistics, "Q"),
+    _Record(messages.AskHistory, "Q"),
 )
 _KINDS: tuple[_Record | _Document, ...] = (
     *_RECORDS,

@@ -16,10 +16,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from headrace.cli import app
 from headrace.runtime.artifact.package import write_package
-from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
+from headrace.runtime.artifact.plan import Choice, Plan
+from headrace.runtime.base.fingerprint import fingerprint
+from headrace.specs import FP32, CenterCrop, Preprocessing, Resize, Signature, TensorSpec
 
 DOCKER = Path(__file__).parents[2] / "docker"
 SIDE = 8
+CHOICE = Choice(backend="onnxruntime", precision=FP32, files=("model.onnx",))
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +52,7 @@ def models(tmp_path_factory) -> Path:
         ),
         labels=["one", "other"],
         parity={},
-        plans=[],
+        plans=[Plan(fingerprint=fingerprint(), choices=dict.fromkeys((1, 2), CHOICE), threads=1)],
         provenance={},
         max_batch_size=2,
     )
@@ -62,7 +65,7 @@ class Server:
     def __init__(self, models: Path, folder: Path) -> None:
         ready = folder / "ready.json"
         ports = [f"--{name}-port=0" for name in ("http", "grpc", "metrics")]
-        limits = ["--threads=1", "--instances=1", "--response-cache-bytes=1000000"]
+        limits = ["--threads=1", "--instances=1", "--response-cache-bytes=1000000", "--shadow=0.5"]
         self.log = folder / "log.txt"
         with self.log.open("wb") as log:
             command = [sys.executable, "-m", "headrace", "serve", str(models), f"--ready-file={ready}", *ports, *limits]

@@ -1,9 +1,10 @@
-// One image to the server and its labels, or its embedding, back. Whatever a label says is shown as text.
+// One image to the server, its answer back, beside another model's where that is asked for, and what the model was given.
 
 import { Rejected, call, hasToken } from "./api.js";
-import { duration, percent } from "./history.js";
-
-const at = (id) => document.getElementById(id);
+import { at } from "./dom.js";
+import { duration } from "./history.js";
+import { compared, rowsOf, text, vectors } from "./answers.js";
+import { Steps } from "./steps.js";
 
 /** The part of the page that takes an image. `offer` tells it which models there are. */
 export class Classifier {
@@ -11,11 +12,11 @@ export class Classifier {
     this.image = null;
     this.shown = null; // the address of the preview, which holds the image in memory until it is revoked
     this.running = null;
-    this.routes = new Map(); // model -> "classify" or "embed", by what its outputs are
+    this.offered = new Map(); // what an option is called -> its model, version and route
+    this.steps = new Steps();
     at("file").addEventListener("change", () => this.choose(at("file").files));
     at("again").addEventListener("click", () => this.send());
-    at("model").addEventListener("change", () => this.changed());
-    at("count").addEventListener("change", () => this.changed());
+    for (const name of ["model", "other", "count"]) at(name).addEventListener("change", () => this.changed());
     const drop = at("drop");
     // The page must not be replaced by an image that falls beside the field.
     for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
@@ -31,21 +32,23 @@ export class Classifier {
     this.shell();
   }
 
-  /** Offer these models, those that answer with classes first; what was chosen stays chosen as long as it is there. */
+  /** Offer the models that answer images, each of their versions; what was chosen stays chosen as long as it is there. */
   offer(models) {
-    const rank = { tensor: 0, classify: 1, decode: 2 };
-    const sorted = models.filter((model) => model.answers.length).sort((one, other) => rank[one.kind] - rank[other.kind]);
-    this.routes = new Map(sorted.map((model) => [model.name, model.answers[0]]));
-    const names = [...new Set(sorted.map((model) => model.name))];
-    const select = at("model");
-    const old = [...select.options].map((option) => option.value);
-    if (names.length === old.length && names.every((name, index) => name === old[index])) return;
-    const chosen = select.value;
-    select.replaceChildren(...names.map((name) => new Option(name, name)));
-    if (names.includes(chosen)) select.value = chosen;
-    select.disabled = names.length === 0;
+    const able = models.filter((model) => model.answers.length && model.kind === "tensor");
+    const newest = new Set();
+    this.offered = new Map();
+    for (const { name, version, answers } of able) {
+      if (!newest.has(name)) this.offered.set(name, { name, version: "", route: answers[0] });
+      else this.offered.set(`${name}, version ${version}`, { name, version, route: answers[0] });
+      newest.add(name);
+    }
+    const names = [...this.offered.keys()];
+    const chosen = at("model").value;
+    fill(at("other"), ["", ...names], "nothing");
+    if (fill(at("model"), names) && this.image && !chosen) this.send(); // it was chosen before the server had said what it serves
+    at("model").disabled = names.length === 0;
+    at("other").disabled = names.length < 2;
     this.shell();
-    if (this.image && !chosen) this.send(); // it was chosen before the server had said what it serves
   }
 
   choose(files) {
@@ -72,17 +75,23 @@ export class Classifier {
   }
 
   async send() {
-    const model = at("model").value;
+    const asked = this.offered.get(at("model").value);
+    const other = this.offered.get(at("other").value);
     const count = at("count");
-    if (!model) return this.reject("No model that takes images is served.");
+    if (!asked) return this.reject("No model that takes images is served.");
     if (!count.checkValidity() || !count.value) return this.reject("Labels must be a number from 1 to 1000.");
     this.running?.abort();
     const own = (this.running = new AbortController());
     at("outcome").setAttribute("aria-busy", "true");
-    const begin = performance.now();
     try {
-      const answer = await call(this.path(model), { method: "POST", body: this.image, signal: own.signal });
-      this.answer(answer, (performance.now() - begin) / 1000);
+      const first = await this.answer(asked, own.signal, "said", "labels");
+      const second = other ? await this.answer(other, own.signal, "other-said", "other-labels") : null;
+      at("rejected").hidden = true;
+      at("again").hidden = false;
+      at("second").hidden = !second;
+      at("verdict").hidden = !second;
+      at("verdict").textContent = second ? compared(first, second) : "";
+      await this.steps.draw(asked, this.image, own.signal);
     } catch (error) {
       if (own.signal.aborted) return; // a later image has taken its place
       this.reject(error instanceof Rejected ? `The server rejected the image (${error.status}): ${error.message}` : error.message);
@@ -90,24 +99,31 @@ export class Classifier {
     at("outcome").setAttribute("aria-busy", "false");
   }
 
-  path(model) {
-    const name = encodeURIComponent(model);
-    return this.routes.get(model) === "embed" ? `v1/embed/${name}` : `v1/classify/${name}?k=${Number(at("count").value)}`;
+  path({ name, version, route }) {
+    const query = new URLSearchParams();
+    if (route === "classify") query.set("k", String(Number(at("count").value)));
+    if (version) query.set("version", version);
+    return `v1/${route}/${encodeURIComponent(name)}${query.size ? `?${query}` : ""}`;
   }
 
-  answer({ model, version, heads, embedding, embeddings, ...single }, seconds) {
-    at("rejected").hidden = true;
-    at("again").hidden = false;
-    at("said").textContent = `${model}, version ${version}, answered in ${duration(seconds)}`;
-    const vectors = embedding ? { embedding } : (embeddings ?? {});
-    const rows = Object.entries(vectors).map(([name, vector]) => text(described(name, vector)));
-    for (const [name, head] of Object.entries(heads ?? {})) rows.push(text(name, "head"), ...rowsOf(head));
-    if (single.predictions) rows.push(...rowsOf(single));
-    at("labels").replaceChildren(...rows);
+  /** What one model says, shown where it belongs. */
+  async answer(asked, signal, said, labels) {
+    const begin = performance.now();
+    const answer = await call(this.path(asked), { method: "POST", body: this.image, signal });
+    const seconds = (performance.now() - begin) / 1000;
+    at(said).textContent = `${answer.model}, version ${answer.version}, answered in ${duration(seconds)}`;
+    const rows = vectors(answer);
+    for (const [name, head] of Object.entries(answer.heads ?? {})) rows.push(text(name, "head"), ...rowsOf(head));
+    if (answer.predictions) rows.push(...rowsOf(answer));
+    at(labels).replaceChildren(...rows);
+    return answer;
   }
 
   reject(message) {
     at("labels").replaceChildren();
+    at("other-labels").replaceChildren();
+    at("second").hidden = at("verdict").hidden = true;
+    this.steps.clear();
     at("said").textContent = "";
     at("rejected").textContent = message;
     at("rejected").hidden = false;
@@ -117,43 +133,18 @@ export class Classifier {
   /** The same call for a shell. */
   shell() {
     const bearer = hasToken() ? ' -H "Authorization: Bearer $TOKEN"' : "";
-    const url = new URL(this.path(at("model").value || "MODEL"), document.baseURI);
+    const asked = this.offered.get(at("model").value) ?? { name: "MODEL", version: "", route: "classify" };
+    const url = new URL(this.path(asked), document.baseURI);
     at("shell").textContent = `curl${bearer} --data-binary @photo.jpg '${url.href}'`;
   }
 }
 
-function rowsOf({ predictions }) {
-  return predictions.length ? predictions.map(row) : [text("No label is above its threshold.")];
-}
-
-function described(name, vector) {
-  const length = Math.hypot(...vector).toPrecision(4);
-  const first = vector.slice(0, 8).map((value) => value.toPrecision(3));
-  return `${name}: ${vector.length} numbers of length ${length}: ${first.join(", ")}${vector.length > 8 ? ", …" : ""}`;
-}
-
-function text(content, kind = "note") {
-  const item = document.createElement("li");
-  item.className = kind;
-  item.textContent = content;
-  return item;
-}
-
-function row({ label, index, probability }) {
-  const item = document.createElement("li");
-  const name = document.createElement("span");
-  name.className = "name";
-  name.textContent = label ?? `class ${index}`;
-  const share = document.createElement("span");
-  share.className = "share";
-  share.textContent = percent(probability);
-  const bar = document.createElement("span");
-  bar.className = "fill";
-  bar.style.inlineSize = `${Math.min(100, Math.max(0, probability * 100))}%`;
-  const track = document.createElement("span");
-  track.className = "track";
-  track.append(bar);
-  item.append(name, share, track);
-  item.title = `class ${index}: ${probability}`;
-  return item;
+/** Whether a choice has other options now. */
+function fill(select, values, none = "") {
+  const old = [...select.options].map((option) => option.value);
+  if (values.length === old.length && values.every((value, index) => value === old[index])) return false;
+  const chosen = select.value;
+  select.replaceChildren(...values.map((value) => new Option(value || none, value)));
+  if (values.includes(chosen)) select.value = chosen;
+  return true;
 }

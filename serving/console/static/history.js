@@ -39,7 +39,7 @@ export class History {
   }
 
   since(before, time, counters) {
-    if (!before) return { answered: null, failed: null, quantiles: null, batches: [], rows: null };
+    if (!before) return { answered: null, failed: null, quantiles: null, recent: null, batches: [], rows: null };
     const seconds = time - before.time;
     const old = this.before(time).counters;
     const latencies = counters.latencies.map((count, index) => count - old.latencies[index]);
@@ -51,6 +51,7 @@ export class History {
       answered: (counters.answered - before.counters.answered) / seconds,
       failed: (counters.failed - before.counters.failed) / seconds,
       quantiles: sum(latencies) ? [0.5, 0.95, 0.99].map((share) => quantile(this.bounds, latencies, share)) : null,
+      recent: latencies,
       batches,
       rows: executed ? sum(batches.map(([size, count]) => size * count)) / executed : null,
     };
@@ -94,6 +95,50 @@ export function percent(share) {
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   return seconds < 1 ? `${short(seconds * 1000)} ms` : `${short(seconds)} s`;
+}
+
+/** Seconds as an age. */
+export function span(seconds) {
+  const units = [
+    [86400, "day"],
+    [3600, "hour"],
+    [60, "minute"],
+    [1, "second"],
+  ];
+  const [length, unit] = units.find(([length]) => seconds >= length) ?? units.at(-1);
+  const count = Math.floor(seconds / length);
+  return `${count} ${unit}${count === 1 ? "" : "s"}`;
+}
+
+/** Bytes in binary units. */
+export function bytes(count) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = Math.min(units.length - 1, count > 0 ? Math.floor(Math.log2(count) / 10) : 0);
+  return `${short(count / 1024 ** power)} ${units[power]}`;
+}
+
+/** Points of the server's history as those of `History`: rates and quantiles at a time. */
+export function pointsOf(rows) {
+  return rows.map(([time, seconds, answered, failed, , , , ...quantiles]) => ({
+    time,
+    answered: answered / seconds,
+    failed: failed / seconds,
+    quantiles: quantiles[0] === null ? null : quantiles,
+  }));
+}
+
+/** Counters of several versions of a model as one. */
+export function together(all) {
+  const [first, ...others] = all;
+  return others.reduce((one, other) => {
+    const batches = { ...one.batches };
+    for (const [size, count] of Object.entries(other.batches)) batches[size] = (batches[size] ?? 0) + count;
+    const numbers = ["answered", "failed", "cache_hits", "rows", "executions"].map((name) => [name, one[name] + other[name]]);
+    const failures = Object.fromEntries(Object.keys(one.failures).map((name) => [name, one.failures[name] + other.failures[name]]));
+    const latencies = one.latencies.map((count, index) => count + other.latencies[index]);
+    const queue = one.queue && other.queue && Object.fromEntries(Object.keys(one.queue).map((name) => [name, one.queue[name] + other.queue[name]]));
+    return { ...one, ...Object.fromEntries(numbers), batches, failures, latencies, queue };
+  }, first);
 }
 
 function sum(values) {

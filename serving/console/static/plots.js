@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 240;
 const HEIGHT = 72;
 const SPAN = 120; // seconds
-const GAP = 2.5; // seconds without a look that break a line
+const GAP = 2.5; // steps without a look that break a line
 
 function svg(name, attributes, parent) {
   const element = document.createElementNS(SVG, name);
@@ -76,7 +76,11 @@ export class Lines {
     this.frame.drawing.append(...this.paths.toReversed());
   }
 
-  update(points, now) {
+  /** Draw the points of the last `span` seconds, which are `step` seconds apart. */
+  update(points, now, { span = SPAN, step = 1, since = "2 min ago" } = {}) {
+    this.span = span;
+    this.gap = GAP * step;
+    this.frame.feet.firstChild.textContent = since;
     const known = points.flatMap((point) => point?.values?.filter((value) => value !== null) ?? []);
     const highest = Math.max(this.least, ...known);
     const most = highest > 0 ? roundUp(highest) : 1;
@@ -94,9 +98,9 @@ export class Lines {
         before = null;
         continue;
       }
-      const x = (WIDTH * (1 - (now - point.time) / SPAN)).toFixed(1);
+      const x = (WIDTH * (1 - (now - point.time) / this.span)).toFixed(1);
       const y = (1 + (HEIGHT - 2) * (1 - value / most)).toFixed(1);
-      const joined = before !== null && point.time - before < GAP;
+      const joined = before !== null && point.time - before < this.gap;
       path += joined ? `L${x} ${y}` : `M${x} ${y}l0.01 0`;
       before = point.time;
     }

@@ -80,9 +80,8 @@ def test_a_chosen_image_gets_the_labels_that_the_api_gives(server, visit, make_p
     page.get_by_role("spinbutton", name="Labels").fill("2")
     page.get_by_role("spinbutton", name="Labels").blur()
     expect(page.locator("#labels li")).to_have_count(2)
-    page.get_by_role("combobox", name="Model").select_option("tiny_classify")
-    expect(page.locator("#said")).to_contain_text("tiny_classify, version 1")
-    expect(page.locator("#shell")).to_contain_text("/v1/classify/tiny_classify?k=2")
+    expect(page.get_by_role("combobox", name="Model").locator("option")).to_have_text(["fragile", "tiny"])  # no companions
+    expect(page.locator("#shell")).to_contain_text("/v1/classify/tiny?k=2")
     page.get_by_role("button", name="Send it again").click()
     expect(page.locator("#outcome")).to_have_attribute("aria-busy", "false")
     assert _shown(page) == [prediction["label"] for prediction in right[:2]]
@@ -142,7 +141,7 @@ def test_figures_move_under_traffic(models, launch, visit, make_photo, frontends
 
 def test_a_model_that_is_not_served_says_why(server, visit):
     card = _card(visit(server).page, "damaged")
-    expect(card.locator(".pill").first).to_have_text("unavailable")
+    expect(card.locator("header .pill")).to_have_text("unavailable")
     expect(card.locator(".reason")).not_to_be_empty()
     expect(card.locator(".numbers")).to_be_hidden()
 
@@ -152,26 +151,31 @@ def test_models_are_loaded_and_unloaded(models, launch, visit, make_photo, tmp_p
         watched = visit(server)
         page = watched.page
         tiny, fragile, damaged = (_card(page, name) for name in ("tiny", "fragile", "damaged"))
-        expect(tiny.locator(".pill")).to_have_text("ready")
-        expect(fragile.locator(".pill")).to_have_text("unavailable")
+        expect(tiny.locator("header .pill")).to_have_text("ready")
+        expect(fragile.locator("header .pill")).to_have_text("unavailable")
         page.get_by_role("button", name="Load fragile", exact=True).click()
-        expect(fragile.locator(".pill")).to_have_text("ready")
+        expect(fragile.locator("header .pill")).to_have_text("ready")
         expect(fragile.get_by_role("status")).to_have_text("Loaded.")
         watched.allowed.append("400")
         page.get_by_role("button", name="Load damaged", exact=True).click()
         expect(damaged.get_by_role("status")).to_contain_text("Rejected (400): failed to load 'damaged'")
-        page.once("dialog", lambda dialog: dialog.dismiss())
         page.get_by_role("button", name="Unload tiny", exact=True).click()
-        page.once("dialog", lambda dialog: dialog.accept())
+        asked = page.get_by_role("dialog", name="Unload tiny?")
+        expect(asked.get_by_role("button", name="Keep it")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(asked).to_be_hidden()
         page.get_by_role("button", name="Unload tiny", exact=True).click()
-        expect(tiny.locator(".pill")).to_have_text("unavailable")
+        page.keyboard.press("Escape")
+        expect(asked).to_be_hidden()
+        expect(tiny.locator("header .pill")).to_have_text("ready")
+        page.get_by_role("button", name="Unload tiny", exact=True).click()
+        asked.get_by_role("button", name="Unload").click()
+        expect(tiny.locator("header .pill")).to_have_text("unavailable")
         with pytest.raises(urllib.error.HTTPError, match="404"):
             _classify(server, "tiny", make_photo(1))
-        expect(page.get_by_role("combobox", name="Model").locator("option")).to_have_text(
-            ["fragile", "fragile_classify", "fragile_decode"]
-        )
+        expect(page.get_by_role("combobox", name="Model").locator("option")).to_have_text(["fragile"])
         page.get_by_role("button", name="Load tiny", exact=True).click()
-        expect(tiny.locator(".pill")).to_have_text("ready")
+        expect(tiny.locator("header .pill")).to_have_text("ready")
         page.get_by_role("button", name="Reload tiny", exact=True).click()
         expect(tiny.get_by_role("status")).to_have_text("Loaded.")
         assert _classify(server, "tiny", make_photo(1))
@@ -179,7 +183,7 @@ def test_models_are_loaded_and_unloaded(models, launch, visit, make_photo, tmp_p
 
 def test_no_buttons_without_repository_control(server, visit):
     page = visit(server).page
-    expect(_card(page, "tiny").locator(".pill")).to_have_text("ready")
+    expect(_card(page, "tiny").locator("header .pill")).to_have_text("ready")
     expect(page.get_by_role("button", name=re.compile("oad"))).to_have_count(0)
 
 
@@ -202,7 +206,7 @@ def test_tokens(models, launch, visit, make_photo, tmp_path):
         expect(page.locator("#notice")).to_have_text("This token is not known to the server.")
         use(TOKENS["infer"])
         expect(page.locator("#notice")).to_be_hidden()
-        expect(_card(page, "tiny").locator(".pill")).to_have_text("ready")
+        expect(_card(page, "tiny").locator("header .pill")).to_have_text("ready")
         image = tmp_path / "photo.png"
         image.write_bytes(make_photo(5))
         page.get_by_label("Choose an image").set_input_files(image)
@@ -269,7 +273,7 @@ def test_light_and_dark_wide_and_narrow(server, visit):
     for scheme in ("light", "dark"):
         for width in (320, 1400):
             page = visit(server, color_scheme=scheme, viewport={"width": width, "height": 800}).page
-            expect(_card(page, "tiny").locator(".pill")).to_be_visible()
+            expect(_card(page, "tiny").locator("header .pill")).to_be_visible()
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (scheme, width)
         colors.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert len(colors) == 2
@@ -315,7 +319,7 @@ def test_everything_can_be_reached_by_keyboard(models, launch, visit):
         page = visit(server).page
         expect(page.get_by_role("button", name="Reload tiny", exact=True)).to_be_visible()
         reached = []
-        for _ in range(60):
+        for _ in range(120):
             page.keyboard.press("Tab")
             found = page.evaluate("[document.activeElement].map(at => at.id || at.ariaLabel || at.textContent)[0]")
             if reached and found == reached[0]:
@@ -366,3 +370,121 @@ def test_quantiles_and_rates_of_the_page(server, visit):
     assert found[2] is None
     assert found[3] == 1
     assert found[4] == pytest.approx([0.005, 1, 2, 20, 100, 200])
+
+
+def test_companions_are_in_the_card_of_their_model(server, visit):
+    page = visit(server).page
+    expect(_card(page, "tiny").locator("header .pill")).to_have_text("ready")
+    assert page.locator("article.model").evaluate_all("cards => cards.map(card => card.dataset.model)") == [
+        "fragile",
+        "tiny",
+        "damaged",
+    ]
+    family = _card(page, "tiny").locator("details.family")
+    family.locator("summary").click()
+    expect(family.locator("li b")).to_have_text(["tiny_classify", "tiny_decode"])
+    expect(family.locator("li .pill")).to_have_text(["ready", "ready"])
+
+
+def test_the_operators_first_questions(models, launch, visit, make_photo, tmp_path):
+    with launch(models, model_control_mode="explicit", load_models=("tiny",)) as server:
+        watched = visit(server)
+        page = watched.page
+        expect(page.locator("#tile-healthy .big")).to_have_text("Healthy")  # what nobody asked for is not missing
+        expect(page.locator("#tile-full .big")).to_have_text(re.compile(r"^\d+ %$"))
+        expect(page.locator("#tile-full .quiet")).to_have_text(
+            re.compile(r"^of \d+ cores; [\d.,]+ [MG]iB of memory, .* free; 0 w")
+        )
+        with _traffic(server, make_photo):
+            expect(page.locator("#tile-fast .big")).to_have_text(re.compile(r"^[1-9][\d,.]*/s$"))
+            expect(page.locator("#tile-fast .quiet")).to_have_text(re.compile(r"^Half within [\d.]+ m?s, 99 of 100 within"))
+        for _ in range(20):
+            with pytest.raises(urllib.error.HTTPError, match="400"):
+                _classify(server, "tiny", b"no image")
+        expect(page.locator("#tile-healthy .big")).to_have_text("Look here")
+        expect(page.locator("#tile-healthy .quiet")).to_contain_text("of the requests fail")
+        failures = _card(page, "tiny").locator("details.failures")
+        failures.locator("summary").click()
+        expect(failures.locator("li")).to_have_text(["Wrong request 20"])
+        failures.get_by_role("link", name="Wrong request").click()
+        expect(page.locator("#word-other dd")).to_be_in_viewport()
+
+
+def test_a_model_that_should_serve_and_does_not_is_told_first(server, visit):
+    page = visit(server).page
+    expect(page.locator("#tile-healthy .big")).to_have_text("Look here")
+    expect(page.locator("#tile-healthy .quiet")).to_have_text("damaged does not serve.")
+
+
+@pytest.mark.parametrize("frontends", [0, 2])
+def test_history_outlives_the_page_and_the_model(repository, launch, visit, make_photo, frontends):
+    repository.package("tiny")
+    control = {"model_control_mode": "explicit", "load_models": ("*",)}
+    with launch(repository.path, frontends=frontends, **control) as server:
+        page = visit(server).page
+        line = _card(page, "tiny").locator(".plot").first.locator("path.line0")
+        with _traffic(server, make_photo):
+            page.wait_for_timeout(11_000)  # the server adds a point each five seconds
+        repository.package("tiny", scale=2)  # which is another model under the same name
+        page.get_by_role("button", name="Reload tiny", exact=True).click()
+        expect(_card(page, "tiny").get_by_role("status")).to_have_text("Loaded.")
+        page.reload()
+        expect(line).to_have_attribute("d", re.compile("L"))
+        points = json.load(urllib.request.urlopen(f"{server.url}/v1/history"))["models"]["tiny"]["hour"]
+        assert sum(answered for _, _, answered, *_ in points) > 0
+        _card(page, "tiny").get_by_role("radio", name="1 hour").check()
+        expect(line).to_have_attribute("d", re.compile("L"), timeout=30_000)  # two points
+        expect(page.locator("#events")).to_contain_text("version 1 is ready")
+
+
+def test_each_step_of_the_preprocessing_is_drawn(server, visit, make_photo, tmp_path):
+    page = visit(server).page
+    path = tmp_path / "photo.png"
+    path.write_bytes(make_photo(3))
+    page.get_by_role("combobox", name="Model").select_option("tiny")
+    page.get_by_label("Choose an image").set_input_files(path)
+    steps = page.locator("#steps li")
+    expect(steps.locator("b")).to_have_text(["decoded", "resized", "cropped to its center", "as the model sees it"])
+    sizes = page.locator("#steps img").evaluate_all("all => all.map(one => [one.naturalWidth, one.naturalHeight])")
+    assert sizes[2:] == [[16, 16], [16, 16]]
+    expect(steps.nth(3).locator(".quiet")).to_contain_text("mean 0.5, 0.4, 0.3, std 0.2, 0.25, 0.3")
+
+
+def test_two_versions_answer_the_same_image(repository, launch, visit, make_photo, tmp_path):
+    repository.package("tiny")
+    repository.add("tiny", 2, scale=-1.0)
+    repository.configure("tiny", "version_policy { all {} }")
+    path = tmp_path / "photo.png"
+    path.write_bytes(make_photo(3))
+    with launch(repository.path) as server:
+        page = visit(server).page
+        expect(_card(page, "tiny").locator(".version")).to_have_text("versions 2, 1")
+        page.get_by_role("combobox", name="Compare with").select_option("tiny, version 1")
+        page.get_by_label("Choose an image").set_input_files(path)
+        expect(page.locator("#said")).to_contain_text("tiny, version 2")
+        expect(page.locator("#other-said")).to_contain_text("tiny, version 1")
+        first, second = (page.locator(f"#{name} li .name").first.inner_text() for name in ("labels", "other-labels"))
+        assert first != second  # its scores have the other sign
+        expect(page.locator("#verdict")).to_contain_text(f"They differ: {first} against {second}.")
+        page.get_by_role("combobox", name="Compare with").select_option("tiny")
+        expect(page.locator("#verdict")).to_contain_text(f"Both say {first}.")
+
+
+def test_no_violation_that_axe_knows(models, launch, visit, make_photo, tmp_path):
+    """https://github.com/dequelabs/axe-core, WCAG 2.2 A and AA and its best practices."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python").Axe()
+    path = tmp_path / "photo.png"
+    path.write_bytes(make_photo(3))
+    with launch(models, model_control_mode="explicit", load_models=("tiny", "damaged")) as server:
+        for scheme, width in (("light", 1280), ("dark", 400)):
+            watched = visit(server, color_scheme=scheme, viewport={"width": width, "height": 900})
+            page = watched.page
+            expect(_card(page, "tiny").locator("header .pill")).to_have_text("ready")
+            page.get_by_label("Choose an image").set_input_files(path)
+            expect(page.locator("#steps li")).to_have_count(4)
+            page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
+            expect(page.locator("article[data-model=tiny] .plan .chosen li")).to_have_count(1)
+            found = axe.run(page).response["violations"]
+            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == []
+            page.get_by_role("button", name="Unload tiny", exact=True).click()
+            assert axe.run(page).response["violations"] == []

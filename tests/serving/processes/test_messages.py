@@ -44,6 +44,7 @@ TENSOR = messages.TensorDescription(
     task=Task((Head(output="y", kind="multi-label", thresholds=(0.5, 0.25), labels=("a", "b")),)),
     instances=2,
     cached=True,
+    account={"device": "cpu", "gains": {"1": {}}},
     seconds={1: 0.001, 8: 0.004},
 )
 COMMON = {"number": 2, "name": "n", "version": "3", "config": TENSOR.config}
@@ -60,7 +61,14 @@ MESSAGES = st.one_of(
     st.builds(messages.Admit, U64, U32, U32, U64, U32, U64, SECONDS, SECONDS),
     *(
         st.builds(kind, U64)
-        for kind in (messages.Submit, messages.Cancel, messages.Expire, messages.Rejected, messages.AskStatistics)
+        for kind in (
+            messages.Submit,
+            messages.Cancel,
+            messages.Expire,
+            messages.Rejected,
+            messages.AskStatistics,
+            messages.AskHistory,
+        )
     ),
     st.builds(messages.Done, U64, SECONDS, SECONDS, U32),
     st.builds(messages.Count, U32, U8, U32, U64),
@@ -81,6 +89,7 @@ MESSAGES = st.one_of(
         U64,
         st.dictionaries(U32, st.builds(messages.ModelCounts, st.just({"inference_count": 3}), st.just({"depth": 0.5}))),
     ),
+    st.builds(messages.History, U64, st.dictionaries(TEXT, st.lists(st.none() | SECONDS, max_size=3))),
     st.builds(messages.LoadModel, U64, TEXT, st.none() | TEXT),
     st.builds(messages.UnloadModel, U64, TEXT, st.booleans()),
     st.just(messages.StartEngine(CONFIG)),
@@ -107,7 +116,7 @@ def test_messages_arrive_in_order_however_the_stream_is_cut(sent, cuts):
 
 def test_every_kind_of_message_is_tried_above():
     # hypothesis tries each branch of one_of; a kind that is added must be added there too.
-    assert len(wire._KINDS) == len(get_args(messages.Message)) == 23
+    assert len(wire._KINDS) == len(get_args(messages.Message)) == 25
 
 
 def test_a_signature_that_is_none_is_named():
