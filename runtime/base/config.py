@@ -24,6 +24,9 @@ class GraphConfig:
 
     `precision`: "auto" keeps fp32 unless real images are given to `compile` and the parity gate passes; a name pins it, and
     several, such as "fp32,bf16", leave the choice among them. "int8" always needs real images, for its ranges come from them.
+    A training graph computes as eager does under "auto", bit for bit; a name there allows other orders of the same sums
+    (channels-last, the optimizer's fused kernel), and "fp32,bf16" also bf16 autocast. Each is kept where it is faster and its
+    gradients and losses go as eager's go.
     "fp8" is for wide linear layers on GPUs of compute capability 8.9 or newer.
     `backend`: pins one backend by name ("eager", "onnxruntime", "openvino", "inductor", "tensorrt", "kernels"); None measures
     all that are installed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -58,7 +58,9 @@ class StepRecord:
     """How steps of one kind (inputs, phase of accumulation) run: `way` is "eager", "captured" or "inductor".
 
     `update` says whether the optimizer's update is part of the captured step ("captured") or runs after it ("after"); `why`
-    gives the reason for anything less than all. Times are milliseconds, medians of a few steps each; None where not timed.
+    gives the reason for anything less than all. `form` is how a captured step differs from eager ("bf16, channels-last"), empty
+    where it does not, and `tried` tells what became of each form. Times are milliseconds, medians of a few steps each; None
+    where not timed.
     """
 
     inputs: tuple[tuple[int, ...], ...]
@@ -67,10 +69,13 @@ class StepRecord:
     why: str = ""
     eager_ms: float | None = None
     captured_ms: float | None = None
+    form: str = ""
+    tried: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         times = (
             f", {self.eager_ms:.3g} ms eager, {self.captured_ms:.3g} ms captured" if self.eager_ms and self.captured_ms else ""
         )
         part = " with its update" if self.way == "captured" and self.update == "captured" else ""
+        part += f" in {self.form}" if self.way == "captured" and self.form else ""
         return f"step for {list(self.inputs)}: {self.way}{part}{times}{f' ({self.why})' if self.why else ''}"

@@ -45,8 +45,9 @@ class NotCapturedError(Exception):
 class CapturedStep:
     """`program(*state tensors, scale, *inputs)` writes the state in place and returns the outputs, then the gradients.
 
-    `gradients` names the parameters whose gradients come back, when the update is not part of the step. `counts` are how many
-    of the tensors are parameters and buffers, and how many are gradients summed so far.
+    `gradients` names the parameters whose gradients come back after the `leaves` outputs; where the update is part of the step
+    (`updates`), only for a comparison. `counts` are how many of the tensors are parameters and buffers, and how many are
+    gradients summed so far.
     """
 
     program: GraphModule
@@ -54,14 +55,30 @@ class CapturedStep:
     slots: tuple[tuple[str, str], ...]
     gradients: tuple[str, ...]
     counts: tuple[int, int]
+    leaves: int
+    updates: bool
 
     @property
     def tolerance(self) -> float:
         """How far it may be from eager, as a share of each tensor's range: its operations are the same, so nearly all agree
         exactly; but kernels in half precision are chosen by what only real tensors tell, and differ by a few roundings."""
+        return max([_EXACT, *(_ROUNDINGS * torch.finfo(dtype).eps for dtype in self._reduced())])
+
+    @property
+    def reduced(self) -> bool:
+        """Whether some of it computes in 16 bits."""
+        return bool(self._reduced())
+
+    @property
+    def dtypes(self) -> list[torch.dtype]:
+        """Those of the outputs."""
+        results = next(node for node in self.program.graph.nodes if node.op == "output").args[0]
+        return [node.meta["val"].dtype for node in results[: self.leaves]]
+
+    def _reduced(self) -> set[torch.dtype]:
         values = (node.meta.get("val") for node in self.program.graph.nodes)
         dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor) and value.is_floating_point()}
-        return max([_EXACT, *(_ROUNDINGS * torch.finfo(dtype).eps for dtype in dtypes if dtype.itemsize == 2)])
+        return {dtype for dtype in dtypes if dtype.itemsize == 2}
 
     def written(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Of the state's tensors, those that the step writes, in the order of `TrainingState.written`."""
@@ -84,12 +101,17 @@ def capture_step(
     owners: Sequence[object],
     *,
     traces: bool = False,
+    fused: bool = False,
+    compared: bool = False,
+    dtypes: Sequence[torch.dtype] | None = None,
 ) -> CapturedStep:
     """Trace `forward(scale, *inputs)`, which also runs backward, and `update(optimizer, parameters)` if there is one.
 
-    With `traces`, operations know the line of Python that asked for them. Nothing of the state is changed, nor any attribute
-    of `owners`, the objects whose code runs. Raises NotCapturedError when a Python value is read out of a tensor, code changes
-    what is no tensor of the state, the optimizer keeps what is no tensor, or an operation cannot be traced.
+    With `traces`, operations know the line of Python that asked for them. `fused` asks the optimizer for its one kernel for
+    all parameters, `compared` for the gradients also where the step updates, `dtypes` are what the outputs are cast to. Nothing
+    of the state is changed, nor any attribute of `owners`, the objects whose code runs. Raises NotCapturedError when a Python
+    value is read out of a tensor, code changes what is no tensor of the state, the optimizer keeps what is no tensor, or an
+    operation cannot be traced.
     """
     try:
         slots = state.slots() if update else ()
@@ -122,10 +144,19 @@ def capture_step(
         if new := [name for name, value in held.items() if replaced[name] is not value]:
             raise SideEffectError(f"build replaces the buffer {new[0].partition('.')[2]}; write to it in place, with copy_")
         leaves, found["structure"] = flatten(outputs, torch.is_tensor, _refuse)
-        results = [value.detach() for value in leaves]
+        results = [
+            value.detach().to(dtype) for value, dtype in zip(leaves, dtypes or [item.dtype for item in leaves], strict=True)
+        ]
+        found["leaves"] = len(results)
+        if update is None or compared:
+            having_now = [(name, value.grad) for name, value in zip(names, own, strict=True) if value.grad is not None]
+            found["gradients"] = tuple(name for name, _ in having_now)
+            results += [gradient for _, gradient in having_now]
+        else:
+            found["gradients"] = ()
         if update is not None:
             found["part"] = "update"
-            shadow = _shadow(state.optimizer, dict(zip(map(id, parameters), own, strict=True)), rates)
+            shadow = _shadow(state.optimizer, dict(zip(map(id, parameters), own, strict=True)), rates, fused=fused)
             by_name = dict(zip(names, own, strict=True))
             for (name, key), value in zip(slots, slot_values, strict=True):
                 shadow.state[by_name[name]][key] = value
@@ -135,10 +166,7 @@ def capture_step(
                 raise SideEffectError(f"{type(shadow).__name__} keeps numbers of its own from step to step")
             if sum(isinstance(value, torch.Tensor) for item in shadow.state.values() for value in item.values()) != len(slots):
                 raise SideEffectError(f"{type(shadow).__name__} makes its state for a parameter in this update")
-            found["gradients"] = ()
-            return results
-        found["gradients"] = tuple(name for name, value in zip(names, own, strict=True) if value.grad is not None)
-        return [*results, *(value.grad for value in own if value.grad is not None)]
+        return results
 
     # Constants that user code holds (class weights in a closure) may be real tensors; they are read where they lie.
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
@@ -157,11 +185,13 @@ def capture_step(
     except Exception as error:
         raise NotCapturedError(found["part"], _reason(error, found["part"])) from error
     counts = (len(names) + len(buffers), len(having))
-    return CapturedStep(_lean(program), found["structure"], slots, found["gradients"], counts)
+    return CapturedStep(
+        _lean(program), found["structure"], slots, found["gradients"], counts, found["leaves"], updates=update is not None
+    )
 
 
 def _shadow(
-    optimizer: torch.optim.Optimizer, stand_ins: dict[int, torch.Tensor], rates: Sequence[torch.Tensor]
+    optimizer: torch.optim.Optimizer, stand_ins: dict[int, torch.Tensor], rates: Sequence[torch.Tensor], *, fused: bool
 ) -> torch.optim.Optimizer:
     """The optimizer over stand-ins, with settings and state of its own; the learning rate becomes a number of each step."""
     shadow = object.__new__(type(optimizer))  # copy.copy would leave out what a subclass keeps beside the state
@@ -169,13 +199,20 @@ def _shadow(
     shadow.param_groups = [
         {
             **group,
+            **({"fused": True, "foreach": False} if fused else {}),
             "params": [stand_ins[id(value)] for value in group["params"]],
-            "lr": rate.to(group["lr"].dtype) if isinstance(group["lr"], torch.Tensor) else rate.item(),
+            "lr": _rate(group["lr"], rate, fused=fused),
         }
         for group, rate in zip(optimizer.param_groups, rates, strict=True)
     ]
     shadow.state = defaultdict(dict)
     return shadow
+
+
+def _rate(given: Any, rate: torch.Tensor, *, fused: bool) -> Any:
+    if isinstance(given, torch.Tensor):
+        return rate.to(given.dtype)
+    return rate if fused else rate.item()  # a kernel takes no number that is known only when it runs
 
 
 def _attributes(optimizer: torch.optim.Optimizer) -> dict[str, str]:

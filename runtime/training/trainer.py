@@ -25,6 +25,7 @@ from ..base.structure import Structure, flatten
 from ..capture.capture import input_names
 from ..inspect.journal import Journal, operations_text
 from ..inspect.recompiles import Recompile
+from .forms import StepForm, forms_for, race
 from .kinds import StepKind
 from .options import StepRecord, TrainingOptions
 from .state import TrainingState, kind
@@ -38,6 +39,8 @@ _TURNS = 7  # timed steps of each way before one is chosen
 _GAIN = 0.97  # of eager's time, at most: what a captured step must take to be chosen, since steps of one kind vary by that
 _PHASES = 2  # kinds of step that each shape of the inputs may bring: with the update, and without
 _MOST_SETTINGS = 4  # captures for changed hyperparameters, after which the update stays in Python
+_AS_EAGER = StepForm()
+_CHOICE = {"fp32", "bf16"}  # precisions that may be left to the trial of forms; fp16 needs a scaler
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -65,8 +68,9 @@ class Trainer:
     ) -> None:
         if config.backend not in (None, *_WAYS):
             raise BackendError(f"a training graph runs {', '.join(_WAYS)}; {config.backend!r} is for inference")
-        if len(config.precisions) > 1 or config.precision in ("fp8", "int8"):
-            raise BackendError(f"a training graph computes in one of fp32, bf16 and fp16; {config.precision} is for inference")
+        if not (len(config.precisions) <= 1 or set(config.precisions) == _CHOICE) or config.precision in ("fp8", "int8"):
+            able = "fp32, bf16, fp16, or the faster of fp32,bf16"
+            raise BackendError(f"a training graph computes in {able}; {config.precision} is for inference")
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ValueError(f"optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
         if _needs_closure(optimizer):
@@ -88,6 +92,7 @@ class Trainer:
         self._micro = 0  # backward passes since the last update
         self._kinds: dict[StepKind, _Kind] = {}
         self._settings: set[Hashable] = set()
+        self._forms: list[StepForm] | None = None  # the one that was chosen for the first kind of step; None before
         self._plain: set[Hashable] = set()  # inputs (and phase) for which eager is known to be as fast
 
     @property
@@ -211,12 +216,14 @@ class Trainer:
             self._update()
         return [value.detach() for value in leaves], structure
 
-    def _forward(self, build: Callable[..., Any], scale: torch.Tensor, *inputs: torch.Tensor) -> Any:
-        dtype = _AUTOCAST.get(self.config.precision)
+    def _forward(
+        self, build: Callable[..., Any], scale: torch.Tensor, *inputs: torch.Tensor, form: StepForm = _AS_EAGER
+    ) -> Any:
+        dtype = _AUTOCAST.get(form.precision or self.config.precision)
         cast = torch.autocast(inputs[0].device.type, dtype=dtype) if dtype else contextlib.nullcontext()
         scaled = ScaledBackward(scale) if self.options.grad_scaler is not None else contextlib.nullcontext()
         with torch.enable_grad(), cast, scaled, checkpointed(self.options.checkpoint):
-            return build(*inputs)
+            return build(*form.laid_out(inputs))
 
     def _scale(self, device: torch.device) -> torch.Tensor:
         scaler = self.options.grad_scaler
@@ -275,7 +282,9 @@ class Trainer:
             log.warning("training runs eagerly: %s", record.why)
             return self._eagerly(inputs, updates, self._build)
         whole = record.update == "captured"
+        exact, others = self._captured_forms(record, step, inputs, scale)
         copies = [value.clone() for value in self.state.tensors(step.slots)]
+        begin = [value.clone() for value in copies] if others else []
         device = inputs[0].device
         random = random_state(device)
         leaves, structure = self._eagerly(inputs, updates and whole, self._build)
@@ -297,7 +306,42 @@ class Trainer:
             log.warning("training runs eagerly: %s", record.why)
         else:
             item.captured, record.way = step, "captured"
+            if others:
+                form, verdicts = race(exact, others, begin, scale, inputs, seconds=self.config.seconds(device.type))
+                record.tried |= verdicts
+                self._forms = [] if form is None else [form]
+                if form is not None:
+                    item.captured, record.form = others[form], str(form)
+        for name, verdict in record.tried.items():
+            self._journal.report(1, f"{name}: {verdict}")
         return leaves, structure
+
+    def _captured_forms(
+        self, record: StepRecord, step: CapturedStep, inputs: Sequence[torch.Tensor], scale: torch.Tensor
+    ) -> tuple[CapturedStep, dict[StepForm, CapturedStep]]:
+        """The step with its gradients, and what may be faster; for later kinds of step only the form that was for the first."""
+        forms = forms_for(self.config.precisions, inputs, self.optimizer, updates=step.updates)
+        if self._forms is not None:
+            forms = [form for form in forms if any(form.computes_as(known) for known in self._forms)]
+        update = self._traced_update if step.updates else None
+        found: dict[StepForm, CapturedStep] = {}
+        for form in [_AS_EAGER, *forms] if forms else []:
+            forward = functools.partial(self._forward, self._build, form=form)
+            try:
+                found[form] = capture_step(
+                    forward,
+                    self.state,
+                    inputs,
+                    scale,
+                    update,
+                    self._owners,
+                    fused=form.fused,
+                    compared=True,
+                    dtypes=step.dtypes,
+                )
+            except NotCapturedError as error:
+                record.tried[str(form)] = f"refused: {error}"
+        return found.pop(_AS_EAGER, step), found
 
     def _stays_in_python(self, reasons: list[str]) -> bool:
         if self.options.grad_scaler is not None:
@@ -313,15 +357,15 @@ class Trainer:
         self, step: CapturedStep, inputs: Sequence[torch.Tensor], updates: bool
     ) -> tuple[list[torch.Tensor], Structure]:
         results = step.run(self.state.tensors(step.slots), self._scale(inputs[0].device), inputs)
-        outputs = results[: len(results) - len(step.gradients)]
-        for name, gradient in zip(step.gradients, results[len(outputs) :], strict=True):
-            self.state.parameters[name].grad = gradient
+        if not step.updates:
+            for name, gradient in zip(step.gradients, results[step.leaves :], strict=True):
+                self.state.parameters[name].grad = gradient
         if updates:
-            if step.gradients:
-                self._update()
-            else:
+            if step.updates:
                 self.optimizer.zero_grad(set_to_none=True)
-        return outputs, step.structure
+            else:
+                self._update()
+        return results[: step.leaves], step.structure
 
     def _turn(self, item: _Kind) -> str:
         if item.record.captured_ms is not None or self.config.backend == "captured":
