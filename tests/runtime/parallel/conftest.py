@@ -1,0 +1,81 @@
+"""Ranks: four simulated in this process, or real ones over gloo, each a process that ends with its test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+from torch.distributed.tensor._utils import ExplicitRedistributionContext
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def four():
+    """Four simulated ranks; what tensors are on each of them is compared by `agreed`."""
+    local_tensor = pytest.importorskip("torch.distributed._local_tensor", reason="this torch simulates no ranks")
+    dist.init_process_group("fake", rank=0, world_size=4)
+    try:
+        with local_tensor.LocalTensorMode(4):
+            yield 4
+    finally:
+        dist.destroy_process_group()
+        ExplicitRedistributionContext._local._active = None
+
+
+@pytest.fixture
+def alone():
+    """A job of one rank, as a script that was started without torchrun; gone afterwards."""
+    yield 1
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    ExplicitRedistributionContext._local._active = None
+
+
+@pytest.fixture
+def ranks(warm_torch, tmp_path):
+    """ranks(count, function, **arguments) runs that function of `rank_program` on so many processes; what each returned comes
+    back, in order."""
+    running = []
+
+    def run(count, function, timeout=240, **arguments):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        begun = []
+        for rank in range(count):
+            env = {
+                **os.environ,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(count),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "GLOO_SOCKET_IFNAME": "lo",
+            }
+            out = (tmp_path / f"{function}-{count}-{rank}.out").open("w+")
+            command = [Path(__file__).with_name("rank_program.py"), function, json.dumps(arguments)]
+            process = warm_torch.popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
+            begun.append((process, out))
+        running.extend(begun)
+        results = []
+        for process, out in begun:
+            process.wait(timeout=timeout)
+            out.seek(0)
+            text = out.read()
+            assert process.returncode == 0, text
+            results.append(json.loads(text.splitlines()[-1]))
+        return results
+
+    yield run
+    for process, out in running:
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+        out.close()

@@ -1,0 +1,78 @@
+"""What one rank of a test does: `rank_program.py FUNCTION ARGUMENTS` prints as JSON what the function returns."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+torch.set_num_threads(1)
+
+import headrace  # noqa: E402
+from headrace import parallel  # noqa: E402
+from tests.runtime.parallel import cases  # noqa: E402
+
+sbp = parallel.sbp
+
+
+def training(mesh, trainings):
+    """Each training by itself on one rank, and on the mesh: how far losses and parameters are apart, and how the steps ran."""
+    found = []
+    for given in trainings:
+        options = {"graph": "captured", **given}
+        name, steps = options.pop("name"), options.pop("steps")
+        config = options.pop("graph")
+        config = None if config is None else headrace.GraphConfig(backend=config or None)
+        shared = {key: value for key, value in options.items() if key not in ("zero", "tensor")}
+        alone = {**shared, "graph": config}
+        expected = cases.train(name, steps, **alone)
+        placed = parallel.world("cpu", mesh if options.get("tensor") else None)
+        losses, values, step = cases.train(name, steps, placed, graph=config, **options)
+        found.append(
+            {
+                "given": given,
+                "losses": max(abs(float(a - b) / float(a)) for a, b in zip(expected[0], losses, strict=True)),
+                "values": cases.furthest(expected[1], values),
+                "first": float(losses[0]),
+                "steps": [str(record) for record in step.steps] if step else [],
+                "ways": [record.way for record in step.steps] if step else [],
+                "collectives": collectives(step) if step else 0,
+            }
+        )
+    return found
+
+
+def collectives(graph):
+    """Nodes of the captured programs that exchange data."""
+    kinds = [item for item in graph._trainer._kinds.values() if item.captured]
+    return sum("_c10d_functional" in str(node.target) for item in kinds for node in item.captured.program.graph.nodes)
+
+
+def inference(mesh):
+    found = {}
+    for name in ("mlp", "cnn", "vit"):
+        images, _ = cases.batch(name, 0)
+        expected = cases.model(name).eval()(images).softmax(1).detach()
+        module = cases.model(name).train()
+        placed = parallel.world("cpu", mesh)
+        rows = cases.lay(name, module, placed, tensor=True)
+        graph = cases.Classify(module, headrace.GraphConfig(backend="captured"))
+        for _ in range(4):
+            given = parallel.whole(graph(parallel.to_global(images, placed, rows)))
+        modes = all(part.training for part in module.modules())
+        found[name] = [
+            cases.furthest({"": expected}, {"": given}),
+            [record.way for record in graph.steps],
+            modes,
+            graph.captures,
+        ]
+    return found
+
+
+if __name__ == "__main__":
+    function, arguments = globals()[sys.argv[1]], json.loads(sys.argv[2])
+    print("\n" + json.dumps(function(**arguments)), flush=True)
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
