@@ -9,7 +9,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from . import sbp
+from . import attention, sbp
 from .boxing import to_global as _tensor_to_global
 from .boxing import to_local, whole
 from .checkpoint import resume, save
@@ -34,6 +34,8 @@ __all__ = [
     "world",
     "world_size",
 ]
+
+attention.register()
 
 
 @overload

@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor, Placement, Shard, distribute_tenso
 
 from ...errors import InputError, PlacementError
 from .sbp import Sbp, broadcast, placements_of, words
+from .shares import own_memory
 
 
 def to_global(
@@ -35,7 +36,8 @@ def to_global(
         return DTensor.from_local(value, placement, placements, run_check=False)
     if value.grad_fn is not None:
         raise InputError("this tensor is computed and has a history on its rank; make global what it is computed from")
-    made = distribute_tensor(value.detach(), placement, placements)
+    # A copy, since the others' values are overwritten by rank 0's, and what is computed in place must not reach the caller's.
+    made = own_memory(distribute_tensor(value.detach().clone(), placement, placements))
     return made.requires_grad_(value.requires_grad)
 
 

@@ -69,3 +69,16 @@ def simulated() -> bool:
     """Whether several ranks are simulated in this process (LocalTensorMode), whose programs are not one rank's."""
     module = sys.modules.get("torch.distributed._local_tensor")
     return module is not None and module.local_tensor_mode() is not None
+
+
+def own_memory(value: Any) -> Any:
+    """Where ranks are simulated, the global tensor with memory of its own on each, as real ones have."""
+    module = sys.modules.get("torch.distributed._local_tensor")
+    if module is None or module.local_tensor_mode() is None:
+        return value
+    from . import private
+
+    share = private.share(value)
+    if not isinstance(share, module.LocalTensor):
+        share = module.rank_map(lambda _: share.clone())
+    return private.around(share.clone(), private.spec_of(value))

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from headrace import parallel
+from tests.runtime.parallel import cases
 
 sbp = parallel.sbp
 
@@ -24,9 +25,8 @@ sbp = parallel.sbp
     ids=repr,
 )
 def test_it_is_that_of_one_device(four, norm, rows):
-    torch.manual_seed(0)
     own = copy.deepcopy(norm).double()
-    images = torch.randn(rows, 3, 4, 4, dtype=torch.float64)
+    images = cases.randn(rows, 3, 4, 4)
     expected = [own(images), own(2 * images)]
     mesh = parallel.world("cpu")
     module = parallel.to_global(copy.deepcopy(norm).double(), mesh)

@@ -6,6 +6,7 @@ import torch
 from headrace import parallel
 from headrace.errors import InputError, PlacementError
 from headrace.runtime.parallel.boxing import convert
+from tests.runtime.parallel import cases
 
 sbp = parallel.sbp
 
@@ -17,7 +18,7 @@ def one(value):
 @pytest.mark.parametrize("shape", [(8, 3), (6, 3), (2, 3)])
 @pytest.mark.parametrize("how", [sbp.split(0), sbp.split(1), sbp.broadcast])
 def test_a_plain_tensor_is_the_whole_value_whatever_it_is_cut_into(four, shape, how):
-    value = torch.randn(shape)
+    value = cases.randn(*shape)
     assert torch.equal(one(parallel.whole(parallel.to_global(value, parallel.world("cpu"), how))), value)
 
 
@@ -39,8 +40,8 @@ CONVERSIONS = [
 def test_every_conversion_keeps_the_value_and_ties_the_gradient(four, before, after):
     """The value, and the gradient of a computation behind the conversion, are those of one process."""
     mesh = parallel.world("cpu")
-    value = torch.randn(8, 4, dtype=torch.float64)
-    factor = torch.randn(4, 8, dtype=torch.float64)
+    value = cases.randn(8, 4)
+    factor = cases.randn(4, 8)
     expected = value.clone().requires_grad_()
     (torch.sin(expected @ factor) if before != sbp.partial_sum else torch.sin(expected)).sum().backward()
     if before == sbp.partial_sum:  # a product of two that are split over what is summed

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from headrace import parallel
 from headrace.errors import PlacementError
+from tests.runtime.parallel import cases
 
 sbp = parallel.sbp
 
@@ -44,8 +45,8 @@ def follow(operands, error):
 
 def test_in_the_backward_pass_it_names_the_line_of_the_forward_pass(four):
     mesh = parallel.world("cpu", (2, 2))
-    rows = parallel.to_global(torch.randn(8, 4), mesh, (sbp.split(0), sbp.broadcast)).requires_grad_()
-    weight = parallel.to_global(torch.randn(6, 4), mesh, (sbp.broadcast, sbp.split(0)))
+    rows = parallel.to_global(cases.randn(8, 4), mesh, (sbp.split(0), sbp.broadcast)).requires_grad_()
+    weight = parallel.to_global(cases.randn(6, 4), mesh, (sbp.broadcast, sbp.split(0)))
 
     def loss(written):
         hidden = functional.gelu(rows)  # backward
@@ -64,8 +65,8 @@ def test_in_the_backward_pass_it_names_the_line_of_the_forward_pass(four):
 
 def test_without_lines_the_message_says_how_to_get_them(four):
     mesh = parallel.world("cpu")
-    rows = parallel.to_global(torch.randn(8, 4), mesh).requires_grad_()
-    value = functional.linear(functional.gelu(rows), parallel.to_global(torch.randn(8, 4), mesh, sbp.split(0))).square().sum()
+    rows = parallel.to_global(cases.randn(8, 4), mesh).requires_grad_()
+    value = functional.linear(functional.gelu(rows), parallel.to_global(cases.randn(8, 4), mesh, sbp.split(0))).square().sum()
     with pytest.raises(PlacementError, match=r"in GeluBackward0.*parallel\.guarded\(\)"):
         value.backward()
 
