@@ -36,7 +36,7 @@ def split(dim: int) -> Shard:
 
 def placements_of(sbp: Sbp, axes: int) -> tuple[Placement, ...]:
     """One placement for each axis of the mesh. Raises InputError where as many are not given."""
-    given: tuple[Any, ...] = (sbp,) if isinstance(sbp, Placement) else tuple(sbp)
+    given: tuple[Any, ...] = tuple(sbp) if isinstance(sbp, tuple | list) else (sbp,)
     if stray := [value for value in given if not isinstance(value, Placement)]:
         raise InputError(f"sbp must be sbp.split(dim), sbp.broadcast or sbp.partial_sum, got {stray[0]!r}")
     if len(given) != axes:

@@ -37,13 +37,14 @@ def alone():
     ExplicitRedistributionContext._local._active = None
 
 
-@pytest.fixture
-def ranks(warm_torch, tmp_path):
-    """ranks(count, function, **arguments) runs that function of `rank_program` on so many processes; what each returned comes
-    back, in order."""
-    running = []
+class Ranks:
+    """Jobs of processes over gloo on loopback, each rank a run of a function of `rank_program`."""
 
-    def run(count, function, timeout=240, **arguments):
+    def __init__(self, warm, folder):
+        self.warm, self.folder, self.running = warm, folder, []
+
+    def start(self, count, function, **arguments):
+        """The processes, each with the file of what it prints."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -58,24 +59,40 @@ def ranks(warm_torch, tmp_path):
                 "MASTER_PORT": str(port),
                 "GLOO_SOCKET_IFNAME": "lo",
             }
-            out = (tmp_path / f"{function}-{count}-{rank}.out").open("w+")
+            out = (self.folder / f"{len(self.running)}.out").open("w+")
             command = [Path(__file__).with_name("rank_program.py"), function, json.dumps(arguments)]
-            process = warm_torch.popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
+            process = self.warm.popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
             begun.append((process, out))
-        running.extend(begun)
+            self.running.append((process, out))
+        return begun
+
+    def run(self, count, function, timeout=240, **arguments):
+        """What each rank's function returned."""
         results = []
-        for process, out in begun:
+        for process, out in self.start(count, function, **arguments):
             process.wait(timeout=timeout)
-            out.seek(0)
-            text = out.read()
+            text = said(out)
             assert process.returncode == 0, text
             results.append(json.loads(text.splitlines()[-1]))
         return results
 
-    yield run
-    for process, out in running:
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            process.wait()
-        out.close()
+    def close(self):
+        for process, out in self.running:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                process.wait()
+            out.close()
+
+
+def said(out):
+    out.seek(0)
+    return out.read()
+
+
+@pytest.fixture
+def ranks(warm_torch, tmp_path):
+    """See `Ranks`."""
+    started = Ranks(warm_torch, tmp_path)
+    yield started
+    started.close()

@@ -1,6 +1,8 @@
 """What one rank of a test does: `rank_program.py FUNCTION ARGUMENTS` prints as JSON what the function returns."""
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -68,6 +70,39 @@ def inference(mesh):
             graph.captures,
         ]
     return found
+
+
+def going_on(folder, until, every, zero):
+    """Train from the newest checkpoint, if there is one, up to that step; where it went on, and the parameters' sums."""
+    mesh = parallel.world("cpu")
+    module = cases.model("mlp").train()
+    rows = cases.lay("mlp", module, mesh, zero=zero)
+    optimizer = cases.optimizer_of(module, "adam")
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    begun = parallel.resume(folder, module, optimizer, schedule=schedule)
+    step = cases.Step(module, optimizer, lr_scheduler=schedule)
+    for at in range(begun, until):
+        images, labels = (parallel.to_global(value, mesh, rows) for value in cases.batch("mlp", at))
+        step(images, labels)
+        if (at + 1) % every == 0:
+            parallel.save(folder, at + 1, module, optimizer, schedule=schedule)
+    return begun, {name: parallel.whole(value).flatten().tolist() for name, value in module.named_parameters()}
+
+
+def losing(who, how):
+    """Train for ever; one rank is killed, hangs or raises at its fourth step."""
+    mesh = parallel.world("cpu")
+    module = cases.model("mlp").train()
+    rows = cases.lay("mlp", module, mesh)
+    step = cases.Step(module, cases.optimizer_of(module), headrace.GraphConfig(backend="captured"))
+    with parallel.watched(seconds=3):
+        for at in range(1_000_000):
+            images, labels = (parallel.to_global(value, mesh, rows) for value in cases.batch("mlp", at % 50))
+            step(images, labels)
+            if at == 3 and parallel.rank() == who:
+                if how == "raise":
+                    raise ValueError("labels of another data set")
+                os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
 
 
 if __name__ == "__main__":

@@ -38,19 +38,19 @@ def check_captured(results):
 
 
 def test_two_ranks_train_as_one(ranks):
-    results = ranks(2, "training", mesh=[2], trainings=TWO)
+    results = ranks.run(2, "training", mesh=[2], trainings=TWO)
     check(results)
     check_captured(results)
 
 
 def test_four_ranks_train_as_one(ranks):
-    results = ranks(4, "training", mesh=[2, 2], trainings=FOUR)
+    results = ranks.run(4, "training", mesh=[2, 2], trainings=FOUR)
     check(results)
     check_captured(results)
 
 
 def test_inference(ranks):
-    (found, *_) = ranks(2, "inference", mesh=[1, 2])
+    (found, *_) = ranks.run(2, "inference", mesh=[1, 2])
     for furthest, ways, training, captures in found.values():
         assert furthest < 1e-12
         assert (ways, training, captures) == (["captured"], True, 1)
@@ -59,7 +59,7 @@ def test_inference(ranks):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_combination(ranks):
-    results = ranks(4, "training", timeout=1700, mesh=[2, 2], trainings=EVERY)
+    results = ranks.run(4, "training", timeout=1700, mesh=[2, 2], trainings=EVERY)
     check(results)
     check_captured(results)
 
@@ -70,4 +70,4 @@ def test_every_combination(ranks):
 def test_every_way_to_choose(ranks, count):
     """Eager, and measured: what each rank would choose by itself may differ, and all choose alike."""
     trainings = [{"name": "mlp", "steps": 50, "graph": way} for way in ("eager", "", None)]
-    check(ranks(count, "training", timeout=1700, mesh=[count], trainings=trainings))
+    check(ranks.run(count, "training", timeout=1700, mesh=[count], trainings=trainings))
