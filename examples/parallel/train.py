@@ -1,8 +1,8 @@
 """Train a small classifier of scikit-learn's digits on as many processes as there are; the losses are the same on 1, 2 and 4.
 
-    python examples/parallel/train.py
-    torchrun --nproc-per-node 4 examples/parallel/train.py
-    torchrun --nproc-per-node 4 examples/parallel/train.py --tensor 2 --zero 3 --checkpoints /tmp/digits
+python examples/parallel/train.py
+torchrun --nproc-per-node 4 examples/parallel/train.py
+torchrun --nproc-per-node 4 examples/parallel/train.py --tensor 2 --zero 3 --checkpoints /tmp/digits
 """
 
 import argparse

@@ -45,8 +45,8 @@ def to_global(
 @overload
 def to_global(value: torch.Tensor, placement: DeviceMesh | None = None, sbp: sbp.Sbp = ..., **options: Any) -> DTensor: ...
 def to_global(value: Any, placement: Any = None, sbp: Any = sbp.broadcast, **options: Any) -> Any:
-    """A tensor as a global one (see `boxing.to_global`, with its `shares`), or a module whose parameters become global, in place
-    (see `modules.module_to_global`, with its `zero` and `axis`)."""
+    """A tensor as a global one (`boxing.to_global`, with its `shares`), or a module whose parameters become global, in place
+    (`modules.module_to_global`, with its `zero` and `axis`)."""
     if isinstance(value, torch.nn.Module):
         return module_to_global(value, placement, sbp, **options)
     return _tensor_to_global(value, placement, sbp, **options)

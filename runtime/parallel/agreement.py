@@ -1,4 +1,4 @@
-"""Every rank decides alike: what is measured or found on one rank decides for all, or they would wait for each other for ever."""
+"""Every rank decides alike: what is found on one rank decides for all, or they would wait for each other for ever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Agreement:
-    """Among the ranks that hold these tensors; among none, where no tensor is global, and then each call gives what it is given."""
+    """Among the ranks that hold these tensors; among none, where no tensor is global: calls give what they are given."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         found = {value.device_mesh for value in tensors if is_global(value)}

@@ -33,11 +33,11 @@ def module_to_global(
 ) -> nn.Module:
     """Make the module's parameters and buffers global, in place, with rank 0's values; gives the module back.
 
-    `sbp` is that of all of them, or a table from names, with * and ? as in "blocks.*.mlp.0.weight", to the sbp of what they match,
-    the first that does; the others are broadcast. A parameter's gradient is summed over the ranks on which the parameter is whole.
+    `sbp` is that of all of them, or a table from names, with * and ? as in "blocks.*.mlp.0.weight", to the sbp of what they
+    match, the first that does; the others are broadcast. A parameter's gradient is summed over the ranks on which it is whole.
     `zero` cuts what belongs to parameters over `axis` of the mesh, where they are whole: 1 the optimizer's state, 2 also the
-    gradients, 3 also the parameters, which are gathered where they are used and again in the backward pass (Rajbhandari et al.
-    2020). At 1 and 2 they are gathered at each use, and kept until the backward pass. Make the optimizer afterwards.
+    gradients, 3 also the parameters, which are gathered where they are used and again in the backward pass (Rajbhandari et
+    al. 2020). At 1 and 2 they are gathered at each use, and kept until the backward pass. Make the optimizer afterwards.
     Raises InputError for a pattern that matches nothing, dropout (its masks would be others than on one device), and modules
     whose parameters are global already.
     """

@@ -1,7 +1,7 @@
 """Every use of torch's private interfaces for global tensors, in one place, with the versions that they were read in.
 
-- `torch.distributed.tensor._utils.ExplicitRedistributionContext` (2.11 to 2.13): DTensor tells it of each redistribution that an
-  operator asks for by itself. What it is told has no argument, file or line, so ours is asked in its place and looks at its caller.
+- `torch.distributed.tensor._utils.ExplicitRedistributionContext` (2.11 to 2.13): DTensor tells it of each redistribution that
+  an operator asks for by itself. It is told no argument, file or line, so ours is asked in its place and looks at its caller.
 - `torch.distributed.tensor._dtensor_spec` and the constructor of DTensor (2.11 to 2.13): a global tensor around a local one.
 - `torch.distributed._local_tensor.local_tensor_mode` (2.11 to 2.13, in `shares`): whether ranks are simulated in one process.
 - `torch._C._current_autograd_node` and `torch.autograd._get_sequence_nr`: which operator's backward pass runs.
@@ -117,16 +117,16 @@ def _error(source: DTensorSpec | None, target: DTensorSpec | None, asked: dict[s
         place = _place(sys._getframe(3))
         return PlacementError(
             f"{place}: {argument}{operator} is {now}, and the operator takes it as {wanted}. No conversion is written; write "
-            f"value.to_global, as parallel.to_global(value, sbp={wanted}), before this line"
+            f"parallel.to_global(value, sbp={wanted}) before this line"
         )
     lines = getattr(_located, "lines", None)
     known = lines.of(node._sequence_nr()) if lines is not None else None
     where = f"{known[1]}: in the backward pass of {known[0]}" if known else f"{_place(sys._getframe(3))}: in {node.name()}"
     hint = "" if known else "; within parallel.guarded() the message names the line of the forward pass"
     return PlacementError(
-        f"{where}: {argument}{operator} is {now}, and the operator takes it as {wanted}. It is the gradient of a value whose "
-        f"conversion is not written; write parallel.to_global(value, sbp=...) where the forward pass hands the value of this line "
-        f"on, with the sbp that it has: a gradient that comes back through it is summed and lies as the value does{hint}"
+        f"{where}: {argument}{operator} is {now}, and the operator takes it as {wanted}. It belongs to the gradient "
+        "of a value whose conversion is not written; write parallel.to_global(value, sbp=...) where the forward pass hands the "
+        f"value of this line on, with the sbp that it has: a gradient that comes back through it lies as the value does{hint}"
     )
 
 
@@ -146,7 +146,7 @@ def _place(frame: Any) -> str:
 
 
 def around(local: torch.Tensor, like: DTensorSpec, *, requires_grad: bool = False) -> DTensor:
-    """The global tensor whose share on this rank is `local`, and whose mesh, placements, shape and strides are those of `like`."""
+    """The global tensor whose share on this rank is `local`, and which otherwise lies as `like` says."""
     meta = TensorMeta(like.tensor_meta.shape, like.tensor_meta.stride, local.dtype)
     spec = DTensorSpec(like.mesh, like.placements, tensor_meta=meta)
     return DTensor(local, spec, requires_grad=requires_grad)

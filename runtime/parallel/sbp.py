@@ -1,7 +1,7 @@
 """How a global tensor lies on the ranks of a placement: split, broadcast or partial_sum, for each axis of the mesh.
 
-The words are those of OneFlow (Yuan et al. 2021); the values are torch's own `Shard`, `Replicate` and `Partial`, so what is made
-with one can be given to the other.
+The words are those of OneFlow (Yuan et al. 2021); the values are torch's own `Shard`, `Replicate` and `Partial`, so what is
+made with one can be given to the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ partial_sum = Partial()
 
 
 def split(dim: int) -> Shard:
-    """Every rank holds a share of dimension `dim` (from 0), cut as `torch.chunk` cuts; the last ranks may hold less, or nothing.
+    """Every rank holds a share of dimension `dim`, cut as `torch.chunk` cuts; the last ranks may hold less, or nothing.
 
     Raises InputError for a negative dimension.
     """

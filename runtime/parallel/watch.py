@@ -71,7 +71,8 @@ class _Watch(threading.Thread):
                     )
             if self.lost is not None and not self._leaving.wait(self.seconds / 2):
                 # The main thread waits in a collective that nothing will end.
-                print(f"headrace: rank {self.own} stops: {self.lost}", file=sys.stderr, flush=True)
+                sys.stderr.write(f"headrace: rank {self.own} stops: {self.lost}\n")
+                sys.stderr.flush()
                 os._exit(1)
 
     def _look(self) -> None:
@@ -86,8 +87,8 @@ class _Watch(threading.Thread):
             for other, since in sorted(silent.items(), key=lambda item: -item[1]):
                 if not self.store.check([f"left/{other}"]):
                     self.lost = (
-                        f"rank {other} has said nothing for {since:.0f} s: its process was killed or hangs, or its machine is gone. "
-                        "Start the job again; parallel.resume goes on from the last checkpoint, on any number of ranks"
+                        f"rank {other} has said nothing for {since:.0f} s: its process was killed or hangs, or its machine is "
+                        "gone. Start the job again; parallel.resume goes on from the last checkpoint, on any number of ranks"
                     )
                     return
 

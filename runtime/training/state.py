@@ -94,7 +94,7 @@ class TrainingState:
 
 
 def kind(value: object) -> Hashable:
-    """Shape, strides ("contiguous" where they are), dtype, device and, of a global tensor, how it lies; the type of anything else."""
+    """Shape, strides ("contiguous" where they are), dtype and device of a tensor, and how a global one lies; else the type."""
     if not isinstance(value, torch.Tensor):
         return type(value).__qualname__
     strides: Hashable = "contiguous"  # asked of every tensor at every step, so the usual case must be quick

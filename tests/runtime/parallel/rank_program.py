@@ -13,6 +13,7 @@ torch.set_num_threads(1)
 
 import headrace  # noqa: E402
 from headrace import parallel  # noqa: E402
+from headrace.runtime.parallel.agreement import Agreement  # noqa: E402
 from tests.runtime.parallel import cases  # noqa: E402
 
 sbp = parallel.sbp
@@ -70,6 +71,17 @@ def inference(mesh):
             graph.captures,
         ]
     return found
+
+
+def agreeing():
+    """Ranks 0 and 2 of three agree; 1 has no part in it."""
+    mesh = parallel.placement("cpu", [0, 2])
+    own = parallel.rank()
+    if own == 1:
+        return {"ranks": Agreement([torch.ones(1)]).ranks}
+    agreement = Agreement([parallel.to_global(torch.ones(2), mesh)])
+    reason = f"rank {own} cannot" if own else None
+    return {"ranks": agreement.ranks, "first": agreement.first(own), "any": agreement.any(reason), "none": agreement.any(None)}
 
 
 def going_on(folder, until, every, zero):

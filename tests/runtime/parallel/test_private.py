@@ -38,7 +38,7 @@ def test_in_the_forward_pass(four):
 
 def follow(operands, error):
     """Write the call that the message names."""
-    number, wanted = re.search(r"argument (\d).*parallel\.to_global\(value, sbp=(.*?)\), before", str(error)).groups()
+    number, wanted = re.search(r"argument (\d).*parallel\.to_global\(value, sbp=(.*)\) before", str(error)).groups()
     converted = parallel.to_global(operands[int(number) - 1], sbp=eval(wanted))
     return [converted if at == int(number) - 1 else value for at, value in enumerate(operands)]
 

@@ -25,7 +25,8 @@ def test_global_ones_come_back_as_they_lay_and_share_their_memory(alone):
     assert torch.equal(parallel.whole(value), torch.ones(4, 3))
     assert (again.placements, again.shape, same is plain) == ((Shard(1),), (4, 3), True)
     assert shares.layout_of(value) == ((0,), (1,), (str(Shard(1)),))
-    assert shares.is_global(again) and not shares.is_global(part)
+    assert shares.is_global(again)
+    assert not shares.is_global(part)
 
 
 def test_ranks_are_simulated_only_within_the_mode(four):
