@@ -15,10 +15,12 @@ from .boxing import to_local, whole
 from .checkpoint import resume, save
 from .mesh import placement, rank, world, world_size
 from .modules import boxed, module_to_global
+from .pipeline import Pipeline
 from .private import guarded, implicit
 from .watch import watched
 
 __all__ = [
+    "Pipeline",
     "boxed",
     "guarded",
     "implicit",

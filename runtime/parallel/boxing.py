@@ -21,9 +21,9 @@ def to_global(
 
     A plain tensor is the whole value, as one device holds it: rank 0's is taken, and each rank keeps its part. With
     `shares` it is this rank's part already, as one that it loaded itself, and nothing is moved.
-    The gradient of a conversion is converted back: it comes to the source split as the source is, and whole where the source is
-    broadcast or a partial sum. Converting to the sbp that a value has moves nothing, and sums its gradient, if that is a partial
-    sum. Raises InputError for a plain tensor without a placement or with a history (which stays on its rank), and for
+    The gradient of a conversion is converted back: it comes to the source split as that is, and whole where the source is
+    broadcast or a partial sum. Converting to the sbp that a value has moves nothing, and sums a gradient that is a partial sum.
+    Raises InputError for a plain tensor without a placement or with a history (which stays on its rank), and for
     partial_sum, which only computations make; PlacementError for another mesh.
     """
     if isinstance(value, DTensor):

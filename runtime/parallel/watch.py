@@ -36,15 +36,16 @@ def watched(seconds: float = 8.0) -> Iterator[None]:
         yield
     except Exception as error:
         lost = watch.who(error)
-        watch.leave(f"{type(error).__name__}: {error}".splitlines()[0] if lost is None else "stopped")
+        own = f"rank {watch.own} ended with {type(error).__name__}: {error}".splitlines()[0]
+        watch.leave(lost or own)
         if lost is None:
             raise
         raise RankLostError(lost) from error
     except BaseException as error:
-        watch.leave(type(error).__name__)
+        watch.leave(f"rank {watch.own} ended with {type(error).__name__}")
         raise
     else:
-        watch.leave("done")
+        watch.leave("")
 
 
 class _Watch(threading.Thread):
@@ -107,13 +108,17 @@ class _Watch(threading.Thread):
     def _left(self) -> str | None:
         with self._mutex:
             for other in self.others:
-                if self.store.check([f"left/{other}"]):
-                    why = self.store.get(f"left/{other}").decode()
-                    if why not in ("stopped", "done"):
-                        return f"rank {other} ended with {why}"
+                if self.store.check([f"left/{other}"]) and (why := self.store.get(f"left/{other}").decode()):
+                    return why
         return None
 
     def leave(self, why: str) -> None:
+        """Tell the others why this rank ends, "" where it is done. Rank 0, which may hold the store, lets them read it."""
         self._leaving.set()
+        ends = time.monotonic() + self.seconds
         with contextlib.suppress(RuntimeError), self._mutex:
             self.store.set(f"left/{self.own}", why)
+            while why and self.own == 0 and time.monotonic() < ends:
+                if all(self.store.check([f"left/{other}"]) for other in self.others):
+                    break
+                time.sleep(_BEAT)

@@ -88,6 +88,60 @@ def model(name):
         return MODELS[name]().double()
 
 
+class Tokens(nn.Module):
+    """What comes before a ViT's blocks."""
+
+    def __init__(self, vit):
+        super().__init__()
+        self.vit = vit
+
+    def forward(self, images):
+        x = self.vit.patches(images).flatten(2).transpose(1, 2)
+        return torch.cat([self.vit.token.expand(x.shape[0], -1, -1), x], dim=1) + self.vit.places
+
+
+class Head(nn.Module):
+    def __init__(self, vit):
+        super().__init__()
+        self.norm, self.head = vit.norm, vit.head
+
+    def forward(self, x):
+        return self.head(self.norm(x)[:, 0])
+
+
+def stages(name, rank):
+    """Four stages of the network. On other ranks than the first they have other values, which must not count."""
+    module = model(name)
+    if rank:
+        with torch.no_grad():
+            for value in module.parameters():
+                value.add_(1)
+    if name == "mlp":
+        return [module[:2], module[2:4], module[4], module[5]]
+    tokens = Tokens(module)
+    blocks, norm, head = module.blocks, module.norm, module.head
+    del module.blocks, module.norm, module.head
+    module.norm, module.head = norm, head
+    last = Head(module)
+    del module.norm, module.head
+    return [tokens, blocks[0], blocks[1], last]
+
+
+def named(name, cut):
+    """The stages' parameters by their names in the network."""
+    if name == "mlp":
+        numbers = iter(
+            nn.Sequential(*(part for stage in cut for part in (stage if isinstance(stage, nn.Sequential) else [stage])))
+        )
+        return [(f"{at}.{key}", value) for at, part in enumerate(numbers) for key, value in part.named_parameters()]
+    prefixes = ["", "blocks.0.", "blocks.1.", ""]
+    return [
+        (prefix + key.removeprefix("vit."), value)
+        for prefix, stage in zip(prefixes, cut, strict=True)
+        for key, value in stage.named_parameters()
+    ]
+
+
 def batch(name, step, rows=12):
     generator = torch.Generator().manual_seed(100 + step)
     shape = (rows, 12) if name == "mlp" else (rows, 3, 8, 8)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
+from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 torch.set_num_threads(1)
@@ -70,6 +71,28 @@ def inference(mesh):
             modes,
             graph.captures,
         ]
+    return found
+
+
+def piped(shape, trainings):
+    """How far losses and parameters of trainings through a pipeline are from those on one device."""
+    found = []
+    for name, schedule, steps in trainings:
+        losses, values, _ = cases.train(name, steps)
+        mesh = parallel.world("cpu", shape)
+        with torch.random.fork_rng():
+            stages = cases.stages(name, parallel.rank())
+        pipeline = parallel.Pipeline(stages, functional.cross_entropy, mesh, microbatches=2, schedule=schedule)
+        optimizer = torch.optim.SGD(pipeline.parameters(), lr=0.05, momentum=0.9)
+        furthest = 0.0
+        for at in range(steps):
+            loss = pipeline.step(*cases.batch(name, at))
+            furthest = max(furthest, abs(float((loss - losses[at]) / losses[at])))
+            optimizer.step()
+            optimizer.zero_grad()
+        own = {id(value) for value in pipeline.parameters()}
+        mine = {key: value.detach() for key, value in cases.named(name, stages) if id(value) in own}
+        found.append([name, schedule, furthest, cases.furthest({key: values[key] for key in mine}, mine), sorted(mine)])
     return found
 
 
