@@ -118,22 +118,16 @@ def stages(name, rank):
                 value.add_(1)
     if name == "mlp":
         return [module[:2], module[2:4], module[4], module[5]]
-    tokens = Tokens(module)
-    blocks, norm, head = module.blocks, module.norm, module.head
+    blocks, last = module.blocks, Head(module)
     del module.blocks, module.norm, module.head
-    module.norm, module.head = norm, head
-    last = Head(module)
-    del module.norm, module.head
-    return [tokens, blocks[0], blocks[1], last]
+    return [Tokens(module), blocks[0], blocks[1], last]
 
 
 def named(name, cut):
     """The stages' parameters by their names in the network."""
     if name == "mlp":
-        numbers = iter(
-            nn.Sequential(*(part for stage in cut for part in (stage if isinstance(stage, nn.Sequential) else [stage])))
-        )
-        return [(f"{at}.{key}", value) for at, part in enumerate(numbers) for key, value in part.named_parameters()]
+        parts = [part for stage in cut for part in (stage if isinstance(stage, nn.Sequential) else [stage])]
+        return [(f"{at}.{key}", value) for at, part in enumerate(parts) for key, value in part.named_parameters()]
     prefixes = ["", "blocks.0.", "blocks.1.", ""]
     return [
         (prefix + key.removeprefix("vit."), value)
