@@ -51,9 +51,9 @@ class Pipeline:
             raise InputError(f"microbatches must be at least 1, got {microbatches!r}")
         size = placement.size(names.index(axis))
         if not stages or len(stages) % size:
-            raise InputError(
-                f"{len(stages)} stages do not share out over the {size} ranks of {axis!r}; give a multiple of them"
-            )
+            raise InputError(f"{len(stages)} stages do not share out over the {size} ranks of {axis!r}; give a multiple")
+        if schedule == "1f1b" and microbatches < size:
+            raise InputError(f'"1f1b" over {size} ranks takes as many microbatches or more, got {microbatches}')
         for number, stage in enumerate(stages):
             for part in stage.modules():
                 if isinstance(part, _BatchNorm) or (isinstance(part, _DropoutNd) and part.p > 0):
