@@ -72,6 +72,7 @@ class _Watch(threading.Thread):
                     )
             if self.lost is not None and not self._leaving.wait(self.seconds / 2):
                 # The main thread waits in a collective that nothing will end.
+                self.leave(self.lost)
                 sys.stderr.write(f"headrace: rank {self.own} stops: {self.lost}\n")
                 sys.stderr.flush()
                 os._exit(1)
@@ -92,6 +93,7 @@ class _Watch(threading.Thread):
                         "gone. Start the job again; parallel.resume goes on from the last checkpoint, on any number of ranks"
                     )
                     return
+        self.lost = self._left()
 
     def who(self, error: BaseException) -> str | None:
         """Which rank is lost, now that a collective failed; None where this rank's error is its own. Waits to find out."""
