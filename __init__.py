@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 
-__all__ = ["Graph", "GraphConfig", "__version__", "compile", "evaluation_step", "load", "migrate", "training_step"]
+__all__ = ["Graph", "GraphConfig", "__version__", "compile", "evaluation_step", "load", "migrate", "parallel", "training_step"]
 
 if TYPE_CHECKING:
     from . import migrate
+    from .runtime import parallel
     from .runtime.base.config import GraphConfig
     from .runtime.graph.compile import compile
     from .runtime.graph.evaluation_step import evaluation_step
@@ -35,6 +36,11 @@ def __getattr__(name: str) -> Any:
 
     if name == "migrate":  # the subpackage itself, which is callable
         return importlib.import_module(".migrate", __name__)
+    if name == "parallel":  # likewise, and it imports torch
+        from .extras import require
+
+        require("headrace.parallel", "migrate")
+        return importlib.import_module(".runtime.parallel", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
     if name != "GraphConfig":

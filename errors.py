@@ -7,6 +7,8 @@
     ├── ParityError             two computations that must agree do not, or agreement proves nothing
     ├── ArtifactError           a model on disk cannot be read or written
     │   └── DigestError         a file is not the one that was written
+    ├── PlacementError          a global tensor would have to move, and no conversion is written; names the line and the call
+    ├── RankLostError           a process of a job of several was killed or left; names which
     ├── MissingExtraError       a command's libraries are not installed; names the extra that brings them
     ├── MigrateError            a repository cannot be migrated as asked
     │   ├── NothingToMigrateError   no PyTorch image classification was found
@@ -58,6 +60,8 @@ __all__ = [
     "Obstacle",
     "OverloadedError",
     "ParityError",
+    "PlacementError",
+    "RankLostError",
     "RateLimitError",
     "RequestError",
     "SandboxError",
@@ -113,6 +117,14 @@ class ArtifactError(HeadraceError):
 
 class DigestError(ArtifactError):
     """A file of an artifact is not the one that was written."""
+
+
+class PlacementError(HeadraceError):
+    """A global tensor lies otherwise than an operator needs it, or on other ranks, and no conversion is written."""
+
+
+class RankLostError(HeadraceError):
+    """Another process of this job was killed, hangs or ended with an error, and nothing can be computed without it."""
 
 
 class MissingExtraError(HeadraceError):

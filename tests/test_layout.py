@@ -43,6 +43,7 @@ RUNTIME = (
     "formats",
     "export",
     "inspect",
+    "parallel",
     "training",
     "graph",
 )

@@ -25,8 +25,9 @@ from ..inspect.describe import framed, module_lines, optimizer_lines, parity_lin
 from ..inspect.journal import Journal
 from ..inspect.recompiles import InputKind, Recompile, changed_inputs, described_inputs, kinds_of
 from ..lowering.portable import write_onnx
+from ..parallel.shares import is_global
 from ..training.options import StepRecord, TrainingOptions
-from ..training.trainer import Trainer
+from ..training.trainer import Trainer, without_settings
 from ..tuning.autotuner import Progress
 from ..tuning.judging_data import JudgingData, first_rows
 from ..tuning.reference import known_answers
@@ -56,6 +57,7 @@ class Graph:
         self._journal = Journal(type(self).__name__)
         self._lock = threading.RLock()
         self._trainer: Trainer | None = None
+        self._parallel: Trainer | None = None  # what runs calls with global tensors, forward alone
         self._kept = LRUCache(self.config.max_captures)
         self._warned = False
         self._latest: Compiled | None = None
@@ -99,19 +101,23 @@ class Graph:
 
     @property
     def steps(self) -> tuple[StepRecord, ...]:
-        """How a training graph runs each kind of step it has seen: captured or eager, why, and the times of both."""
+        """How a training graph, or one over global tensors, runs each kind of step it has seen: captured or eager, why, and the
+        times of both."""
         with self._lock:
-            return () if self._trainer is None else self._trainer.records
+            runner = self._trainer or self._parallel
+            return () if runner is None else runner.records
 
     @property
     def captures(self) -> int:
         """How often the computation, or a training step, was captured."""
-        return self._captures if self._trainer is None else self._trainer.captures
+        runner = self._trainer or self._parallel
+        return self._captures if runner is None else runner.captures
 
     @property
     def recompiles(self) -> tuple[Recompile, ...]:
         """Every capture after the first, and in words why it was needed."""
-        return tuple(self._recompiles if self._trainer is None else self._trainer.recompiles)
+        runner = self._trainer or self._parallel
+        return tuple(self._recompiles if runner is None else runner.recompiles)
 
     def debug(self, level: int = 1) -> Graph:
         """Say what this graph does, to the logger "headrace.graph", or on stderr where no logging is set up; returns itself.
@@ -159,6 +165,8 @@ class Graph:
         with self._lock:
             if self._trainer is not None:
                 return self._trainer.step(inputs)
+            if any(map(is_global, inputs)):
+                return self._parallel_step(inputs)
             compiled = self._ready(inputs, None)
             self._compiler().extend_for_call(compiled, inputs[0].shape[0])
             return compiled.captured.structure.rebuild(compiled.runner.run(inputs))
@@ -302,6 +310,22 @@ class Graph:
         if self._trainer is not None:
             raise ArtifactError(f"a training graph cannot {what} for inference; use headrace.compile(model) on its model")
 
+        if self._parameters_are_global():
+            raise ArtifactError(f"a graph over global tensors cannot {what}; it is called with global tensors, and has no plan")
+
+    def _parameters_are_global(self) -> bool:
+        return any(is_global(value) for module in _modules(self) for value in module.parameters())
+
+    def _parallel_step(self, inputs: Sequence[torch.Tensor]) -> Any:
+        """A call with global tensors: captured with its collectives, by the same means as a training step."""
+        if self._parallel is None:
+            modules = _modules(self)
+            options = TrainingOptions(update=False)
+            self._parallel = Trainer(
+                self.build, modules, without_settings(modules), options, self.config, self._journal, inference=True
+            )
+        return self._parallel.step(inputs)
+
     def _last(self) -> Compiled:
         if self._trainer is not None:
             raise BackendError("a training graph has no plan; its steps attribute says how it runs")
@@ -343,6 +367,8 @@ class Graph:
         self, inputs: Sequence[torch.Tensor], progress: Progress | None, ahead: bool, stale: Compiled | None, why: str
     ) -> Compiled:
         modules, compiler = _modules(self), self._compiler()
+        if self._parameters_are_global():
+            raise InputError("the parameters are global tensors and the inputs are not; make them so with parallel.to_global")
         if self._journal.level:
             names = described_inputs(input_names(self._described(), len(inputs)), kinds_of(inputs))
             self._journal.report(1, f"capture {self._captures + 1}, for {names}" + (f": {why}" if self._captures else ""))

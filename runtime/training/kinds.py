@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,8 +61,8 @@ class StepKind:
 
 
 def _words(now: Any, before: Any) -> str:
-    """What differs between the kinds (shape, strides, dtype, device) of two tensors."""
-    parts = zip(("shape", "strides", "dtype", "device"), now, before, strict=True)
+    """What differs between the kinds (shape, strides, dtype, device, how it lies on a mesh) of two tensors."""
+    parts = itertools.zip_longest(("shape", "strides", "dtype", "device", "mesh and placements"), now, before, fillvalue="none")
     changes = [f"{what} {new}, before {old}" for what, new, old in parts if new != old]
     return changes[0] if now[0] != before[0] else " and ".join(changes)  # other strides come with another shape
 

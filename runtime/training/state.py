@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ...errors import BackendError, InputError
+from ..parallel.shares import layout_of
 
 
 class TrainingState:
@@ -93,10 +94,11 @@ class TrainingState:
 
 
 def kind(value: object) -> Hashable:
-    """Shape, strides ("contiguous" where they are), dtype and device of a tensor; the type of anything else."""
+    """Shape, strides ("contiguous" where they are), dtype and device of a tensor, and how a global one lies; else the type."""
     if not isinstance(value, torch.Tensor):
         return type(value).__qualname__
     strides: Hashable = "contiguous"  # asked of every tensor at every step, so the usual case must be quick
     if not value.is_contiguous():
         strides = tuple(step for step, size in zip(value.stride(), value.shape, strict=True) if size > 1)
-    return tuple(value.shape), strides, value.dtype, value.device
+    lies = layout_of(value)
+    return (tuple(value.shape), strides, value.dtype, value.device, *(() if lies is None else (lies,)))

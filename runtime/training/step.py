@@ -25,6 +25,7 @@ from ...errors import BackendError
 from ..base.silence import silence
 from ..base.structure import Structure, flatten
 from ..capture.obstacles import from_exception
+from ..parallel.shares import put_together, taken_apart
 from .side_effects import SideEffectError, ValuesStayInside, undone, written_constant
 from .state import TrainingState
 
@@ -47,7 +48,8 @@ class CapturedStep:
 
     `gradients` names the parameters whose gradients come back after the `leaves` outputs; where the update is part of the step
     (`updates`), only for a comparison. `counts` are how many of the tensors are parameters and buffers, and how many are
-    gradients summed so far.
+    gradients summed so far. Of global tensors the program takes and gives this rank's shares, and its collectives are
+    operations among the others; `layouts` are those of its results.
     """
 
     program: GraphModule
@@ -57,6 +59,7 @@ class CapturedStep:
     counts: tuple[int, int]
     leaves: int
     updates: bool
+    layouts: tuple[Any, ...] = ()
 
     @property
     def tolerance(self) -> float:
@@ -89,7 +92,8 @@ class CapturedStep:
         """Outputs and gradients, for the state's tensors in the state's order."""
         # The casts of an autocast around the call are operations of the program already.
         with torch.no_grad(), torch.autocast(inputs[0].device.type, enabled=False):
-            return list(self.program(*tensors, scale, *inputs))
+            shares, _ = taken_apart([*tensors, scale, *inputs])
+            return put_together(self.program(*shares), self.layouts)
 
 
 def capture_step(
@@ -117,7 +121,7 @@ def capture_step(
         slots = state.slots() if update else ()
     except BackendError as error:
         raise NotCapturedError("update", str(error)) from error
-    real = [*state.tensors(slots), scale, *inputs]
+    real, layouts = taken_apart([*state.tensors(slots), scale, *inputs])
     names, buffers = list(state.parameters), list(state.buffers)
     parameters = list(state.parameters.values())
     having = [name for name, value in state.parameters.items() if value.grad is not None]
@@ -125,7 +129,7 @@ def capture_step(
     found: dict[str, Any] = {"part": "forward and backward"}
 
     def step(*arguments: torch.Tensor) -> list[torch.Tensor]:
-        left = list(arguments)
+        left = put_together(arguments, layouts)
 
         def take(count: int) -> list[torch.Tensor]:
             taken, left[:] = left[:count], left[count:]
@@ -166,7 +170,8 @@ def capture_step(
                 raise SideEffectError(f"{type(shadow).__name__} keeps numbers of its own from step to step")
             if sum(isinstance(value, torch.Tensor) for item in shadow.state.values() for value in item.values()) != len(slots):
                 raise SideEffectError(f"{type(shadow).__name__} makes its state for a parameter in this update")
-        return results
+        shares, found["layouts"] = taken_apart(results)
+        return shares
 
     # Constants that user code holds (class weights in a closure) may be real tensors; they are read where they lie.
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
@@ -185,8 +190,9 @@ def capture_step(
     except Exception as error:
         raise NotCapturedError(found["part"], _reason(error, found["part"])) from error
     counts = (len(names) + len(buffers), len(having))
+    layouts = tuple(found["layouts"])
     return CapturedStep(
-        _lean(program), found["structure"], slots, found["gradients"], counts, found["leaves"], updates=update is not None
+        _lean(program), found["structure"], slots, found["gradients"], counts, found["leaves"], update is not None, layouts
     )
 
 

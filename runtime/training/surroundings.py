@@ -12,6 +12,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
+from ..parallel.shares import taken_apart
+
 
 class ScaledBackward(TorchFunctionMode):  # type: ignore[misc]
     """`loss.backward()` starts from the scaler's factor instead of one, as if the user had written scaler.scale(loss)."""
@@ -43,6 +45,19 @@ def checkpointed(modules: Sequence[nn.Module]) -> Iterator[None]:
                 module.forward = forward
 
 
+@contextlib.contextmanager
+def evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Within the block these modules are in evaluation mode, and afterwards each is in its own again."""
+    before = [(part, part.training) for module in modules for part in module.modules()]
+    for part, _ in before:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part, training in before:
+            part.training = training
+
+
 def exchanging(modules: Sequence[nn.Module]) -> str:
     """Why these modules train eagerly: they exchange data with other devices outside of what is traced. "" where none does."""
     for part in (inner for module in modules for inner in module.modules()):
@@ -59,6 +74,9 @@ def difference(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor],
     """Why the tensors differ by more than that share of each one's range; None when they do not."""
     if len(expected) != len(actual):
         return f"it gives {len(actual)} tensors, not {len(expected)}"
+    (expected, lie), (actual, lies) = taken_apart(expected), taken_apart(actual)
+    if [one and one.placements for one in lie] != [one and one.placements for one in lies]:
+        return "its global tensors lie otherwise"
     for wanted, given in zip(expected, actual, strict=True):
         if wanted.shape != given.shape or wanted.dtype != given.dtype:
             return f"it gives {given.dtype} {tuple(given.shape)}, not {wanted.dtype} {tuple(wanted.shape)}"

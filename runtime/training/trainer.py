@@ -25,12 +25,22 @@ from ..base.structure import Structure, flatten
 from ..capture.capture import input_names
 from ..inspect.journal import Journal, operations_text
 from ..inspect.recompiles import Recompile
+from ..parallel.agreement import Agreement
+from ..parallel.shares import allowing, guarding, is_global, simulated
 from .forms import StepForm, forms_for, race
 from .kinds import StepKind
 from .options import StepRecord, TrainingOptions
 from .state import TrainingState, kind
 from .step import CapturedStep, NotCapturedError, capture_step
-from .surroundings import ScaledBackward, checkpointed, difference, exchanging, random_state, set_random_state
+from .surroundings import (
+    ScaledBackward,
+    checkpointed,
+    difference,
+    evaluating,
+    exchanging,
+    random_state,
+    set_random_state,
+)
 
 log = logging.getLogger("headrace.training")
 
@@ -52,6 +62,7 @@ class _Kind:
     captured: CapturedStep | None = None
     times: dict[str, list[float]] = field(default_factory=lambda: {"eager": [], "captured": []})
     tried: bool = False
+    agreement: Agreement = field(default_factory=lambda: Agreement(()))
 
 
 class Trainer:
@@ -65,6 +76,8 @@ class Trainer:
         options: TrainingOptions,
         config: GraphConfig,
         journal: Journal,
+        *,
+        inference: bool = False,
     ) -> None:
         if config.backend not in (None, *_WAYS):
             raise BackendError(f"a training graph runs {', '.join(_WAYS)}; {config.backend!r} is for inference")
@@ -80,8 +93,9 @@ class Trainer:
             )
         self.optimizer, self.options, self.config = optimizer, options, config
         # Without the update a step knows nothing of the optimizer: what that keeps or is set to makes no capture anew.
-        self.state = TrainingState(modules, optimizer if options.update else _without_settings(modules))
+        self.state = TrainingState(modules, optimizer if options.update else without_settings(modules))
         self._eager_only = exchanging(modules)
+        self._inference = inference
         self.updates = 0
         self.captures = 0
         self.recompiles: list[Recompile] = []
@@ -174,8 +188,8 @@ class Trainer:
 
     def _run(self, key: StepKind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
         item = self._kind(key)
-        if self._eager_only:
-            item.record.why = self._eager_only
+        if why := self._eager_only or ("several ranks are simulated in this process" if simulated() else ""):
+            item.record.why = why
             return self._eagerly(inputs, updates, self._build)
         if self.config.backend in ("eager", "inductor"):
             item.record.way, item.record.why = self.config.backend, "as configured"
@@ -222,7 +236,11 @@ class Trainer:
         dtype = _AUTOCAST.get(form.precision or self.config.precision)
         cast = torch.autocast(inputs[0].device.type, dtype=dtype) if dtype else contextlib.nullcontext()
         scaled = ScaledBackward(scale) if self.options.grad_scaler is not None else contextlib.nullcontext()
-        with torch.enable_grad(), cast, scaled, checkpointed(self.options.checkpoint):
+        guard = guarding(inputs)
+        if self._inference:
+            with torch.no_grad(), cast, guard, evaluating(list(self.state.container)):
+                return build(*inputs)
+        with torch.enable_grad(), cast, scaled, guard, checkpointed(self.options.checkpoint):
             return build(*form.laid_out(inputs))
 
     def _scale(self, device: torch.device) -> torch.Tensor:
@@ -247,10 +265,11 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _clip(self, parameters: Sequence[torch.Tensor]) -> None:
-        if self.options.clip_grad_value is not None:
-            nn.utils.clip_grad_value_(parameters, self.options.clip_grad_value)
-        if self.options.clip_grad_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, self.options.clip_grad_norm)
+        with allowing(parameters):  # the norm is that of all gradients, wherever they lie
+            if self.options.clip_grad_value is not None:
+                nn.utils.clip_grad_value_(parameters, self.options.clip_grad_value)
+            if self.options.clip_grad_norm is not None:
+                nn.utils.clip_grad_norm_(parameters, self.options.clip_grad_norm)
 
     def _traced_update(self, shadow: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> None:
         self._clip(parameters)
@@ -264,18 +283,24 @@ class Trainer:
         forward = functools.partial(self._forward, self._build)
         scale = self._scale(inputs[0].device)
         step = None
+        item.agreement = Agreement([*self.state.parameters.values(), *self.state.buffers.values(), *inputs])
         if self.state.strangers():
             record.why = "the optimizer updates a tensor that belongs to none of the graph's modules"
             return self._eagerly(inputs, updates, self._build)
         for update in [self._traced_update, None] if updates and not self._stays_in_python(reasons) else [None]:
+            failed = None
             try:
                 step = capture_step(forward, self.state, inputs, scale, update, self._owners, traces=self._journal.level >= 3)
+            except NotCapturedError as error:
+                failed = error.part, str(error)
+            failed = item.agreement.any(failed)
+            if failed is None:
                 record.update = "captured" if update else "after"
                 break
-            except NotCapturedError as error:
-                reasons.append(str(error))
-                if error.part != "update":
-                    break
+            step = None
+            reasons.append(failed[1])
+            if failed[0] != "update":
+                break
         record.why = "; ".join(reasons)
         if step is None:
             record.why = reasons[-1]
@@ -299,6 +324,7 @@ class Trainer:
             why = f"{type(error).__name__}: {error}"
         finally:
             set_random_state(device, after)
+        why = item.agreement.any(why)
         if updates and not whole:
             self._update()
         if why:
@@ -321,6 +347,8 @@ class Trainer:
     ) -> tuple[CapturedStep, dict[StepForm, CapturedStep]]:
         """The step with its gradients, and what may be faster; for later kinds of step only the form that was for the first."""
         forms = forms_for(self.config.precisions, inputs, self.optimizer, updates=step.updates)
+        if any(map(is_global, inputs)):  # each rank would choose one by its own times
+            forms = []
         if self._forms is not None:
             forms = [form for form in forms if any(form.computes_as(known) for known in self._forms)]
         update = self._traced_update if step.updates else None
@@ -380,6 +408,8 @@ class Trainer:
             record.eager_ms, record.captured_ms = (
                 1000 * statistics.median(item.times[way][1:]) for way in ("eager", "captured")
             )
+            # Ranks measure different times, and those that chose differently would wait for each other for ever.
+            record.eager_ms, record.captured_ms = item.agreement.first((record.eager_ms, record.captured_ms))
             if record.captured_ms > _GAIN * record.eager_ms:
                 record.way, record.why = "eager", "; ".join(filter(None, [record.why, "eager is as fast"]))
             self._journal.report(1, f"timed: {record}")
@@ -389,7 +419,8 @@ def _refuse(where: str, value: object) -> None:
     raise BackendError(f"{where} of build is a {type(value).__name__}; a training graph returns tensors")
 
 
-def _without_settings(modules: Sequence[nn.Module]) -> torch.optim.Optimizer:
+def without_settings(modules: Sequence[nn.Module]) -> torch.optim.Optimizer:
+    """An optimizer that is never asked to update, for a trainer whose steps end without."""
     return torch.optim.SGD(dict.fromkeys(value for module in modules for value in module.parameters()), lr=0.0)
 
 

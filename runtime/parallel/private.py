@@ -1,0 +1,161 @@
+"""Every use of torch's private interfaces for global tensors, in one place, with the versions that they were read in.
+
+- `torch.distributed.tensor._utils.ExplicitRedistributionContext` (2.11 to 2.13): DTensor tells it of each redistribution that
+  an operator asks for by itself. It is told no argument, file or line, so ours is asked in its place and looks at its caller.
+- `torch.distributed.tensor._dtensor_spec` and the constructor of DTensor (2.11 to 2.13): a global tensor around a local one.
+- `torch.distributed._local_tensor.local_tensor_mode` (2.11 to 2.13, in `shares`): whether ranks are simulated in one process.
+- `torch._C._current_autograd_node` and `torch.autograd._get_sequence_nr`: which operator's backward pass runs.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._utils import ExplicitRedistributionContext
+from torch.overrides import TorchFunctionMode
+
+from ...errors import PlacementError
+from .sbp import words
+
+_OWN = __name__.partition(".")[0]
+# Arguments that are an operator's own account of its forward pass, which no line of the user's can reach, by their place: the
+# weight of all rows that a mean loss is divided by. They are single numbers, and no gradients.
+_ACCOUNTS = {"aten.nll_loss_backward.default": 6, "aten.nll_loss2d_backward.default": 6}
+_located = threading.local()
+
+
+class _Guard(ExplicitRedistributionContext):  # type: ignore[misc]
+    """Raises PlacementError, with all that is known, where torch's own raises a RuntimeError with the operator's name."""
+
+    def __init__(self) -> None:
+        self._strict = False  # what moves nothing (a whole tensor's own share) is no conversion
+
+    @property
+    def _enable(self) -> bool:
+        asked = sys._getframe(2).f_locals
+        return _ACCOUNTS.get(_operator(asked), -1) != asked.get("i")
+
+    @property
+    def _raise_on_redistribution(self) -> bool:
+        told = sys._getframe(1).f_locals
+        raise _error(told.get("src_spec"), told.get("dst_spec"), sys._getframe(2).f_locals)
+
+
+def guard_thread() -> None:
+    """From here on, no operator of this thread moves a global tensor by itself. Again is no harm."""
+    if getattr(ExplicitRedistributionContext._local, "_active", None) is None:
+        ExplicitRedistributionContext._local._active = _Guard()
+
+
+class _Allowed(ExplicitRedistributionContext):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__(enable=False)
+
+
+@contextlib.contextmanager
+def implicit() -> Iterator[None]:
+    """Within it, operators move global tensors by themselves, as torch's DTensor does."""
+    with _Allowed():
+        yield
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Within it, none does; and an error in the backward pass names the line of the forward pass that it belongs to.
+
+    The backward pass runs in this thread then, since the guard and the lines are the thread's.
+    """
+    lines = _Lines()
+    before = getattr(ExplicitRedistributionContext._local, "_active", None)
+    ExplicitRedistributionContext._local._active = before if isinstance(before, _Allowed) else _Guard()
+    outer, _located.lines = getattr(_located, "lines", None), lines
+    try:
+        with lines, torch.autograd.set_multithreading_enabled(False):
+            yield
+    finally:
+        _located.lines = outer
+        ExplicitRedistributionContext._local._active = before
+
+
+class _Lines(TorchFunctionMode):  # type: ignore[misc]
+    """Remembers which of the user's lines made which nodes of autograd's graph, by their sequence numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: list[int] = []
+        self.places: list[tuple[str, str]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = torch.autograd._get_sequence_nr()
+        result = func(*args, **(kwargs or {}))
+        after = torch.autograd._get_sequence_nr()
+        if after > before and (not self.numbers or after > self.numbers[-1]):
+            self.numbers.append(after)
+            self.places.append((getattr(func, "__name__", str(func)), _place(sys._getframe(1))))
+        return result
+
+    def of(self, number: int) -> tuple[str, str] | None:
+        at = bisect.bisect_right(self.numbers, number)
+        return self.places[at] if at < len(self.places) else None
+
+
+def _error(source: DTensorSpec | None, target: DTensorSpec | None, asked: dict[str, Any]) -> PlacementError:
+    operator = _operator(asked)
+    argument = f"argument {asked['i'] + 1} of " if "i" in asked else ""
+    now = words(source.placements) if source is not None else "elsewhere"
+    wanted = words(target.placements) if target is not None else "otherwise"
+    node = torch._C._current_autograd_node()
+    if node is None:
+        place = _place(sys._getframe(3))
+        return PlacementError(
+            f"{place}: {argument}{operator} is {now}, and the operator takes it as {wanted}. No conversion is written; write "
+            f"parallel.to_global(value, sbp={wanted}) before this line"
+        )
+    lines = getattr(_located, "lines", None)
+    known = lines.of(node._sequence_nr()) if lines is not None else None
+    where = f"{known[1]}: in the backward pass of {known[0]}" if known else f"{_place(sys._getframe(3))}: in {node.name()}"
+    hint = "" if known else "; within parallel.guarded() the message names the line of the forward pass"
+    return PlacementError(
+        f"{where}: {argument}{operator} is {now}, and the operator takes it as {wanted}. It belongs to the gradient "
+        "of a value whose conversion is not written; write parallel.to_global(value, sbp=...) where the forward pass hands the "
+        f"value of this line on, with the sbp that it has: a gradient that comes back through it lies as the value does{hint}"
+    )
+
+
+def _operator(asked: dict[str, Any]) -> str:
+    schema = getattr(asked.get("op_info"), "schema", None) or asked.get("suggested_input_schema")
+    return str(getattr(schema, "op", "an operator"))
+
+
+def _place(frame: Any) -> str:
+    """The file and line of the nearest caller that belongs neither to torch nor to this package."""
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "").partition(".")[0]
+        if name not in ("torch", _OWN, "contextlib") and not frame.f_code.co_filename.startswith("<"):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "unknown line"
+
+
+def around(local: torch.Tensor, like: DTensorSpec, *, requires_grad: bool = False) -> DTensor:
+    """The global tensor whose share on this rank is `local`, and which otherwise lies as `like` says."""
+    meta = TensorMeta(like.tensor_meta.shape, like.tensor_meta.stride, local.dtype)
+    spec = DTensorSpec(like.mesh, like.placements, tensor_meta=meta)
+    return DTensor(local, spec, requires_grad=requires_grad)
+
+
+def spec_of(value: DTensor) -> DTensorSpec:
+    return value._spec
+
+
+def share(value: DTensor) -> torch.Tensor:
+    """This rank's part, without a history, sharing its memory."""
+    return value._local_tensor

@@ -1,0 +1,61 @@
+"""Conversions of global tensors beside DTensor's call by hand, forward and backward, in turn in one run.
+
+    torchrun --nproc-per-node 2 tests/benchmarks/boxing.py
+
+The ratio is that of the medians; 1.05 is the most that is allowed.
+"""
+
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Partial, Replicate, Shard
+
+from headrace import parallel
+
+ROUNDS = 60
+SIZES = (64, 512, 2048)
+WAYS = {
+    "split(0) to broadcast": (Shard(0), Replicate()),
+    "broadcast to split(0)": (Replicate(), Shard(0)),
+    "split(0) to split(1)": (Shard(0), Shard(1)),
+    "partial_sum to broadcast": (Partial(), Replicate()),
+    "partial_sum to split(0)": (Partial(), Shard(0)),
+}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    mesh = parallel.world("cpu")
+    if parallel.rank() == 0:
+        print(f"{'conversion':<26}{'tensor':>12}{'by hand, ms':>13}{'to_global, ms':>15}{'ratio':>7}")
+    for name, (before, after) in WAYS.items():
+        for size in SIZES:
+            rows = size // mesh.size() if before == Shard(0) else size
+            local = torch.randn(rows, size)
+            value = parallel.to_global(local, mesh, before, shares=True).detach().requires_grad_()
+            # As each leaves it for what comes next: with a gradient that lies as the result.
+            gradient = torch.randn_like(value.redistribute(placements=[after]).detach())
+            ways = {
+                "hand": lambda value=value, after=after: value.redistribute(placements=[after]),
+                "ours": lambda value=value, after=after: parallel.to_global(value, sbp=after),
+            }
+            times = {way: [] for way in ways}
+            for at in range(ROUNDS):
+                for way in sorted(ways, reverse=bool(at % 2)):
+                    value.grad = None
+                    dist.barrier()
+                    begin = time.perf_counter()
+                    ways[way]().backward(gradient)
+                    times[way].append(time.perf_counter() - begin)
+            hand, ours = (statistics.median(times[way][5:]) for way in ("hand", "ours"))
+            if parallel.rank() == 0:
+                print(
+                    f"{name:<26}{f'{size} x {size}':>12}{1000 * hand:>13.3f}{1000 * ours:>15.3f}{ours / hand:>7.3f}", flush=True
+                )
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

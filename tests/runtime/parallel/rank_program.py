@@ -1,0 +1,148 @@
+"""What one rank of a test does: `rank_program.py FUNCTION ARGUMENTS` prints as JSON what the function returns."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+torch.set_num_threads(1)
+
+import headrace  # noqa: E402
+from headrace import parallel  # noqa: E402
+from headrace.runtime.parallel.agreement import Agreement  # noqa: E402
+from tests.runtime.parallel import cases  # noqa: E402
+
+sbp = parallel.sbp
+
+
+def training(mesh, trainings):
+    """Each training by itself on one rank, and on the mesh: how far losses and parameters are apart, and how the steps ran."""
+    found = []
+    for given in trainings:
+        options = {"graph": "captured", **given}
+        name, steps = options.pop("name"), options.pop("steps")
+        config = options.pop("graph")
+        config = None if config is None else headrace.GraphConfig(backend=config or None)
+        shared = {key: value for key, value in options.items() if key not in ("zero", "tensor")}
+        alone = {**shared, "graph": config}
+        expected = cases.train(name, steps, **alone)
+        placed = parallel.world("cpu", mesh if options.get("tensor") else None)
+        losses, values, step = cases.train(name, steps, placed, graph=config, **options)
+        found.append(
+            {
+                "given": given,
+                "losses": max(abs(float(a - b) / float(a)) for a, b in zip(expected[0], losses, strict=True)),
+                "values": cases.furthest(expected[1], values),
+                "first": float(losses[0]),
+                "steps": [str(record) for record in step.steps] if step else [],
+                "ways": [record.way for record in step.steps] if step else [],
+                "collectives": collectives(step) if step else 0,
+            }
+        )
+    return found
+
+
+def collectives(graph):
+    """Nodes of the captured programs that exchange data."""
+    kinds = [item for item in graph._trainer._kinds.values() if item.captured]
+    return sum("_c10d_functional" in str(node.target) for item in kinds for node in item.captured.program.graph.nodes)
+
+
+def inference(mesh):
+    found = {}
+    for name in ("mlp", "cnn", "vit"):
+        images, _ = cases.batch(name, 0)
+        expected = cases.model(name).eval()(images).softmax(1).detach()
+        module = cases.model(name).train()
+        placed = parallel.world("cpu", mesh)
+        rows = cases.lay(name, module, placed, tensor=True)
+        graph = cases.Classify(module, headrace.GraphConfig(backend="captured"))
+        for _ in range(4):
+            given = parallel.whole(graph(parallel.to_global(images, placed, rows)))
+        modes = all(part.training for part in module.modules())
+        found[name] = [
+            cases.furthest({"": expected}, {"": given}),
+            [record.way for record in graph.steps],
+            modes,
+            graph.captures,
+        ]
+    return found
+
+
+def piped(shape, trainings):
+    """How far losses and parameters of trainings through a pipeline are from those on one device."""
+    found = []
+    for name, schedule, steps in trainings:
+        losses, values, _ = cases.train(name, steps)
+        mesh = parallel.world("cpu", shape)
+        with torch.random.fork_rng():
+            stages = cases.stages(name, parallel.rank())
+        pipeline = parallel.Pipeline(stages, functional.cross_entropy, mesh, microbatches=2, schedule=schedule)
+        optimizer = torch.optim.SGD(pipeline.parameters(), lr=0.05, momentum=0.9)
+        furthest = 0.0
+        for at in range(steps):
+            loss = pipeline.step(*cases.batch(name, at))
+            furthest = max(furthest, abs(float((loss - losses[at]) / losses[at])))
+            optimizer.step()
+            optimizer.zero_grad()
+        own = {id(value) for value in pipeline.parameters()}
+        mine = {key: value.detach() for key, value in cases.named(name, stages) if id(value) in own}
+        found.append([name, schedule, furthest, cases.furthest({key: values[key] for key in mine}, mine), sorted(mine)])
+    return found
+
+
+def agreeing():
+    """Ranks 0 and 2 of three agree; 1 has no part in it."""
+    mesh = parallel.placement("cpu", [0, 2])
+    own = parallel.rank()
+    if own == 1:
+        return {"ranks": Agreement([torch.ones(1)]).ranks}
+    agreement = Agreement([parallel.to_global(torch.ones(2), mesh)])
+    reason = f"rank {own} cannot" if own else None
+    return {"ranks": agreement.ranks, "first": agreement.first(own), "any": agreement.any(reason), "none": agreement.any(None)}
+
+
+def going_on(folder, until, every, zero):
+    """Train from the newest checkpoint, if there is one, up to that step; where it went on, and the parameters' sums."""
+    mesh = parallel.world("cpu")
+    module = cases.model("mlp").train()
+    rows = cases.lay("mlp", module, mesh, zero=zero)
+    optimizer = cases.optimizer_of(module, "adam")
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    begun = parallel.resume(folder, module, optimizer, schedule=schedule)
+    step = cases.Step(module, optimizer, lr_scheduler=schedule)
+    for at in range(begun, until):
+        images, labels = (parallel.to_global(value, mesh, rows) for value in cases.batch("mlp", at))
+        step(images, labels)
+        if (at + 1) % every == 0:
+            parallel.save(folder, at + 1, module, optimizer, schedule=schedule)
+    return begun, {name: parallel.whole(value).flatten().tolist() for name, value in module.named_parameters()}
+
+
+def losing(who, how):
+    """Train for ever; one rank is killed, hangs or raises at its fourth step."""
+    mesh = parallel.world("cpu")
+    module = cases.model("mlp").train()
+    rows = cases.lay("mlp", module, mesh)
+    step = cases.Step(module, cases.optimizer_of(module), headrace.GraphConfig(backend="captured"))
+    with parallel.watched(seconds=3):
+        for at in range(1_000_000):
+            images, labels = (parallel.to_global(value, mesh, rows) for value in cases.batch("mlp", at % 50))
+            step(images, labels)
+            if at == 3 and parallel.rank() == who:
+                if how == "raise":
+                    raise ValueError("labels of another data set")
+                os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+
+
+if __name__ == "__main__":
+    function, arguments = globals()[sys.argv[1]], json.loads(sys.argv[2])
+    print("\n" + json.dumps(function(**arguments)), flush=True)
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()

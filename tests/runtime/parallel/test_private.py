@@ -1,0 +1,88 @@
+"""A conversion that was not written is an error that names the operator, the line and the call that would make it right."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional
+
+from headrace import parallel
+from headrace.errors import PlacementError
+from tests.runtime.parallel import cases
+
+sbp = parallel.sbp
+
+
+def line_of(text):
+    """The line of this file that ends with the comment."""
+    lines = Path(__file__).read_text().splitlines()
+    return next(at for at, line in enumerate(lines, 1) if line.endswith(f"# {text}"))
+
+
+def test_in_the_forward_pass(four):
+    mesh = parallel.world("cpu")
+    left = parallel.to_global(torch.ones(8, 4), mesh, sbp.split(0))
+    right = parallel.to_global(torch.ones(4, 8), mesh, sbp.split(0))
+    with pytest.raises(PlacementError) as told:
+        left @ right  # forward
+    assert f"{__file__}:{line_of('forward')}: argument" in str(told.value)
+    assert "aten.mm" in str(told.value)
+    operands = follow([left, right], told.value)
+    try:
+        result = operands[0] @ operands[1]
+    except PlacementError as error:  # one argument at a time
+        result = torch.mm(*follow(operands, error))
+    assert torch.equal(parallel.whole(result).reconcile(), torch.full((8, 8), 4.0))
+
+
+def follow(operands, error):
+    """Write the call that the message names."""
+    number, wanted = re.search(r"argument (\d).*parallel\.to_global\(value, sbp=(.*)\) before", str(error)).groups()
+    converted = parallel.to_global(operands[int(number) - 1], sbp=eval(wanted))
+    return [converted if at == int(number) - 1 else value for at, value in enumerate(operands)]
+
+
+def test_in_the_backward_pass_it_names_the_line_of_the_forward_pass(four):
+    mesh = parallel.world("cpu", (2, 2))
+    rows = parallel.to_global(cases.randn(8, 4), mesh, (sbp.split(0), sbp.broadcast)).requires_grad_()
+    weight = parallel.to_global(cases.randn(6, 4), mesh, (sbp.broadcast, sbp.split(0)))
+
+    def loss(written):
+        hidden = functional.gelu(rows)  # backward
+        hidden = parallel.to_global(hidden, sbp=(sbp.split(0), sbp.broadcast)) if written else hidden
+        return functional.linear(hidden, weight).square().sum()
+
+    with parallel.guarded():
+        value = loss(written=False)
+        with pytest.raises(PlacementError) as told:
+            value.backward()
+        assert f"{__file__}:{line_of('backward')}: in the backward pass of gelu" in str(told.value)
+        assert "sbp.partial_sum" in str(told.value)
+        loss(written=True).backward()  # what the message says
+    assert rows.grad.placements == (sbp.split(0), sbp.broadcast)
+
+
+def test_without_lines_the_message_says_how_to_get_them(four):
+    mesh = parallel.world("cpu")
+    rows = parallel.to_global(cases.randn(8, 4), mesh).requires_grad_()
+    value = functional.linear(functional.gelu(rows), parallel.to_global(cases.randn(8, 4), mesh, sbp.split(0))).square().sum()
+    with pytest.raises(PlacementError, match=r"in GeluBackward0.*parallel\.guarded\(\)"):
+        value.backward()
+
+
+def test_what_moves_nothing_is_no_conversion(four):
+    mesh = parallel.world("cpu")
+    rows = parallel.to_global(torch.ones(8, 4), mesh, sbp.split(0))
+    assert (rows + parallel.to_global(torch.ones(8, 4), mesh)).placements == (sbp.split(0),)
+
+
+def test_implicit_allows_it_and_only_there(four):
+    mesh = parallel.world("cpu")
+    left, right = (parallel.to_global(torch.ones(8, 8), mesh, sbp.split(0)) for _ in range(2))
+    with parallel.implicit():
+        assert (left @ right).shape == (8, 8)
+        with parallel.guarded():  # a graph's own, within what the user allowed
+            left @ right
+    with pytest.raises(PlacementError):
+        left @ right

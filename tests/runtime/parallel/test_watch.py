@@ -1,0 +1,25 @@
+"""A rank that is gone ends the others, and they say which it was."""
+
+import pytest
+
+from tests.runtime.parallel.conftest import said
+
+
+@pytest.mark.parametrize(
+    ("who", "how", "message"),
+    [
+        (1, "kill", "rank 1 has said nothing"),
+        (1, "hang", "rank 1 has said nothing"),
+        (2, "raise", "rank 2 ended with ValueError: labels of another data set"),
+        (0, "kill", "rank 0"),
+    ],
+)
+def test_the_others_stop_and_name_it(ranks, who, how, message):
+    begun = ranks.start(3, "losing", who=who, how=how)
+    others = [pair for rank, pair in enumerate(begun) if rank != who]
+    for process, out in others:
+        process.wait(timeout=200)
+        assert process.returncode != 0
+        assert message in said(out), said(out)
+    if how == "raise":
+        assert "labels of another data set" in said(begun[who][1])
