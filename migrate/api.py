@@ -23,8 +23,8 @@ from .resolving.resolve import resolve
 from .resolving.resolved import Resolved
 from .rewriting.plugins import choose_settings
 from .rewriting.rewrite import Change, rewrite_all, unified_diff
-from .stages.archive_folder import is_archive, unpacked
 from .stages.all_models import package_all, resolve_all, split_models
+from .stages.archive_folder import is_archive, unpacked
 from .stages.copy_tree import Copied
 from .stages.in_place import write_if_proved
 from .stages.journal import interrupted, models_in_place, recover

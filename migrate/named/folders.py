@@ -59,6 +59,6 @@ class Repository:
         if options.checkpoint is not None:
             asked["checkpoint"] = str(options.checkpoint.resolve())
         return prepared(
-            self.path, place_in(cache, self.path), entry=self.entry, model=options.name, trust_repository=options.trust_repository,
-            asked=asked, console=console,
+            self.path, place_in(cache, self.path), entry=self.entry, model=options.name,
+            trust_repository=options.trust_repository, asked=asked, console=console,
         )  # fmt: skip

@@ -101,7 +101,9 @@ def _of_zip(item: zipfile.ZipInfo) -> _Member:
 
 
 def _of_tar(item: tarfile.TarInfo) -> _Member:
-    kind = "file" if item.isreg() else "folder" if item.isdir() else "a link" if item.issym() or item.islnk() else "a special file"
+    kind = (
+        "file" if item.isreg() else "folder" if item.isdir() else "a link" if item.issym() or item.islnk() else "a special file"
+    )
     return _Member(item.name, item.size, kind, item)
 
 
@@ -121,7 +123,9 @@ def _check(archive: Path, members: list[_Member]) -> None:
         if not parts or name.startswith(("/", "\\")) or ".." in parts or "\\" in name or "\0" in name or ":" in parts[0]:
             raise MigrateError(f"{archive} is refused: its member {name!r} leads out of the archive's folder")
         if member.kind not in ("file", "folder"):
-            raise MigrateError(f"{archive} is refused: its member {name!r} is {member.kind}, and only files and folders are taken")
+            raise MigrateError(
+                f"{archive} is refused: its member {name!r} is {member.kind}, and only files and folders are taken"
+            )
         place = "/".join(parts)
         above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
         if (place in seen and member.kind == "file") or place in files or above & files:
@@ -131,8 +135,8 @@ def _check(archive: Path, members: list[_Member]) -> None:
         total += member.size
         if total > _most(archive):
             raise MigrateError(
-                f"{archive} is refused: up to its member {name!r} it unpacks to {total:,} bytes, {_MOST_TIMES} times its own size "
-                f"and more than {_LEAST_BYTES:,}"
+                f"{archive} is refused: up to its member {name!r} it unpacks to {total:,} bytes, more than {_MOST_TIMES} "
+                f"times its own size and than {_LEAST_BYTES:,}"
             )
     free = shutil.disk_usage(archive.parent).free
     if total > free:
@@ -151,7 +155,9 @@ def _copy(archive: Path, member: _Member, source: IO[bytes], file: IO[bytes]) ->
 
 def _entry(archive: Path, folder: Path) -> str:
     """The script that a manifest leads to."""
-    found = [path for path in (folder, *sorted(item for item in folder.iterdir() if item.is_dir())) if (path / MANIFEST).is_file()]
+    found = [
+        path for path in (folder, *sorted(item for item in folder.iterdir() if item.is_dir())) if (path / MANIFEST).is_file()
+    ]
     if not found:
         raise MigrateError(f"{archive} is no model archive: {MANIFEST} is missing in it")
     root = found[0]
@@ -180,4 +186,3 @@ def _entry(archive: Path, folder: Path) -> str:
         raise MigrateError(f"{archive} has a file {HANDLER} of its own, where the handler {name} would be written")
     (root / HANDLER).write_text(text, encoding="utf-8")
     return (root / HANDLER).relative_to(folder).as_posix()
-

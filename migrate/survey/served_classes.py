@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..reading.model_archives import ModelArchive
-from ..reading.scopes import Definition, Function, Module, last_name
+from ..reading.scopes import Definition, Function, Module, dotted, last_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,8 @@ KINDS = (
         methods=frozenset({"initialize", "handle"}),
     ),
     ServedKind(server="litserve", library="litserve", bases=frozenset({"LitAPI"})),
+    ServedKind(server="triton_python", library="triton_python_backend_utils", name="TritonPythonModel"),
+    ServedKind(server="bentoml", library="bentoml", decorators=frozenset({"bentoml.service"})),
 )
 
 
@@ -44,6 +46,12 @@ def served(module: Module, archives: Iterable[ModelArchive] = ()) -> dict[str, l
             if _is_of(module, node, kind):
                 found.setdefault(kind.server, []).append(node)
                 break
+    for node in module.definitions.values():
+        decorated = (
+            (item.func for item in node.decorator_list if isinstance(item, ast.Call)) if isinstance(node, Function) else ()
+        )
+        if any(module.imports.get("bentoml") and (dotted(item) or "").endswith(".api") for item in decorated):
+            found.setdefault("bentoml", []).append(node)  # of an older service
     for archive in archives:
         if module.path == archive.handler and "torchserve" not in found:
             name = archive.function or "handle"
@@ -58,7 +66,7 @@ def _is_of(module: Module, node: ast.ClassDef, kind: ServedKind) -> bool:
     bases = {name: module.expand(base) or name for base in node.bases if (name := last_name(base))}
     if any(name in kind.bases and (full == name or full.partition(".")[0] == kind.library) for name, full in bases.items()):
         return True
-    if kind.decorators & {last_name(item.func if isinstance(item, ast.Call) else item) for item in node.decorator_list}:
+    if kind.decorators & {module.expand(item.func if isinstance(item, ast.Call) else item) for item in node.decorator_list}:
         return True
     if kind.name and node.name == kind.name:
         return True

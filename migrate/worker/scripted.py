@@ -46,7 +46,7 @@ def unscripted(program: torch.jit.ScriptModule, images: torch.Tensor) -> nn.Modu
             was, now = program(batch), made(batch)
         if not isinstance(was, torch.Tensor) or not torch.allclose(was, now, rtol=1e-4, atol=1e-5, equal_nan=True):
             raise CaptureError(
-                f"the TorchScript model {name_of(program)} was converted to a graph that computes something else for {rows} images"
+                f"the TorchScript model {name_of(program)} becomes a graph that computes something else for {rows} images"
             )
     return _Converted(made)
 

@@ -35,4 +35,6 @@ def read(what: str, options: Options) -> ArchiveFile:
     return ArchiveFile(Path(what).resolve())
 
 
-SOURCE = Source(form="FILE.mar", order=50, takes=lambda what: what.lower().endswith(SUFFIXES) and is_archive(Path(what)), read=read)
+SOURCE = Source(
+    form="FILE.mar", order=50, takes=lambda what: what.lower().endswith(SUFFIXES) and is_archive(Path(what)), read=read
+)

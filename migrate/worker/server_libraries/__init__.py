@@ -1,4 +1,4 @@
-"""What model servers give to the classes that they call, one file for each library, found by its name where that is not installed.
+"""What model servers give to the classes that they call: one file for each library, for where that is not installed.
 
 A script of the user's imports such a file by the library's own name, never as a part of this package. Every module below the
 library's name is that one file, so each name stands where any part of the library has it.

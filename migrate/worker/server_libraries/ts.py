@@ -17,7 +17,7 @@ import os
 import torch
 
 
-class PredictionException(Exception):
+class PredictionException(Exception):  # noqa: N818 - its name
     def __init__(self, message, error_code=500):
         self.message, self.error_code = message, error_code
         super().__init__(message)
@@ -157,7 +157,7 @@ class BaseHandler:
             self.model.eval()
         else:
             raise RuntimeError(
-                f"No model weights could be loaded from {self.model_pt_path}: neither a model file nor TorchScript (.pt) is there"
+                f"No model weights could be loaded from {self.model_pt_path}: no model file is there, nor TorchScript (.pt)"
             )
         self.mapping = load_label_mapping(os.path.join(model_dir, "index_to_name.json"))
         self.initialized = True

@@ -33,7 +33,9 @@ def hosted(stage: Stage) -> list[Any]:
     main = list(vars(sys.modules["__main__"]).values())
     made = [value for value in main if isinstance(value, kind)]
     servers = [value for value in main if isinstance(value, library.LitServer)]
-    of_servers = [api for server in servers for api in (server.lit_api if isinstance(server.lit_api, list) else [server.lit_api])]
+    of_servers = [
+        api for server in servers for api in (server.lit_api if isinstance(server.lit_api, list) else [server.lit_api])
+    ]
     defined = [value for value in own_values(stage) if isinstance(value, type) and issubclass(value, kind)]
     leaves = [value for value in defined if not any(value in other.__mro__[1:] for other in defined)]
     return made or of_servers or leaves
@@ -87,7 +89,7 @@ def _answer(api: Any, request: Any) -> Any:
     x = ask(api.decode_request, request)
     if (getattr(api, "max_batch_size", 1) or 1) > 1:
         outputs = ask(api.unbatch, ask(api.predict, ask(api.batch, [x])))
-        return ask(api.encode_response, list(outputs)[0])
+        return ask(api.encode_response, next(iter(outputs)))
     return ask(api.encode_response, ask(api.predict, x))
 
 

@@ -202,7 +202,9 @@ def _model_file(stage: Stage, folder: str) -> str | None:
 
 def _stored(stage: Stage, here: str) -> str:
     """The only stored weights beside the handler, else the only ones of the repository; else a name that is usual."""
-    found = [path.relative_to(stage.root).as_posix() for path in sorted(Path(stage.root).rglob("*")) if path.name.endswith(WEIGHTS)]
+    found = [
+        path.relative_to(stage.root).as_posix() for path in sorted(Path(stage.root).rglob("*")) if path.name.endswith(WEIGHTS)
+    ]
     beside = [path for path in found if posixpath.dirname(path) == here]
     for among in (beside, found):
         if len(among) == 1:
