@@ -54,7 +54,7 @@ def model_archives(root: Path) -> tuple[ModelArchive, ...]:
 
 def _of_manifest(root: Path, path: str) -> ModelArchive | None:
     folder = posixpath.dirname(posixpath.dirname(path))
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         model = json.loads((root / path).read_bytes())["model"]
         given = {key: model.get(key) for key in ("modelName", "handler", "modelFile", "serializedFile", "configFile")}
         if not all(value is None or isinstance(value, str) for value in given.values()) or not given["handler"]:

@@ -24,6 +24,7 @@ _IMAGE = re.compile(r"image|img|pic|photo|file|content|data|body|input|instances
 _HINTS = (
     ("header", r"split\(\s*['\"](,|base64,)|;base64,|partition\(\s*['\"],"),
     ("base64", r"b64decode|decodebytes|a2b_base64"),
+    ("hex", r"fromhex|unhexlify"),
     ("upload", r"\.file\b|\.read\(\)|UploadFile"),
     ("address", r"requests\.get|urlopen|urlretrieve|httpx\.|load_image\("),
     ("bytes", r"BytesIO|frombuffer|imdecode|decode_image|decode_jpeg"),
@@ -68,6 +69,7 @@ def forms(stage: Stage, source: str) -> list[Form]:
     made = {
         "base64": lambda: base64.b64encode(jpeg()).decode(),
         "header": lambda: f"data:image/jpeg;base64,{base64.b64encode(jpeg()).decode()}",
+        "hex": lambda: jpeg().hex(),
         "upload": lambda: Upload(jpeg()),
         "bytes": lambda: bytearray(jpeg()),
         "address": lambda: ADDRESS,

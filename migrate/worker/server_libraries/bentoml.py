@@ -9,7 +9,7 @@ import os
 import tempfile
 
 
-class BentoMLException(Exception): ...  # noqa: N818 - its name
+class BentoMLException(Exception): ...
 
 
 class NotFound(BentoMLException): ...

@@ -28,7 +28,7 @@ _NUMPY = {
 }
 
 
-class TritonModelException(Exception): ...  # noqa: N818 - its name
+class TritonModelException(Exception): ...
 
 
 class TritonError(Exception):
@@ -108,7 +108,7 @@ class InferenceRequest:
         self.sender = ResponseSender()
         return self.sender
 
-    def exec(self, **_):  # noqa: A003 - its name
+    def exec(self, **_):
         raise TritonModelException(
             f"the Python model calls the model {self._model!r} of its server, which does not run here; migrate that one"
         )

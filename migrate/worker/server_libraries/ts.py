@@ -17,7 +17,7 @@ import os
 import torch
 
 
-class PredictionException(Exception):  # noqa: N818 - its name
+class PredictionException(Exception):
     def __init__(self, message, error_code=500):
         self.message, self.error_code = message, error_code
         super().__init__(message)
