@@ -50,6 +50,7 @@ def unpacked(archive: Path, folder: Path) -> str:
     try:
         with _opened(archive) as (members, read):
             _check(archive, members)
+            packed = archive.stat().st_mtime
             folder.mkdir(parents=True)
             for member in members:
                 target = folder / member.name
@@ -59,6 +60,7 @@ def unpacked(archive: Path, folder: Path) -> str:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with read(member.source) as source, target.open("xb") as file:
                     _copy(archive, member, source, file)
+                os.utime(target, (packed, packed))  # what a run finds there was there before
         return _entry(archive, folder)
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, NotImplementedError, RuntimeError, ValueError) as error:
         shutil.rmtree(folder, ignore_errors=True)

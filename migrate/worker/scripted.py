@@ -56,10 +56,10 @@ class _Converted(nn.Module):  # type: ignore[misc]
 
     def __init__(self, graph: nn.Module) -> None:
         super().__init__()
-        self.graph = graph
+        self.program = graph  # no name of a GraphModule's own
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = self.graph(images)
+        made: torch.Tensor = self.program(images)
         return made
 
     def train(self, mode: bool = True) -> _Converted:
