@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -24,6 +24,7 @@ from .resolving.resolved import Resolved
 from .rewriting.plugins import choose_settings
 from .rewriting.rewrite import Change, rewrite_all, unified_diff
 from .stages.all_models import package_all, resolve_all, split_models
+from .stages.archive_folder import is_archive, unpacked
 from .stages.copy_tree import Copied
 from .stages.in_place import write_if_proved
 from .stages.journal import interrupted, models_in_place, recover
@@ -86,11 +87,16 @@ def migrate(
     runs in subprocesses of at most `timeout` seconds and `memory_bytes` (three quarters of the machine's by default). `console`
     shows progress. Where the machine cannot isolate them, only `trust_repository` has them run, with the caller's rights.
 
+    `repository` may also be a model archive of TorchServe (.mar): it is unpacked aside, and its handler is the `entry`.
+
     What goes wrong inside the repository is a finding of the report; raises AmbiguousError where a choice is yours (with the
     report of what it does not touch; nothing is written), NothingToMigrateError where there is no PyTorch, MigrateError where
     `repository` or `out` cannot be used.
     """
     root = Path(repository).resolve()
+    if is_archive(root):
+        asked = {name: value for name, value in locals().items() if name not in ("root", "repository", "entry", "write")}
+        return _archive(root, write=write, entry=entry, **asked)
     target = Path(out) if out is not None else None
     if target is not None and write:
         raise MigrateError("--out writes a copy and --write the repository itself; choose one")
@@ -197,6 +203,18 @@ def migrate(
             elif target is not None:
                 _write(root, target, changes, report, models, stages.start("Writing the migrated copy"))
     return report
+
+
+def _archive(archive: Path, *, write: bool, entry: str | None, **asked: Any) -> Report:
+    """Migrate what a model archive holds, from its handler on; the archive itself stays as it is."""
+    if write:
+        raise MigrateError(f"{archive} is a model archive, which --write does not change; --out DIR writes a migrated copy")
+    with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch) / (archive.name.partition(".")[0] or "archive")
+        handler = unpacked(archive, folder)
+        report = migrate(folder, entry=entry or handler, **asked)
+        report.repository = str(archive)
+        return report
 
 
 def _try_everything(

@@ -48,9 +48,10 @@ class PackageFolder:
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository of PyTorch code: migrated into the cache."""
+    """A repository of PyTorch code: migrated into the cache, from the script `entry` on where one is named."""
 
     path: Path
+    entry: str | None = None
 
     def models(self, cache: Path, options: Options, console: Console | None) -> Path:
         """Raises what `prepared` raises."""
@@ -58,6 +59,6 @@ class Repository:
         if options.checkpoint is not None:
             asked["checkpoint"] = str(options.checkpoint.resolve())
         return prepared(
-            self.path, place_in(cache, self.path), model=options.name, trust_repository=options.trust_repository,
-            asked=asked, console=console,
+            self.path, place_in(cache, self.path), entry=self.entry, model=options.name,
+            trust_repository=options.trust_repository, asked=asked, console=console,
         )  # fmt: skip

@@ -113,6 +113,8 @@ class Script:
     image_argument: str | None = None
     """Destination of the option that takes an image's path."""
     main_guard: bool = False
+    server: str | None = None
+    """The model server for which it defines what that calls, as `survey.served_classes` names it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -379,7 +379,8 @@ def _names(migration: Migration, best: SeenModel, static: Resolved | None) -> tu
 def _still_true(static: Resolved | None, script: Script, same: bool) -> tuple[Finding, ...]:
     """What reading remarked, without what it chose where the run chose otherwise."""
     findings = static.findings if static is not None else ()
-    return tuple(item for item in findings if item.code not in _CHOICES or (same and item.path in ("", script.path)))
+    own = same and script.server is None  # a server makes the model otherwise than the sources were read
+    return tuple(item for item in findings if item.code not in _CHOICES or (own and item.path in ("", script.path)))
 
 
 def _transform(recipe: Recipe, static: Resolved | None, site: str) -> TransformRecipe:

@@ -1,6 +1,7 @@
 """Survey: read every Python file and notebook of a repository once and state what is there. Nothing of it is run."""
 
 import ast
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from ..reading.arguments import is_parse_call, read_options
 from ..reading.calls import Calls
 from ..reading.facts import CheckpointSite, Command, Factory, Loop, LoopKind, Option, Script, Survey, TransformSite
 from ..reading.finding import Finding
+from ..reading.model_archives import ModelArchive, model_archives
 from ..reading.nodes import arguments_of, inside
 from ..reading.scopes import Definition, Function, Module, Repository, dotted, last_name
 from ..reading.source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
@@ -20,6 +22,7 @@ from .documented_commands import documented_commands
 from .library_trainers import find_library_trainers, find_owned_loops
 from .lightning_module import find_trainer_calls
 from .loops import CallSite, TrainerSite, find_calls
+from .served_classes import served
 from .submodules import missing_submodules
 from .transforms import find_transforms
 
@@ -45,11 +48,13 @@ class ProjectIndex:
     sites: tuple[CallSite, ...]
     trainers: tuple[TrainerSite, ...] = ()
     """Calls of a Trainer, which has the loops itself."""
+    archives: tuple[ModelArchive, ...] = ()
+    """What the repository packs for TorchServe."""
 
 
 def project_index(survey: Survey) -> ProjectIndex:
     """The index of a survey; made anew for one that was put together by hand."""
-    return survey.index if isinstance(survey.index, ProjectIndex) else _indexed(survey.files)
+    return survey.index if isinstance(survey.index, ProjectIndex) else _indexed(survey.files, model_archives(survey.root))
 
 
 def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> Survey:
@@ -78,7 +83,7 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
         )
     if progress is not None:
         progress(0.7, "models")
-    found = _indexed(tuple(files))
+    found = _indexed(tuple(files), model_archives(root))
     findings = [file.problem for file in files if file.problem is not None]
     findings += [
         Finding(path, 1, 0, "PS003", "this user may not read this folder, so it is left out", "warning") for path in closed
@@ -115,7 +120,7 @@ def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
     before = {file.problem for file in survey.files} | {item for item in survey.findings if item.code == "PS016"}
     findings = [finding for finding in survey.findings if finding not in before and not _mended(finding, files)]
     findings += [file.problem for file in files if file.problem is not None]
-    return _stated(survey.root, files, findings, _indexed(files), survey.commands)
+    return _stated(survey.root, files, findings, _indexed(files, project_index(survey).archives), survey.commands)
 
 
 def _mended(finding: Finding, files: Iterable[SourceFile]) -> bool:
@@ -151,7 +156,7 @@ def _stated(
     )
 
 
-def _indexed(files: tuple[SourceFile, ...]) -> ProjectIndex:
+def _indexed(files: tuple[SourceFile, ...], archives: tuple[ModelArchive, ...]) -> ProjectIndex:
     repository = Repository(files)
     table = ModelTable(repository)
     sites = tuple(site for module in repository.modules.values() for site in find_calls(module, table))
@@ -159,7 +164,7 @@ def _indexed(files: tuple[SourceFile, ...]) -> ProjectIndex:
     followed = {site.module.path for site in (*sites, *trainers)}
     for module in repository.modules.values():
         trainers += find_library_trainers(module, table) if table.factories and module.path not in followed else ()
-    return ProjectIndex(repository, table, Calls(repository), sites, tuple(trainers))
+    return ProjectIndex(repository, table, Calls(repository), sites, tuple(trainers), archives)
 
 
 def _scripts(found: ProjectIndex) -> tuple[Script, ...]:
@@ -185,7 +190,8 @@ def _script(
 ) -> Script | None:
     """The script that a file is, if it starts what calls a model; of a `library`, all that it defines may be started."""
     started = [item for item in module.tree.body if not isinstance(item, Definition)]
-    entered = module.definitions.values() if library else _handlers(module)
+    called = served(module, found.archives)
+    entered = module.definitions.values() if library else [*_handlers(module), *itertools.chain(*called.values())]
     sites: list[CallSite] = []
     seen: set[ast.AST] = set()
     queue: list[tuple[Module, ast.AST]] = [*((module, item) for item in started), *((module, item) for item in entered)]
@@ -208,9 +214,7 @@ def _script(
                 queue.append(target)
         sites += by_function.get(node, [])
     sites += [site for site in by_function.get(module.tree, []) if site not in sites]
-    if not sites:
-        return None
-    if not (_is_guarded(module) or library or started_work(started)):
+    if not (called or (sites and (_is_guarded(module) or library or started_work(started)))):
         return None
     facts = tuple(sorted({site.fact for site in sites}, key=lambda fact: (fact.path != module.path, fact.path, fact.call_line)))
     return _script_of(module, found, facts)
@@ -223,14 +227,20 @@ def _is_guarded(module: Module) -> bool:
 def _script_of(module: Module, found: ProjectIndex, facts: tuple[Loop, ...]) -> Script:
     options = _options(module, found)
     order: tuple[LoopKind, ...] = ("train", "evaluate", "predict")
+    server = next(iter(served(module, found.archives)), None)
     return Script(
         path=module.path,
-        roles=tuple(kind for kind in order if any(fact.kind == kind for fact in facts)),
+        roles=tuple(
+            kind
+            for kind in order
+            if any(fact.kind == kind for fact in facts) or (kind == "predict" and not facts and server is not None)
+        ),
         loops=facts,
         options=options,
         argparse_required=tuple(option.dest for option in options if option.required),
         image_argument=_image_argument(module, options),
         main_guard=_is_guarded(module),
+        server=server,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from .module_calls import Call
 from .rehearsal.torchvision_sets import NAMES
 
-_NAMED = re.compile(r"class|label|categor|id2|idx_?to|index_?to|names$", re.I)
+_NAMED = re.compile(r"class|label|categor|id2|idx_?to|index_?to|names$|^mapping$", re.I)
 _DEFAULTS = re.compile(r"LABEL_\d+")  # transformers' names for classes that nobody named
 _SHORTEST = 3  # letters of an output's name that a variable can be called by
 _DEPTH = 4  # subsets of subsets

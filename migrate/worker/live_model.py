@@ -35,6 +35,7 @@ from .live_task import JUDGING, chosen_place, classifies, told, width_of
 from .module_calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at, weights_of
 from .rehearsal import Rehearsal, RehearsalReport, Taken
 from .rehearsal.rehearse import rehearse
+from .scripted import name_of, unscripted
 from .stored_weights import stored_weights_read
 
 ATTEMPTS = 8
@@ -135,12 +136,14 @@ def take_model(recipe: Recipe) -> nn.Module:
         raise SandboxError(f"{recipe.script} does not come to its model's call again: {why}")
     seen, call = taken[0]
     model = seen.module
-    if type(model).__name__ != live.class_name:
-        raise SandboxError(f"{recipe.script} calls a {type(model).__name__} where it called a {live.class_name} before")
+    if name_of(model) != live.class_name:
+        raise SandboxError(f"{recipe.script} calls a {name_of(model)} where it called a {live.class_name} before")
     if recipe.checkpoint is not None:
         load_weights(model, recipe.checkpoint)
     else:
         _take_weights(calls.own_weights(seen), seen, live)
+    if isinstance(model, torch.jit.ScriptModule):
+        model = unscripted(model.eval(), call.images)
     model = adapted(model, call, live)
     return model.eval()
 
@@ -305,7 +308,7 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
     widths = tuple(width_of(value, len(call.images)) for value in parts.values())
     images = torch.nan_to_num(call.images.detach().float())
     live = LiveModel(
-        class_name=type(seen.module).__name__,
+        class_name=name_of(seen.module),
         ordinal=seen.ordinal,
         evaluating=evaluating,
         row=call.row,

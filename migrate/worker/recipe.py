@@ -133,7 +133,7 @@ def unwrap(model: Any) -> Any:
     """The model inside DataParallel, DDP (torch's or apex's), torch.compile, and holders such as timm's ModelEma."""
     while isinstance(model, torch.nn.Module) or hasattr(model, "module") or hasattr(model, "ema"):
         kind = type(model)
-        has_forward = isinstance(model, torch.nn.Module) and kind.forward is not torch.nn.Module.forward
+        has_forward = isinstance(model, torch.nn.Module) and getattr(kind, "forward", kind) is not torch.nn.Module.forward
         wrapper = kind.__name__ in _WRAPPERS or not has_forward
         names = ("module", "ema") if wrapper else ()
         inner = next((found for name in names if isinstance(found := getattr(model, name, None), torch.nn.Module)), None)

@@ -52,7 +52,7 @@ def stored_weights_read() -> Iterator[list[Path]]:
     found: list[Path] = []
     _listeners.append(opened)
     try:
-        with _safetensors_seen():
+        with _safetensors_seen(), _programs_seen():
             yield found
     finally:
         _listeners.remove(opened)
@@ -81,6 +81,27 @@ def _safetensors_seen() -> Iterator[None]:
     finally:
         for home in homes:
             home.safe_open = plain
+
+
+@contextlib.contextmanager
+def _programs_seen() -> Iterator[None]:
+    """Within it, TorchScript that is opened is heard of, for torch opens its file where no audit event tells."""
+    library: Any = getattr(sys.modules.get("torch"), "jit", None)
+    if library is None:
+        yield
+        return
+    plain = library.load
+
+    def load(file: Any, *args: Any, **named: Any) -> Any:
+        if isinstance(file, str | os.PathLike):
+            _hear("open", (os.fspath(file), "r"))
+        return plain(file, *args, **named)
+
+    library.load = load
+    try:
+        yield
+    finally:
+        library.load = plain
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:

@@ -73,7 +73,7 @@ def _attempt(
 ) -> RehearsalReport | None:
     """One attempt; None where it was stopped and the next one may come further."""
     stage = Stage(request)
-    stage.attempt = number
+    stage.attempt, stage.seen = number, seen
     error: BaseException | None = None
     with contextlib.ExitStack() as stack:
         stack.enter_context(stage.patched())

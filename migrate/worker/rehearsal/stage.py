@@ -43,6 +43,8 @@ class Stage:
         self.user_weights = True
         self.attempt = 1
         self.served = False
+        self.seen: Callable[[], bool] = lambda: True
+        """Whether the script has done what the rehearsal is for, as far as somebody watches it."""
         self.asked_for_gpu = False
         self.extra_argv: list[str] = []
         self.options: dict[str, Any] = {}

@@ -1,0 +1,74 @@
+"""What a model server would call: handlers, APIs and services that a file defines and nothing in it runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..reading.model_archives import ModelArchive
+from ..reading.scopes import Definition, Function, Module, dotted, last_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedKind:
+    """How a class for one server is known: by what it is derived from, what decorates it, its name, or the methods that it has.
+
+    `server` is the file of the rehearsal's host; `methods` are all needed, where neither of the others tells.
+    """
+
+    server: str
+    library: str
+    bases: frozenset[str] = frozenset()
+    decorators: frozenset[str] = frozenset()
+    name: str = ""
+    methods: frozenset[str] = frozenset()
+
+
+KINDS = (
+    ServedKind(
+        server="torchserve",
+        library="ts",
+        bases=frozenset({"BaseHandler", "VisionHandler", "ImageClassifier"}),
+        methods=frozenset({"initialize", "handle"}),
+    ),
+    ServedKind(server="litserve", library="litserve", bases=frozenset({"LitAPI"})),
+    ServedKind(server="triton_python", library="triton_python_backend_utils", name="TritonPythonModel"),
+    ServedKind(server="bentoml", library="bentoml", decorators=frozenset({"bentoml.service"})),
+)
+
+
+def served(module: Module, archives: Iterable[ModelArchive] = ()) -> dict[str, list[Definition]]:
+    """Server -> the classes and functions of a file that it calls."""
+    found: dict[str, list[Definition]] = {}
+    for node in module.definitions.values():
+        for kind in KINDS if isinstance(node, ast.ClassDef) else ():
+            if _is_of(module, node, kind):
+                found.setdefault(kind.server, []).append(node)
+                break
+    for node in module.definitions.values():
+        decorated = (
+            (item.func for item in node.decorator_list if isinstance(item, ast.Call)) if isinstance(node, Function) else ()
+        )
+        if any(module.imports.get("bentoml") and (dotted(item) or "").endswith(".api") for item in decorated):
+            found.setdefault("bentoml", []).append(node)  # of an older service
+    for archive in archives:
+        if module.path == archive.handler and "torchserve" not in found:
+            name = archive.function or "handle"
+            functions = [node for node in module.definitions.values() if isinstance(node, Function) and node.name == name]
+            found |= {"torchserve": [*functions]} if functions else {}
+        elif module.path == archive.model_file and not archive.own_handler:
+            found.setdefault("torchserve", [])
+    return found
+
+
+def _is_of(module: Module, node: ast.ClassDef, kind: ServedKind) -> bool:
+    bases = {name: module.expand(base) or name for base in node.bases if (name := last_name(base))}
+    if any(name in kind.bases and (full == name or full.partition(".")[0] == kind.library) for name, full in bases.items()):
+        return True
+    if kind.decorators & {module.expand(item.func if isinstance(item, ast.Call) else item) for item in node.decorator_list}:
+        return True
+    if kind.name and node.name == kind.name:
+        return True
+    methods = {item.name for item in node.body if isinstance(item, Function)}
+    return bool(kind.methods) and kind.methods <= methods

@@ -1,0 +1,47 @@
+"""Classes that a model server calls, such as TorchServe's handlers: a script that only defines one has it called as there."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import pkgutil
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...server_libraries import Finder
+from .. import hosts
+from ..stage import Stage
+
+_STANDING = str(Path(__file__).parents[2] / "server_libraries")
+
+
+@contextlib.contextmanager
+def stand_in(stage: Stage) -> Iterator[None]:
+    finder = Finder(lambda library: stage.note("libraries", f"{library} is not installed; what its classes do stood in"))
+    sys.meta_path.append(finder)
+    for host in all_hosts().values():
+        if hasattr(host, "stand_in"):
+            host.stand_in(stage)
+    stage.at_end(lambda: _call(stage))
+    yield
+    sys.meta_path.remove(finder)
+    for name in [name for name, module in sys.modules.items() if str(getattr(module, "__file__", "")).startswith(_STANDING)]:
+        del sys.modules[name]
+
+
+@functools.cache
+def all_hosts() -> dict[str, types.ModuleType]:
+    """The servers by name: every module of the folder `hosts`."""
+    names = sorted(item.name for item in pkgutil.iter_modules(hosts.__path__))
+    return {name: importlib.import_module(f"{hosts.__name__}.{name}") for name in names}
+
+
+def _call(stage: Stage) -> None:
+    for host in all_hosts().values():
+        found = [] if stage.served else host.hosted(stage)
+        for thing in found:
+            host.call(stage, thing)
+        stage.served = stage.served or bool(found)

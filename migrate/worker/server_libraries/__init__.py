@@ -1,0 +1,46 @@
+"""What model servers give to the classes that they call: one file for each library, for where that is not installed.
+
+A script of the user's imports such a file by the library's own name, never as a part of this package. Every module below the
+library's name is that one file, so each name stands where any part of the library has it.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """To be asked last: what no installed library is. `found` hears of each that is used."""
+
+    def __init__(self, found: Callable[[str], None]) -> None:
+        self._found = found
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        library, _, part = fullname.partition(".")
+        file = Path(__file__).with_name(f"{library}.py")
+        if library == "__init__" or not file.is_file():
+            return None
+        if part:
+            return importlib.machinery.ModuleSpec(fullname, _Part(library))
+        self._found(library)
+        return importlib.util.spec_from_file_location(fullname, file, submodule_search_locations=[])
+
+
+class _Part(importlib.abc.Loader):
+    """A module below the library's name."""
+
+    def __init__(self, library: str) -> None:
+        self._library = library
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        module = importlib.import_module(self._library)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__spec__ = self._spec

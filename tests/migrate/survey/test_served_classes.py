@@ -1,0 +1,59 @@
+import pytest
+
+from headrace.migrate.reading.model_archives import ModelArchive
+from headrace.migrate.reading.scopes import Repository
+from headrace.migrate.reading.source import parse_source
+from headrace.migrate.survey.served_classes import KINDS, served
+
+
+def found_in(text, archives=()):
+    (module,) = Repository([parse_source("main.py", text.encode())]).modules.values()
+    return {server: [node.name for node in nodes] for server, nodes in served(module, archives).items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "server"),
+    [
+        ("from ts.torch_handler.base_handler import BaseHandler\nclass Mine(BaseHandler): ...\n", "torchserve"),
+        (
+            "import ts.torch_handler.vision_handler\nclass Mine(ts.torch_handler.vision_handler.VisionHandler): ...\n",
+            "torchserve",
+        ),
+        ("class Mine:\n    def initialize(self, context): ...\n    def handle(self, data, context): ...\n", "torchserve"),
+        ("import litserve as ls\nclass Mine(ls.LitAPI): ...\n", "litserve"),
+        ("class TritonPythonModel:\n    def execute(self, requests): ...\n", "triton_python"),
+        ("import bentoml\n@bentoml.service\nclass Mine: ...\n", "bentoml"),
+        ("import bentoml as b\n@b.service(name='x')\nclass Mine: ...\n", "bentoml"),
+        ("import bentoml\nsvc = bentoml.Service('x')\n@svc.api(input=1)\ndef mine(image): ...\n", "bentoml"),
+    ],
+)
+def test_what_a_server_would_call_is_found(text, server):
+    assert list(found_in(text)) == [server]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class BaseHandler: ...\n",
+        "from logging import Handler\nclass Mine(Handler):\n    def handle(self, record): ...\n",
+        "from mine import BaseHandler\nclass Mine(other.BaseHandlerMixin): ...\n",
+        "from mine import service\n@service\nclass Mine: ...\n",
+        "@app.api(1)\ndef mine(): ...\n",
+    ],
+)
+def test_what_only_looks_like_it_is_not(text):
+    assert found_in(text) == {}
+
+
+def test_an_archive_tells_its_function_and_its_model_file():
+    text = "def entry(data, context): ...\ndef other(): ...\n"
+    assert found_in(text, [ModelArchive(name="x", handler="main.py", function="entry")]) == {"torchserve": ["entry"]}
+    assert found_in(text, [ModelArchive(name="x", handler="image_classifier", model_file="main.py")]) == {"torchserve": []}
+    assert found_in(text, [ModelArchive(name="x", handler="other.py", model_file="main.py")]) == {}
+
+
+def test_each_kind_has_the_file_of_its_host():
+    from headrace.migrate.worker.rehearsal.edges.hosts import all_hosts
+
+    assert {kind.server for kind in KINDS} == set(all_hosts())
+    assert {kind.library for kind in KINDS} == {host.LIBRARY for host in all_hosts().values()}

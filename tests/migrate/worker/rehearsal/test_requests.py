@@ -1,0 +1,58 @@
+import ast
+import asyncio
+import io
+
+import pytest
+from PIL import Image
+
+from headrace.migrate.worker.rehearsal.requests import Upload, forms, jpeg, keys_of
+
+
+def keys(text, number=1):
+    return keys_of(ast.parse(text).body[0], number)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def f(self, request):\n    return request['threshold'], request['image']\n", ["image", "threshold"]),
+        ("def f(self, request):\n    return request.get('content').file\n", ["content"]),
+        ("def f(self, data):\n    for row in data:\n        x = row.get('data') or row.get('body')\n", ["data", "body"]),
+        ("def f(self, data):\n    return [row['b64'] for row in data]\n", ["b64"]),
+        ("def f(self, data):\n    body = json.loads(data[0]['body'])\n    return body['picture']\n", ["picture", "body"]),
+        ("def f(self, request):\n    return self.table['x'], other.get('image')\n", []),
+        ("def f(self):\n    return 1\n", []),
+    ],
+)
+def test_the_keys_of_an_argument_are_found(text, found):
+    assert keys(text) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "first"),
+    [
+        ("base64.b64decode(x)", "base64"),
+        ("base64.b64decode(x.split(',')[1])", "header"),
+        ("x.file.read()", "upload"),
+        ("requests.get(url)", "address"),
+        ("bytes.fromhex(x)", "hex"),
+        ("np.array(x)", "pixels"),
+        ("", "upload"),
+    ],
+)
+def test_the_form_that_a_source_speaks_of_comes_first(on_stage, source, first):
+    assert forms(on_stage().stage, source)[0].name == first
+
+
+def test_every_form_can_be_made(on_stage):
+    made = {form.name: form.make() for form in forms(on_stage().stage, "")}
+    assert Image.open(io.BytesIO(bytes.fromhex(made["hex"]))).size == (256, 256)
+    assert Image.open(made["path"]).size == (256, 256)
+    assert made["array"].shape == (256, 256, 3)
+
+
+def test_an_upload_is_read_at_once_or_awaited():
+    async def awaited():
+        return await Upload(jpeg()).read()
+
+    assert Upload(jpeg()).read() == jpeg() == asyncio.run(awaited()) == Upload(jpeg()).file.read()
