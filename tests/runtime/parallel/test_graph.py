@@ -16,11 +16,13 @@ EVERY = [
     {"name": "vit", "steps": 50, "tensor": True, "checkpoint": ["blocks.0.mlp.0"]},
     {"name": "cnn", "steps": 50, "tensor": True, "zero": 3, "accumulate": 2, "clip": 0.1},
     {"name": "mlp", "steps": 50, "zero": 2, "accumulate": 4, "optimizer": "adam"},
-    {"name": name, "steps": 50, "zero": zero, "tensor": tensor, "optimizer": optimizer}
-    for name in ("mlp", "cnn", "vit")
-    for zero in range(4)
-    for tensor in (False, True)
-    for optimizer in ("sgd", "adam")
+    *(
+        {"name": name, "steps": 50, "zero": zero, "tensor": tensor, "optimizer": optimizer}
+        for name in ("mlp", "cnn", "vit")
+        for zero in range(4)
+        for tensor in (False, True)
+        for optimizer in ("sgd", "adam")
+    ),
 ]
 
 
