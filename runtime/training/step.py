@@ -190,10 +190,9 @@ def capture_step(
     except Exception as error:
         raise NotCapturedError(found["part"], _reason(error, found["part"])) from error
     counts = (len(names) + len(buffers), len(having))
-    layouts = tuple(found["layouts"])
-    return CapturedStep(
-        _lean(program), found["structure"], slots, found["gradients"], counts, found["leaves"], update is not None, layouts
-    )
+    leaves, updates = found["leaves"], update is not None
+    results = tuple(found["layouts"])
+    return CapturedStep(_lean(program), found["structure"], slots, found["gradients"], counts, leaves, updates, results)
 
 
 def _shadow(

@@ -23,12 +23,13 @@ import numpy as np
 from ....runtime.artifact.agreement import decisions, flat_scores
 from ....runtime.artifact.confidence import lower_bound
 from ....runtime.artifact.losses import losses
-from ....runtime.artifact.parity import Gate, ParityRecord, relative_rms
+from ....runtime.artifact.lossy_parity import relative_rms
+from ....runtime.artifact.parity import Gate, ParityRecord
 from ....runtime.artifact.plan import Plan
 from ....runtime.artifact.sequence import falls_below, interval
 from ....runtime.base.memory import give_back_memory
 from ....runtime.base.task import DENSE, EMBEDDING, MULTI_LABEL, RAW, SINGLE_LABEL, Head, Task
-from ...batching.batcher import Rows, Runner
+from ...batching.ticket import Rows, Runner
 
 log = logging.getLogger("headrace.serving")
 
