@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Shard, distribute_tensor
 
 from ...errors import InputError, PlacementError
+from . import private
 from .sbp import Sbp, broadcast, placements_of, words
 from .shares import own_memory
 
@@ -70,11 +72,10 @@ class _Convert(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, value: DTensor, placements: tuple[Placement, ...], sum_first: bool) -> DTensor:
         ctx.source, ctx.target, ctx.sum_first = value.placements, placements, sum_first
-        if value.placements == placements:
-            return value.view_as(value)
-        return value.redistribute(placements=placements)
+        return private.moved(value, placements)
 
     @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: DTensor) -> tuple[Any, ...]:
         if not isinstance(gradient, DTensor):
             raise PlacementError(f"the gradient of a global value is a plain {type(gradient).__name__}")
@@ -86,8 +87,8 @@ class _Convert(torch.autograd.Function):
                 )
         tied = tuple(placement if isinstance(placement, Shard) else broadcast for placement in ctx.source)
         if ctx.sum_first:
-            gradient = gradient.redistribute(placements=[broadcast if p.is_partial() else p for p in gradient.placements])
-        return gradient if gradient.placements == tied else gradient.redistribute(placements=tied), None, None
+            gradient = private.moved(gradient, tuple(broadcast if p.is_partial() else p for p in gradient.placements))
+        return gradient if gradient.placements == tied else private.moved(gradient, tied), None, None
 
 
 def _converted(value: DTensor, placement: DeviceMesh | None, sbp: Sbp) -> DTensor:
