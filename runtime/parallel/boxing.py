@@ -68,7 +68,7 @@ def convert(value: DTensor, placements: Sequence[Placement], *, sum_first: bool 
     return _Convert.apply(value, tuple(placements), sum_first)
 
 
-class _Convert(torch.autograd.Function):
+class _Convert(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, value: DTensor, placements: tuple[Placement, ...], sum_first: bool) -> DTensor:
         ctx.source, ctx.target, ctx.sum_first = value.placements, placements, sum_first

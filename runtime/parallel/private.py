@@ -35,7 +35,8 @@ _located = threading.local()
 # What draws for a tensor that it is given: each rank would draw for its own share.
 _DRAWS = {
     "alpha_dropout", "bernoulli", "bernoulli_", "dropout", "dropout_", "feature_alpha_dropout", "feature_dropout",
-    "multinomial", "normal_", "rand_like", "randint_like", "randn_like", "random_", "rrelu", "scaled_dot_product_attention", "uniform_",
+    "multinomial", "normal_", "rand_like", "randint_like", "randn_like", "random_", "rrelu",
+    "scaled_dot_product_attention", "uniform_",
 }  # fmt: skip
 
 
