@@ -27,6 +27,8 @@ def test_shares_are_each_ranks_part(alone):
     value = torch.ones(2, 3, requires_grad=True)
     (parallel.to_global(value * 2, mesh, sbp.split(0), shares=True) ** 2).sum().backward()
     assert torch.equal(value.grad, torch.full((2, 3), 8.0))
+    part = parallel.to_global(torch.ones(2), mesh, sbp.partial_sum, shares=True)
+    assert torch.equal(parallel.whole(part), torch.ones(2))
 
 
 CONVERSIONS = [
