@@ -80,7 +80,11 @@ class _Convert(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: DTensor) -> tuple[Any, ...]:
         if not isinstance(gradient, DTensor):
             raise PlacementError(f"the gradient of a global value is a plain {type(gradient).__name__}")
-        for expected, given in zip(ctx.target, gradient.placements, strict=True):
+        # Of a gradient that is whole (a mean's, say) a rank takes its part, which moves nothing; nothing else becomes split here.
+        pairs = list(zip(ctx.target, gradient.placements, strict=True))
+        own = tuple(want if isinstance(want, Shard) and given.is_replicate() else given for want, given in pairs)
+        gradient = private.moved(gradient, own)
+        for expected, given in zip(ctx.target, own, strict=True):
             if isinstance(expected, Shard) and given != expected:
                 raise PlacementError(
                     f"a value that is {words(ctx.target)} has a gradient that is {words(gradient.placements)}; write to_global "
