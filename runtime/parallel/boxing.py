@@ -80,7 +80,7 @@ class _Convert(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: DTensor) -> tuple[Any, ...]:
         if not isinstance(gradient, DTensor):
             raise PlacementError(f"the gradient of a global value is a plain {type(gradient).__name__}")
-        # Of a gradient that is whole (a mean's, say) a rank takes its part, which moves nothing; nothing else becomes split here.
+        # Of a gradient that is whole (a mean's, say) a rank takes its part, which moves nothing; nothing else is made split.
         pairs = list(zip(ctx.target, gradient.placements, strict=True))
         own = tuple(want if isinstance(want, Shard) and given.is_replicate() else given for want, given in pairs)
         gradient = private.moved(gradient, own)

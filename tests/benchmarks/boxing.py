@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 tests/benchmarks/boxing.py
 
-Times are those of the clock and, since both exchange the same, what the thread computed, which a busy machine blurs less. Ratios
-are those of the medians; 1.05 is the most that is allowed.
+Times are those of the clock and, since both exchange the same, what the thread computed, which a busy machine blurs less.
+Ratios are those of the medians; 1.05 is the most that is allowed.
 """
 
 import statistics
