@@ -28,7 +28,7 @@ def cross_entropy(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     largest = private.moved(scores.detach().amax(1, keepdim=True), rows)
     shifted = scores - largest
     total = convert(shifted.exp().sum(1), rows)
-    own = convert((shifted * _chosen(scores, targets)).sum(1), rows)
+    own = convert((shifted * _chosen(scores, targets, axis)).sum(1), rows)
     return (total.log() - own).mean()
 
 
@@ -47,7 +47,7 @@ def topk(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     assert isinstance(scores, DTensor)
     local = private.share(scores)
     values, numbers = local.topk(min(k, local.shape[1]))
-    numbers = numbers + private.offset(scores)[1]
+    numbers = numbers + _begin(scores, axis)
     missing = k - values.shape[1]  # of a rank that has fewer classes
     values, numbers = (functional.pad(part, (0, missing), value=fill) for part, fill in ((values, -torch.inf), (numbers, -1)))
     width = k * scores.device_mesh.size(axis)
@@ -87,8 +87,14 @@ def _rows(scores: DTensor, axis: int) -> tuple[Placement, ...]:
     return (*scores.placements[:axis], broadcast, *scores.placements[axis + 1 :])
 
 
-def _chosen(scores: DTensor, targets: DTensor) -> DTensor:
+def _begin(scores: DTensor, axis: int) -> int:
+    """This rank's first class; classes are cut as `torch.chunk` cuts."""
+    mesh, count = scores.device_mesh, scores.shape[1]
+    return int(min(-(-count // mesh.size(axis)) * mesh.get_local_rank(axis), count))
+
+
+def _chosen(scores: DTensor, targets: DTensor, axis: int) -> DTensor:
     """One at each row's target, zero elsewhere, lying as the scores."""
     local = private.share(scores)
-    numbers = torch.arange(local.shape[1], device=local.device) + private.offset(scores)[1]
+    numbers = torch.arange(local.shape[1], device=local.device) + _begin(scores, axis)
     return private.around((private.share(targets)[:, None] == numbers).to(local.dtype), private.spec_of(scores))

@@ -5,7 +5,6 @@
 - `torch.distributed.tensor._dtensor_spec`, `_redistribute.redistribute_local_tensor` and the constructor of DTensor (2.11 to
   2.13): a global tensor around a local one, and a conversion without autograd's steps.
 - `torch.distributed._local_tensor.local_tensor_mode` (2.11 to 2.13, in `shares`): whether ranks are simulated in one process.
-- `torch.distributed.tensor._utils.compute_local_shape_and_global_offset` (2.11 to 2.13): where a rank's share begins.
 - `torch._C._current_autograd_node` and `torch.autograd._get_sequence_nr`: which operator's backward pass runs.
 """
 
@@ -22,7 +21,7 @@ import torch
 from torch.distributed.tensor import DTensor, Placement
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
-from torch.distributed.tensor._utils import ExplicitRedistributionContext, compute_local_shape_and_global_offset
+from torch.distributed.tensor._utils import ExplicitRedistributionContext
 from torch.overrides import TorchFunctionMode
 
 from ...errors import PlacementError
@@ -191,11 +190,6 @@ def moved(value: DTensor, placements: tuple[Placement, ...]) -> DTensor:
         return DTensor(local.view_as(local), spec, requires_grad=False)
     target = DTensorSpec(spec.mesh, placements, tensor_meta=spec.tensor_meta)
     return DTensor(redistribute_local_tensor(local, spec, target), target, requires_grad=False)
-
-
-def offset(value: DTensor) -> tuple[int, ...]:
-    """Where this rank's share begins in the whole tensor."""
-    return tuple(compute_local_shape_and_global_offset(value.shape, value.device_mesh, value.placements)[1])
 
 
 def spec_of(value: DTensor) -> DTensorSpec:

@@ -147,7 +147,12 @@ def head(mesh, classes, steps):
             torch.equal(parallel.whole(numbers), wanted.indices) and torch.allclose(parallel.whole(values), wanted.values)
         )
     values = cases.furthest(dict(plain.state_dict()), {key: parallel.whole(v) for key, v in module.named_parameters()})
-    return {"losses": max(losses), "values": values, "best": best, "ways": [record.way for record in step.steps + graph.steps]}
+    return {
+        "losses": max(losses),
+        "values": values,
+        "best": best,
+        "steps": [str(record) for record in step.steps + graph.steps],
+    }
 
 
 def agreeing():

@@ -17,7 +17,7 @@ def test_it_trains_and_answers_as_on_one_device(ranks, count, mesh, classes):
         assert found["losses"] < 1e-6
         assert found["values"] < 1e-6
         assert found["best"] == [True, True, True]
-        assert found["ways"][-2:] == ["captured", "captured"]
+        assert all("captured" in step for step in found["steps"][1:]), found["steps"]
 
 
 def test_whole_scores_are_torchs_own_affair(alone):
