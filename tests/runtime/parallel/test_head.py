@@ -10,6 +10,9 @@ from headrace.errors import InputError
 sbp = parallel.sbp
 
 
+pytestmark = pytest.mark.timeout(900)  # several processes that wait for each other, on whatever cores there are
+
+
 @pytest.mark.parametrize(("count", "mesh", "classes"), [(2, [1, 2], 101), pytest.param(4, [2, 2], 7, marks=pytest.mark.slow)])
 def test_it_trains_and_answers_as_on_one_device(ranks, count, mesh, classes):
     """With a number of classes that the ranks do not share out evenly, and with fewer on a rank than are asked for."""
