@@ -13,6 +13,7 @@ from . import attention, sbp
 from .boxing import to_global as _tensor_to_global
 from .boxing import to_local, whole
 from .checkpoint import resume, save
+from .head import cross_entropy, topk
 from .mesh import placement, rank, world, world_size
 from .modules import boxed, module_to_global
 from .pipeline import Pipeline
@@ -22,6 +23,7 @@ from .watch import watched
 __all__ = [
     "Pipeline",
     "boxed",
+    "cross_entropy",
     "guarded",
     "implicit",
     "placement",
@@ -31,6 +33,7 @@ __all__ = [
     "sbp",
     "to_global",
     "to_local",
+    "topk",
     "watched",
     "whole",
     "world",

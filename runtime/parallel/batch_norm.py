@@ -48,7 +48,7 @@ def _track(module: _BatchNorm, mean: torch.Tensor, variance: torch.Tensor) -> No
                 running.mul_(1 - module.momentum).add_(value, alpha=module.momentum)
 
 
-class GlobalBatchNorm(nn.Module):
+class GlobalBatchNorm(nn.Module):  # type: ignore[misc]
     """What a batch normalization becomes, beside what it is, when its parameters become global."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:

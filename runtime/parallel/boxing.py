@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Shard, distribute_tensor
 
 from ...errors import InputError, PlacementError
+from . import private
 from .sbp import Sbp, broadcast, placements_of, words
 from .shares import own_memory
 
@@ -31,7 +33,8 @@ def to_global(
     if placement is None:
         raise InputError("a plain tensor needs a placement to become global: to_global(value, placement, sbp)")
     placements = placements_of(sbp, placement.ndim)
-    _check(placements, value.ndim, tuple(value.shape))
+    # A rank may well hold its part of a sum.
+    _check([each for each in placements if not (shares and each.is_partial())], value.ndim, tuple(value.shape))
     if shares:
         return DTensor.from_local(value, placement, placements, run_check=False)
     if value.grad_fn is not None:
@@ -66,19 +69,22 @@ def convert(value: DTensor, placements: Sequence[Placement], *, sum_first: bool 
     return _Convert.apply(value, tuple(placements), sum_first)
 
 
-class _Convert(torch.autograd.Function):
+class _Convert(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, value: DTensor, placements: tuple[Placement, ...], sum_first: bool) -> DTensor:
         ctx.source, ctx.target, ctx.sum_first = value.placements, placements, sum_first
-        if value.placements == placements:
-            return value.view_as(value)
-        return value.redistribute(placements=placements)
+        return private.moved(value, placements)
 
     @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: DTensor) -> tuple[Any, ...]:
         if not isinstance(gradient, DTensor):
             raise PlacementError(f"the gradient of a global value is a plain {type(gradient).__name__}")
-        for expected, given in zip(ctx.target, gradient.placements, strict=True):
+        # Of a gradient that is whole (a mean's, say) a rank takes its part, which moves nothing; nothing else is made split.
+        pairs = list(zip(ctx.target, gradient.placements, strict=True))
+        own = tuple(want if isinstance(want, Shard) and given.is_replicate() else given for want, given in pairs)
+        gradient = private.moved(gradient, own)
+        for expected, given in zip(ctx.target, own, strict=True):
             if isinstance(expected, Shard) and given != expected:
                 raise PlacementError(
                     f"a value that is {words(ctx.target)} has a gradient that is {words(gradient.placements)}; write to_global "
@@ -86,8 +92,8 @@ class _Convert(torch.autograd.Function):
                 )
         tied = tuple(placement if isinstance(placement, Shard) else broadcast for placement in ctx.source)
         if ctx.sum_first:
-            gradient = gradient.redistribute(placements=[broadcast if p.is_partial() else p for p in gradient.placements])
-        return gradient if gradient.placements == tied else gradient.redistribute(placements=tied), None, None
+            gradient = private.moved(gradient, tuple(broadcast if p.is_partial() else p for p in gradient.placements))
+        return gradient if gradient.placements == tied else private.moved(gradient, tied), None, None
 
 
 def _converted(value: DTensor, placement: DeviceMesh | None, sbp: Sbp) -> DTensor:

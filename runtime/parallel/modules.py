@@ -51,7 +51,7 @@ def module_to_global(
         raise InputError(f"the mesh has {placement.ndim} axes, and no axis {axis}")
     for name, part in module.named_modules():
         if isinstance(part, _DropoutNd) and part.p > 0 and placement.size() > 1:
-            raise InputError(f"{name or 'the module'} drops out with p={part.p}, and its masks depend on the ranks; set p to 0")
+            raise InputError(f"{name!r} drops out with p={part.p}, and its masks depend on the ranks; set p to 0")
     table = dict(sbp) if isinstance(sbp, Mapping) else {"*": sbp}
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     if any(isinstance(value, DTensor) for value in tensors.values()):

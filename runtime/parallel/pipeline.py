@@ -41,7 +41,7 @@ class Pipeline:
         schedule: str = "1f1b",
         axis: str | None = None,
     ) -> None:
-        names = placement.mesh_dim_names or ()
+        names: tuple[str, ...] = placement.mesh_dim_names or ()
         axis = names[-1] if axis is None else axis
         if axis not in names or placement.ndim > 2:
             raise InputError(f"a pipeline takes a mesh of one or two axes and the name of one; got {names} and {axis!r}")

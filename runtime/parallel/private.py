@@ -2,7 +2,8 @@
 
 - `torch.distributed.tensor._utils.ExplicitRedistributionContext` (2.11 to 2.13): DTensor tells it of each redistribution that
   an operator asks for by itself. It is told no argument, file or line, so ours is asked in its place and looks at its caller.
-- `torch.distributed.tensor._dtensor_spec` and the constructor of DTensor (2.11 to 2.13): a global tensor around a local one.
+- `torch.distributed.tensor._dtensor_spec`, `_redistribute.redistribute_local_tensor` and the constructor of DTensor (2.11 to
+  2.13): a global tensor around a local one, and a conversion without autograd's steps.
 - `torch.distributed._local_tensor.local_tensor_mode` (2.11 to 2.13, in `shares`): whether ranks are simulated in one process.
 - `torch._C._current_autograd_node` and `torch.autograd._get_sequence_nr`: which operator's backward pass runs.
 """
@@ -17,8 +18,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Placement
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._redistribute import redistribute_local_tensor
 from torch.distributed.tensor._utils import ExplicitRedistributionContext
 from torch.overrides import TorchFunctionMode
 
@@ -30,6 +32,12 @@ _OWN = __name__.partition(".")[0]
 # weight of all rows that a mean loss is divided by. They are single numbers, and no gradients.
 _ACCOUNTS = {"aten.nll_loss_backward.default": 6, "aten.nll_loss2d_backward.default": 6}
 _located = threading.local()
+# What draws for a tensor that it is given: each rank would draw for its own share.
+_DRAWS = {
+    "alpha_dropout", "bernoulli", "bernoulli_", "dropout", "dropout_", "feature_alpha_dropout", "feature_dropout",
+    "multinomial", "normal_", "rand_like", "randint_like", "randn_like", "random_", "rrelu",
+    "scaled_dot_product_attention", "uniform_",
+}  # fmt: skip
 
 
 class _Guard(ExplicitRedistributionContext):  # type: ignore[misc]
@@ -94,6 +102,8 @@ class _Lines(TorchFunctionMode):  # type: ignore[misc]
         self.places: list[tuple[str, str]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in _DRAWS:
+            _check_draw(func, args, kwargs or {})
         before = torch.autograd._get_sequence_nr()
         result = func(*args, **(kwargs or {}))
         after = torch.autograd._get_sequence_nr()
@@ -105,6 +115,26 @@ class _Lines(TorchFunctionMode):  # type: ignore[misc]
     def of(self, number: int) -> tuple[str, str] | None:
         at = bisect.bisect_right(self.numbers, number)
         return self.places[at] if at < len(self.places) else None
+
+
+def _check_draw(func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """Raise PlacementError where a draw of a global tensor on several ranks would be another than on one device."""
+    given = [value for value in (*args, *kwargs.values()) if isinstance(value, DTensor)]
+    if not given or given[0].device_mesh.size() == 1:
+        return
+    name = func.__name__
+    if name == "scaled_dot_product_attention":
+        share = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
+    elif "dropout" in name:
+        off = kwargs.get("train", kwargs.get("training", args[2] if len(args) > 2 else True)) is False
+        share = 0.0 if off else kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+    else:
+        share = 1.0
+    if share:
+        raise PlacementError(
+            f"{_place(sys._getframe(2))}: {name} draws random numbers for a global tensor, and which depends on the ranks; "
+            "draw them as a plain tensor and make that global, or leave dropout out"
+        )
 
 
 def _error(source: DTensorSpec | None, target: DTensorSpec | None, asked: dict[str, Any]) -> PlacementError:
@@ -150,6 +180,16 @@ def around(local: torch.Tensor, like: DTensorSpec, *, requires_grad: bool = Fals
     meta = TensorMeta(like.tensor_meta.shape, like.tensor_meta.stride, local.dtype)
     spec = DTensorSpec(like.mesh, like.placements, tensor_meta=meta)
     return DTensor(local, spec, requires_grad=requires_grad)
+
+
+def moved(value: DTensor, placements: tuple[Placement, ...]) -> DTensor:
+    """The global tensor with those placements, by the collective that it takes, without a history: DTensor's `redistribute`
+    without its two steps of autograd. With the placements that it has, it shares the memory."""
+    spec, local = value._spec, value._local_tensor
+    if spec.placements == placements:
+        return DTensor(local.view_as(local), spec, requires_grad=False)
+    target = DTensorSpec(spec.mesh, placements, tensor_meta=spec.tensor_meta)
+    return DTensor(redistribute_local_tensor(local, spec, target), target, requires_grad=False)
 
 
 def spec_of(value: DTensor) -> DTensorSpec:

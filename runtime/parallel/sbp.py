@@ -7,7 +7,7 @@ made with one can be given to the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 
@@ -15,7 +15,7 @@ from ...errors import InputError
 
 __all__ = ["Sbp", "broadcast", "partial_sum", "placements_of", "split", "words"]
 
-Sbp = Placement | Sequence[Placement]
+Sbp: TypeAlias = Placement | Sequence[Placement]
 
 broadcast = Replicate()
 """Every rank holds the whole tensor."""

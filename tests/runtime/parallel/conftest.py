@@ -66,7 +66,7 @@ class Ranks:
             self.running.append((process, out))
         return begun
 
-    def run(self, count, function, timeout=240, **arguments):
+    def run(self, count, function, timeout=600, **arguments):
         """What each rank's function returned."""
         results = []
         for process, out in self.start(count, function, **arguments):

@@ -96,6 +96,65 @@ def piped(shape, trainings):
     return found
 
 
+def head(mesh, classes, steps):
+    """A head that is split over classes, trained in a graph and asked for its best, beside the same on one device."""
+
+    class Step(headrace.Graph):
+        def __init__(self, module, optimizer):
+            super().__init__(config=headrace.GraphConfig(backend="captured"))
+            self.module = module
+            self.add_optimizer(optimizer)
+
+        def build(self, features, targets):
+            loss = parallel.cross_entropy(self.module(features), targets)
+            loss.backward()
+            return loss
+
+    class Best(headrace.Graph):
+        def __init__(self, module, k):
+            super().__init__(config=headrace.GraphConfig(backend="captured"))
+            self.module, self.k = module, k
+
+        def build(self, features):
+            return parallel.topk(self.module(features), self.k)
+
+    torch.manual_seed(0)
+    plain = torch.nn.Linear(8, classes).double()
+    module = torch.nn.Linear(8, classes).double()
+    module.load_state_dict(plain.state_dict())
+    placed = parallel.world("cpu", mesh)
+    rows = (sbp.split(0), sbp.broadcast)
+    parallel.boxed(parallel.to_global(module, placed, {"*": (sbp.broadcast, sbp.split(0))}), inputs=rows)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1, momentum=0.9) for one in (plain, module)]
+    step, losses = Step(module, optimizers[1]), []
+    for at in range(steps):
+        generator = torch.Generator().manual_seed(at)
+        features = torch.randn(8, 8, generator=generator, dtype=torch.float64)
+        targets = torch.randint(0, classes, (8,), generator=generator)
+        optimizers[0].zero_grad()
+        expected = functional.cross_entropy(plain(features), targets)
+        expected.backward()
+        optimizers[0].step()
+        given = step(parallel.to_global(features, placed, rows), parallel.to_global(targets, placed, rows))
+        losses.append(abs(float((parallel.whole(given) - expected.detach()) / expected.detach())))
+    best = []
+    for k in (1, 5, classes):
+        graph = Best(module, k)
+        for _ in range(3):
+            values, numbers = graph(parallel.to_global(features, placed, rows))
+        wanted = plain(features).detach().topk(k)
+        best.append(
+            torch.equal(parallel.whole(numbers), wanted.indices) and torch.allclose(parallel.whole(values), wanted.values)
+        )
+    values = cases.furthest(dict(plain.state_dict()), {key: parallel.whole(v) for key, v in module.named_parameters()})
+    return {
+        "losses": max(losses),
+        "values": values,
+        "best": best,
+        "steps": [str(record) for record in step.steps + graph.steps],
+    }
+
+
 def agreeing():
     """Ranks 0 and 2 of three agree; 1 has no part in it."""
     mesh = parallel.placement("cpu", [0, 2])

@@ -1,8 +1,11 @@
 """Every rank decides as the first, and what one rank cannot, none does."""
 
+import pytest
 import torch
 
 from headrace.runtime.parallel.agreement import Agreement
+
+pytestmark = pytest.mark.timeout(900)  # several processes that wait for each other, on whatever cores there are
 
 
 def test_without_global_tensors_everybody_decides_alone():

@@ -27,6 +27,8 @@ def test_shares_are_each_ranks_part(alone):
     value = torch.ones(2, 3, requires_grad=True)
     (parallel.to_global(value * 2, mesh, sbp.split(0), shares=True) ** 2).sum().backward()
     assert torch.equal(value.grad, torch.full((2, 3), 8.0))
+    part = parallel.to_global(torch.ones(2), mesh, sbp.partial_sum, shares=True)
+    assert torch.equal(parallel.whole(part), torch.ones(2))
 
 
 CONVERSIONS = [
@@ -102,5 +104,7 @@ def test_a_gradient_that_lies_otherwise_than_its_split_value_is_an_error(four):
     mesh = parallel.world("cpu")
     value = parallel.to_global(torch.ones(8, 4), mesh).requires_grad_()
     cut = convert(value, (sbp.split(0),))
-    with pytest.raises(PlacementError, match=r"sbp\.split\(0\) has a gradient that is sbp\.broadcast"):
-        cut.backward(parallel.to_global(torch.ones(8, 4), mesh))
+    with pytest.raises(PlacementError, match=r"sbp\.split\(0\) has a gradient that is sbp\.split\(1\)"):
+        cut.backward(parallel.to_global(torch.ones(8, 4), mesh, sbp.split(1)), retain_graph=True)
+    cut.backward(parallel.to_global(torch.ones(8, 4), mesh))  # of a whole one each rank takes its part
+    assert torch.equal(one(parallel.whole(value.grad)), torch.ones(8, 4))

@@ -7,6 +7,8 @@ from headrace import parallel
 from headrace.errors import InputError
 from tests.runtime.parallel import cases
 
+pytestmark = pytest.mark.timeout(900)  # several processes that wait for each other, on whatever cores there are
+
 
 def test_training_goes_on_on_another_number_of_ranks(ranks, tmp_path):
     folder = tmp_path / "checkpoints"

@@ -3,6 +3,9 @@ combination after fifty among the slow tests."""
 
 import pytest
 
+pytestmark = pytest.mark.timeout(900)  # several processes that wait for each other, on whatever cores there are
+
+
 TWO = [
     {"name": "mlp", "steps": 50},
     {"name": "mlp", "steps": 50, "zero": 3, "optimizer": "adam"},

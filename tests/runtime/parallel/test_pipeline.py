@@ -8,6 +8,8 @@ from torch.nn import functional
 from headrace import parallel
 from headrace.errors import InputError
 
+pytestmark = pytest.mark.timeout(900)  # several processes that wait for each other, on whatever cores there are
+
 
 def check(results, trainings):
     for at, (name, schedule, steps) in enumerate(trainings):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from headrace import parallel
@@ -86,3 +87,30 @@ def test_implicit_allows_it_and_only_there(four):
             left @ right
     with pytest.raises(PlacementError):
         left @ right
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda value: functional.dropout(value, 0.5),
+        nn.Dropout(0.1),
+        torch.randn_like,
+        torch.bernoulli,
+        lambda value: value.uniform_(),
+        lambda value: functional.scaled_dot_product_attention(value, value, value, dropout_p=0.1),
+    ],
+    ids=range(6),
+)
+def test_random_numbers_that_depend_on_the_ranks_are_not_drawn(four, draw):
+    value = parallel.to_global(torch.full((8, 2, 4), 0.5), parallel.world("cpu"), sbp.split(0))
+    with parallel.guarded(), pytest.raises(PlacementError, match=r"test_private\.py:\d+: .* draws random numbers"):
+        draw(value)
+
+
+def test_dropout_that_does_nothing_is_none(four):
+    value = parallel.to_global(torch.ones(8, 2, 4), parallel.world("cpu"), sbp.split(0))
+    with parallel.guarded():
+        functional.dropout(value, 0.5, training=False)
+        functional.dropout(value, 0.0)
+        nn.Dropout(0.5).eval()(value)
+        functional.scaled_dot_product_attention(value, value, value)

@@ -4,6 +4,8 @@ import pytest
 
 from tests.runtime.parallel.conftest import said
 
+pytestmark = pytest.mark.timeout(900)  # several processes that wait for each other, on whatever cores there are
+
 
 @pytest.mark.parametrize(
     ("who", "how", "message"),
@@ -18,7 +20,7 @@ def test_the_others_stop_and_name_it(ranks, who, how, message):
     begun = ranks.start(3, "losing", who=who, how=how)
     others = [pair for rank, pair in enumerate(begun) if rank != who]
     for process, out in others:
-        process.wait(timeout=200)
+        process.wait(timeout=600)
         assert process.returncode != 0
         assert message in said(out), said(out)
     if how == "raise":
