@@ -57,3 +57,8 @@ def test_an_unknown_name_is_an_attribute_error():
 
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = headrace.nothing
+
+
+def test_a_graph_on_one_device_imports_nothing_for_many():
+    code = "import headrace; headrace.Graph, headrace.evaluation_step"
+    assert loaded_after(code, ("torch.distributed.tensor", "torch.distributed.pipelining", "openvino", "onnxruntime")) == []

@@ -1,24 +1,24 @@
-"""`headrace.parallel`: one program on many devices. Global tensors, the words for how they lie, and their conversions."""
+"""`headrace.parallel`: one program on many devices. Global tensors, the words for how they lie, and their conversions.
+
+Importing this loads nothing of torch's distributed package: every graph asks `shares` whether a tensor is global.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, overload
+import importlib
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
-
-from . import attention, sbp
-from .boxing import to_global as _tensor_to_global
-from .boxing import to_local, whole
-from .checkpoint import resume, save
-from .head import cross_entropy, topk
-from .mesh import placement, rank, world, world_size
-from .modules import boxed, module_to_global
-from .pipeline import Pipeline
-from .private import guarded, implicit
-from .watch import watched
+if TYPE_CHECKING:
+    from . import sbp
+    from .boxing import to_local, whole
+    from .checkpoint import resume, save
+    from .conversions import to_global
+    from .head import cross_entropy, topk
+    from .mesh import placement, rank, world, world_size
+    from .modules import boxed
+    from .pipeline import Pipeline
+    from .private import guarded, implicit
+    from .watch import watched
 
 __all__ = [
     "Pipeline",
@@ -40,18 +40,20 @@ __all__ = [
     "world_size",
 ]
 
-attention.register()
+_HOMES = {
+    "Pipeline": "pipeline", "boxed": "modules", "cross_entropy": "head", "guarded": "private", "implicit": "private",
+    "placement": "mesh", "rank": "mesh", "resume": "checkpoint", "save": "checkpoint", "to_global": "conversions",
+    "to_local": "boxing", "topk": "head", "watched": "watch", "whole": "boxing", "world": "mesh", "world_size": "mesh",
+}  # fmt: skip
 
 
-@overload
-def to_global(
-    value: torch.nn.Module, placement: DeviceMesh, sbp: sbp.Sbp | Mapping[str, sbp.Sbp] = ..., **options: Any
-) -> torch.nn.Module: ...
-@overload
-def to_global(value: torch.Tensor, placement: DeviceMesh | None = None, sbp: sbp.Sbp = ..., **options: Any) -> DTensor: ...
-def to_global(value: Any, placement: Any = None, sbp: Any = sbp.broadcast, **options: Any) -> Any:
-    """A tensor as a global one (`boxing.to_global`, with its `shares`), or a module whose parameters become global, in place
-    (`modules.module_to_global`, with its `zero` and `axis`)."""
-    if isinstance(value, torch.nn.Module):
-        return module_to_global(value, placement, sbp, **options)
-    return _tensor_to_global(value, placement, sbp, **options)
+def __getattr__(name: str) -> Any:
+    if name == "sbp":
+        return importlib.import_module(".sbp", __name__)
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headrace.parallel' has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,4 +1,4 @@
-"""How the CPU's attention operator is split: DTensor knows those of GPUs, and for this one no backward pass (2.11 to 2.13)."""
+"""How the CPU's attention operator is split: DTensor knows those of GPUs, and for this one no backward pass (read in 2.13)."""
 
 from __future__ import annotations
 

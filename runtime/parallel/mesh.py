@@ -67,11 +67,6 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
 
 
-def mesh_facts(mesh: DeviceMesh) -> dict[str, Any]:
-    """What a plan or a fingerprint keeps of a mesh, as plain JSON values."""
-    return {"device": mesh.device_type, "ranks": mesh.mesh.tolist(), "axes": list(mesh.mesh_dim_names or ())}
-
-
 def _array(ranks: Any) -> torch.Tensor:
     try:
         array = torch.tensor(list(ranks) if isinstance(ranks, range) else ranks)

@@ -1,10 +1,10 @@
 """Every use of torch's private interfaces for global tensors, in one place, with the versions that they were read in.
 
-- `torch.distributed.tensor._utils.ExplicitRedistributionContext` (2.11 to 2.13): DTensor tells it of each redistribution that
+- `torch.distributed.tensor._utils.ExplicitRedistributionContext` (read in 2.13): DTensor tells it of each redistribution that
   an operator asks for by itself. It is told no argument, file or line, so ours is asked in its place and looks at its caller.
-- `torch.distributed.tensor._dtensor_spec`, `_redistribute.redistribute_local_tensor` and the constructor of DTensor (2.11 to
+- `torch.distributed.tensor._dtensor_spec`, `_redistribute.redistribute_local_tensor` and the constructor of DTensor (read in
   2.13): a global tensor around a local one, and a conversion without autograd's steps.
-- `torch.distributed._local_tensor.local_tensor_mode` (2.11 to 2.13, in `shares`): whether ranks are simulated in one process.
+- `torch.distributed._local_tensor.local_tensor_mode` (read in 2.13, in `shares`): whether ranks are simulated in one process.
 - `torch._C._current_autograd_node` and `torch.autograd._get_sequence_nr`: which operator's backward pass runs.
 """
 

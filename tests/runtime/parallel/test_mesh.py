@@ -5,7 +5,6 @@ import torch
 
 from headrace import parallel
 from headrace.errors import InputError
-from headrace.runtime.parallel.mesh import mesh_facts
 
 
 def test_a_script_that_was_started_alone_is_a_job_of_one_rank(alone):
@@ -30,9 +29,9 @@ def test_a_rank_that_the_job_has_not_is_named_with_the_remedy(alone):
         parallel.placement("tpu", [0])
 
 
-def test_the_axes_have_names_and_a_plan_can_keep_them(four):
+def test_the_axes_have_names(four):
     mesh = parallel.world("cpu", (2, -1))
-    assert mesh_facts(mesh) == {"device": "cpu", "ranks": [[0, 1], [2, 3]], "axes": ["data", "model"]}
+    assert (mesh.mesh.tolist(), mesh.mesh_dim_names) == ([[0, 1], [2, 3]], ("data", "model"))
     with pytest.raises(InputError, match=r"shape \(3,\) does not hold the job's 4"):
         parallel.world("cpu", (3,))
     with pytest.raises(InputError, match="2 different"):
