@@ -34,13 +34,20 @@ def _trainer(stage: Stage, library: Any) -> None:
     for name in ("fit", "validate", "test"):
         stage.wrap(library.Trainer, name, run)
     for name in _LOADERS:
-        stage.wrap(library.LightningModule, name, _loader)
+        stage.wrap(library.LightningModule, name, _loader(stage))
 
 
-def _loader(original: Any, own: Any) -> Any:
+def _loader(stage: Stage) -> Any:
     """A module's loader where only the data module has one: `len(self.train_dataloader())` counts its batches."""
-    data = getattr(getattr(own, "_trainer", None), "datamodule", None)
-    return original(own) if data is None else getattr(data, original.__name__)()
+
+    def give(original: Any, own: Any) -> Any:
+        data = getattr(getattr(own, "_trainer", None), "datamodule", None)
+        if data is None:
+            return original(own)
+        stage.note("libraries", f"{type(own).__name__} had the data module's loaders, as in older versions of Lightning")
+        return getattr(data, original.__name__)()
+
+    return give
 
 
 def _adapt(stage: Stage, library: Any, kind: type, old: str, step: str, hook: str) -> None:

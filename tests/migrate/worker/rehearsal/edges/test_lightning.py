@@ -65,7 +65,9 @@ trainer.fit(Counts(), datamodule=Data())
 
 
 def test_a_module_has_the_loaders_of_the_data_module(on_stage):
-    assert 3 in on_stage(lightning).play(OLD + DATA)["seen"]
+    world = on_stage(lightning)
+    assert 3 in world.play(OLD + DATA)["seen"]
+    assert "Counts had the data module's loaders, as in older versions of Lightning" in world.said("libraries")
 
 
 def test_the_old_hooks_are_called_with_what_the_steps_gave(on_stage):
