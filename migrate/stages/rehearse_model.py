@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,8 @@ _MOST_FOR_A_CHECKPOINT = 8
 """So many are run to find the model that the user's checkpoint fits."""
 _MOST_SAVED = 3
 """So many files in which a script saves its model are tried for the weights."""
+_ALL_SECONDS = 300.0
+"""After so long no further script, nor the same one with other arguments, is run to see a model."""
 _SECONDS = 150.0
 """What one run may take at most; the worker ends it by itself long before."""
 
@@ -83,7 +86,13 @@ def rehearse_model(
     surveyed = migration.surveyed
     stored = any(walk(surveyed.root, STORED))
     runs: list[Run] = []
-    for script, given in scripts:
+    end = time.monotonic() + _ALL_SECONDS
+    for number, (script, given) in enumerate(scripts):
+        if runs and time.monotonic() > end:
+            left = listed([script.path for script, _ in scripts[number:]])
+            message = f"scripts were run for {_ALL_SECONDS:.0f} s to see their models; --entry takes one that was not: {left}"
+            migration.remark("PS011", message, "note")
+            break
         if len(runs) >= (_MOST_FOR_A_CHECKPOINT if any(run.fits is False for run in runs) else _MOST_SCRIPTS):
             break
         run = _run(migration, script, given, static, model)
@@ -93,6 +102,8 @@ def rehearse_model(
                 migration.told[script.path] = other[0]
             run = replace(again, as_read=False) if _is_better(again, run) else run
         for choice in _choices(script) if _lacks(run) and not given and migration.options.checkpoint is not None else ():
+            if time.monotonic() > end:
+                break
             again = _run(migration, script, given, None, model, (choice, "the checkpoint"))
             run = replace(again, as_read=False) if again.fits else run
             if again.fits:

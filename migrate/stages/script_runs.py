@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,8 @@ _ROW_VALUES = 3 * 224 * 224
 """Of the inputs for which these rows are enough; there are more of smaller ones, up to what is recorded."""
 _NEAR = 0.4
 """Of the time limit: an original that takes so long may well be stopped when it compiles a graph first."""
+_BUSY = 2.0
+"""Processes for each core that make any run take several times as long."""
 _TRAINS = "it trains, and its training loop was not rewritten; only rewritten loops are run"
 
 
@@ -338,17 +341,17 @@ def _compared_until(migration: Migration, script: Script, original: OriginalRun)
 def _too_near(original: Completed, migrated: Completed, *, short: bool) -> str | None:
     """Why a migrated script that was stopped at the time limit failed at nothing: compiling a graph takes its time as well.
     `short` says that the limit was less than what the caller gives a run."""
-    if migrated.stopped != "timeout" or (original.seconds < _NEAR * migrated.seconds and not short):
+    if migrated.stopped != "timeout":
         return None
+    said = f"the migrated script was stopped after {migrated.seconds:.0f} s, "
     if short:
-        return (
-            f"the migrated script was stopped after {migrated.seconds:.0f} s, when the time for other scripts than the model's "
-            "own was over; --entry runs it first"
-        )
-    return (
-        f"the migrated script was stopped after {migrated.seconds:.0f} s, the time limit, and the original took "
-        f"{original.seconds:.0f} s of it: too near the limit to tell"
-    )
+        return f"{said}when the time for other scripts than the model's own was over; --entry runs it first"
+    if original.seconds >= _NEAR * migrated.seconds:
+        return f"{said}the time limit, and the original took {original.seconds:.0f} s of it: too near the limit to tell"
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > _BUSY * cores:
+        return f"{said}the time limit, while the machine did much other work (load {load:.0f}, {cores} cores): too slow to tell"
+    return None
 
 
 def _trained(migration: Migration, script: Script) -> list[TracedLoop]:

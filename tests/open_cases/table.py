@@ -33,7 +33,8 @@ What the migrator makes of ten public repositories, at the commits in `tests/ope
   choices in `cases.json`): scripts run before and after with equal outputs, and losses where they train, of those that ran
   before, and whose data they read; faster than eager, and how much at which batch size (of the last run on a quiet machine:
   `whole.py --scripts` leaves it, and what is served); the package answering in a fresh process without the repository. "not
-  tried" is a script that does not run here even on stand-ins; "not run" claims nothing. A dash: not run either.
+  tried" is a script that does not run here even on stand-ins, "not tried on stand-ins" one whose last run knew none; "not run"
+  claims nothing. A dash: not run either.
 
 """
 
@@ -53,6 +54,8 @@ def _whole(whole: dict[str, Any] | None, name: str) -> str:
     pair = whole.get(name)
     if name == "faster" and whole.get("speed"):
         return f"{cell(pair)}: {whole['speed']}"
+    if name == "executed" and "on" not in whole and not (pair and pair[1]):
+        return "not tried on stand-ins"
     if not (pair and pair[1]):
         return "not tried"
     on = f" ({', '.join(whole['on'])})" if name == "executed" and whole.get("on") else ""

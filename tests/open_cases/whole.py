@@ -71,11 +71,16 @@ def judge(choice: dict[str, Any], root: Path, data: Path, out: Path, *, packages
     speed = ", ".join(f"{item.ratio:.2f}x at {item.batch}" for model in report.models for item in model.speed)
     executed = [script for script in report.scripts if script.executed == "passed"]
     return {
-        "executed": scores["executed"], "on": sorted({script.executed_on for script in executed if script.executed_on}),
+        "executed": scores["executed"], "on": sorted({_on(script.executed_on, choice) for script in executed}),
         "partly": [script.up_to for script in executed if script.up_to], "parity": scores["parity_passed"],
         "faster": scores["faster"],
         "served": [sum(served), len(served)], "speed": speed or None, "why": why or None,
     }  # fmt: skip
+
+
+def _on(data: str | None, choice: dict[str, Any]) -> str:
+    """Whose data a script read: what the migrator takes for the user's is here the folder of made-up images."""
+    return "made-up images" if choice.get("data") and data == "your data" else str(data)
 
 
 def image_folder(place: Path) -> Path:

@@ -15,9 +15,15 @@ import torch
 from onnx import numpy_helper
 
 import headrace
-from headrace.migrate.proving.worker_protocol import SeenModel
-from headrace.migrate.reading.recipe import LiveModel
-from headrace.migrate.stages.rehearse_model import _agree, _best, label
+from headrace.errors import NothingToMigrateError
+from headrace.migrate.proving.worker_protocol import Rehearsed, SeenModel
+from headrace.migrate.reading.facts import Script
+from headrace.migrate.reading.recipe import LiveModel, Recipe
+from headrace.migrate.stages import rehearse_model as rehearsal
+from headrace.migrate.stages.migration import Migration, Options
+from headrace.migrate.stages.progress import Stages
+from headrace.migrate.stages.rehearse_model import Run, _agree, _best, label
+from headrace.migrate.survey.survey import survey
 
 # The model lives in a global that a function sets, its class is made from a table of settings, and it is called by keyword.
 NET = """
@@ -284,6 +290,27 @@ def test_of_several_scripts_the_one_whose_model_the_given_checkpoint_fits_is_tak
     report = headrace.migrate(tmp_path, checkpoint=tmp_path / "given.pth")
     said = [item.message for item in report.findings if item.code == "PS011"]
     assert any(message == "the model is that of this script; --entry takes another (eval_a.py)" for message in said), said
+
+
+def test_scripts_are_run_to_see_their_models_only_while_there_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "repository"
+    root.mkdir()
+    for name in ("eval_a", "eval_b", "eval_c"):
+        (root / f"{name}.py").write_text(TWO.format(width=4))
+    clock, seen = [0.0], []
+
+    def run(migration: Migration, script: Script, *rest: object) -> Run:
+        clock[0] += 200.0
+        seen.append(script.path)
+        stopped = Rehearsed(models=(), why="ValueError: no", where=None, weights_from=())
+        return Run(script, Recipe(root=str(root), script=script.path), stopped, None, None, as_read=True)
+
+    monkeypatch.setattr(rehearsal.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(rehearsal, "_run", run)
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
+    assert seen == ["eval_a.py", "eval_b.py"]
+    assert migration.findings[0].message.endswith("--entry takes one that was not: eval_c.py")
 
 
 TRAINS = """

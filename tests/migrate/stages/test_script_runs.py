@@ -204,11 +204,12 @@ def test_a_migrated_script_that_is_stopped_otherwise_fails(repository, tmp_path,
     assert (outcome.status, outcome.why.startswith(said)) == ("failed", True)
 
 
-@pytest.mark.parametrize(("original", "status"), [(100.0, "not-run"), (10.0, "failed")])
+@pytest.mark.parametrize(("original", "load", "status"), [(100.0, 0, "not-run"), (10.0, 0, "failed"), (10.0, 999, "not-run")])
 def test_a_script_that_is_stopped_at_the_limit_fails_only_where_the_original_was_far_from_it(
-    repository, tmp_path, monkeypatch, original, status
+    repository, tmp_path, monkeypatch, original, load, status
 ):
     """The clock of the original is set: no test waits for a limit."""
+    monkeypatch.setattr(script_runs.os, "getloadavg", lambda: (float(load),) * 3)
     migration, changes = migration_of(repository, tmp_path)
     originals = run_originals(migration, None)
     found = originals.runs["evaluate.py"]

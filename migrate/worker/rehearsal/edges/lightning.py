@@ -1,4 +1,4 @@
-"""Hooks that Lightning 2 no longer calls: what a module collects of an epoch's steps is handed to it when the epoch ends."""
+"""What Lightning 2 no longer does for a module: hooks at the end of an epoch with its outputs, loaders of the data module."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _HOOKS = {
     "test_epoch_end": ("test_step", "on_test_epoch_end"),
 }
 """What older versions called at an epoch's end, with what these steps gave; and what is called then now."""
+_LOADERS = ("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader")
 
 
 @contextlib.contextmanager
@@ -32,6 +33,21 @@ def _trainer(stage: Stage, library: Any) -> None:
 
     for name in ("fit", "validate", "test"):
         stage.wrap(library.Trainer, name, run)
+    for name in _LOADERS:
+        stage.wrap(library.LightningModule, name, _loader(stage))
+
+
+def _loader(stage: Stage) -> Any:
+    """A module's loader where only the data module has one: `len(self.train_dataloader())` counts its batches."""
+
+    def give(original: Any, own: Any) -> Any:
+        data = getattr(getattr(own, "_trainer", None), "datamodule", None)
+        if data is None:
+            return original(own)
+        stage.note("libraries", f"{type(own).__name__} had the data module's loaders, as in older versions of Lightning")
+        return getattr(data, original.__name__)()
+
+    return give
 
 
 def _adapt(stage: Stage, library: Any, kind: type, old: str, step: str, hook: str) -> None:

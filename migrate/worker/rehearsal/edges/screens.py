@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import importlib
 import os
 import re
 from collections.abc import Iterator, Sized
@@ -44,7 +45,18 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("matplotlib.axes", lambda library: _drawn(stage, library.Axes))
     stage.when_imported("PIL.Image", lambda library: _quiet(stage, library.Image, ("show",)))
     stage.when_imported("cv2", lambda library: _windows(stage, library))
+    stage.when_imported("tqdm.notebook", lambda library: _plain_bars(stage, library))
     yield
+
+
+def _plain_bars(stage: Stage, library: Any) -> None:
+    """A notebook's bars of progress are widgets, which only the environment of Jupyter has."""
+    if getattr(library, "IProgress", None) is None:
+        plain = importlib.import_module("tqdm.std")
+        stage.note("screens", "bars of progress of tqdm.notebook are lines of text: ipywidgets is not installed")
+        for name, made in (("tqdm", plain.tqdm), ("tqdm_notebook", plain.tqdm), ("trange", plain.trange)):
+            stage.patch(library, name, made)
+        stage.patch(library, "tnrange", plain.trange)
 
 
 def _answer(prompt: str) -> str:

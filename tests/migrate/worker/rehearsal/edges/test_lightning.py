@@ -46,6 +46,30 @@ trainer.fit(Net(), loader, loader)
 """
 
 
+DATA = """
+
+class Data(pl.LightningDataModule):
+    def train_dataloader(self):
+        return loader
+
+
+class Counts(Net):
+    def configure_optimizers(self):
+        seen.append(len(self.train_dataloader()))
+        return super().configure_optimizers()
+
+
+trainer = pl.Trainer(max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu")
+trainer.fit(Counts(), datamodule=Data())
+"""
+
+
+def test_a_module_has_the_loaders_of_the_data_module(on_stage):
+    world = on_stage(lightning)
+    assert 3 in world.play(OLD + DATA)["seen"]
+    assert "Counts had the data module's loaders, as in older versions of Lightning" in world.said("libraries")
+
+
 def test_the_old_hooks_are_called_with_what_the_steps_gave(on_stage):
     world = on_stage(lightning)
     names = world.play(OLD)

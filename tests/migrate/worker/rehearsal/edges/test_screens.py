@@ -61,3 +61,15 @@ def test_a_camera_has_a_few_frames(on_stage):
 def test_a_terminal_has_a_size(on_stage):
     names = on_stage(screens).play("import os\nsize = os.get_terminal_size(99)\n")
     assert tuple(names["size"]) == (80, 24)
+
+
+def test_bars_of_a_notebook_are_lines_where_there_are_no_widgets(on_stage):
+    notebook = pytest.importorskip("tqdm.notebook")
+    if notebook.IProgress is not None:
+        pytest.skip("ipywidgets is installed")
+    world = on_stage(screens)
+    names = world.play(
+        "from tqdm.notebook import tqdm, tnrange, trange\nseen = [*tqdm(range(3), leave=False), *trange(2), *tnrange(1)]\n"
+    )
+    assert names["seen"] == [0, 1, 2, 0, 1, 0]
+    assert len(world.said("screens")) == 1
