@@ -10,7 +10,7 @@ from headrace.migrate.worker.server_libraries import Finder
 
 @pytest.fixture
 def library():
-    finder, before = Finder(lambda name: None), set(sys.modules)
+    finder, before = Finder(lambda name: True), set(sys.modules)
     sys.meta_path.insert(0, finder)  # before a library that is installed
     yield importlib.import_module
     sys.meta_path.remove(finder)
