@@ -42,10 +42,8 @@ def served(module: Module, archives: Iterable[ModelArchive] = ()) -> dict[str, l
     """Server -> the classes and functions of a file that it calls."""
     found: dict[str, list[Definition]] = {}
     for node in module.definitions.values():
-        for kind in KINDS if isinstance(node, ast.ClassDef) else ():
-            if _is_of(module, node, kind):
-                found.setdefault(kind.server, []).append(node)
-                break
+        if isinstance(node, ast.ClassDef) and (kind := next((kind for kind in KINDS if _is_of(module, node, kind)), None)):
+            found.setdefault(kind.server, []).append(node)
     for node in module.definitions.values():
         decorated = (
             (item.func for item in node.decorator_list if isinstance(item, ast.Call)) if isinstance(node, Function) else ()

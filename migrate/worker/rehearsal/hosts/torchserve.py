@@ -69,8 +69,7 @@ def call(stage: Stage, thing: Any) -> None:
         own = thing()
         at_its_class(stage, kind, own, own.initialize, context)
         handle = own.handle
-        node = definition(stage, kind)
-        reading = method(node, "preprocess", "handle", "preprocess_one_image", "load_images")
+        reading = method(stage, kind, "preprocess", "handle")
     else:
         own, handle = None, thing
         at_its_class(stage, kind, None, handle, None, context)  # the first call of a function initializes
