@@ -149,7 +149,7 @@ def _call_fastapi(stage: Stage, app: Any) -> None:
 
 
 def _requests(stage: Stage, takes: Any) -> Iterator[dict[str, Any]]:
-    """Requests with an image in the forms that a route of FastAPI declares: files, form fields, JSON, or what it reads itself."""
+    """Requests with an image in the forms that a route of FastAPI declares: files, form fields, JSON, or its own."""
     kinds: dict[str, list[Any]] = {}
     for field in takes.body_params:
         kinds.setdefault(type(field.field_info).__name__, []).append(field)
