@@ -37,6 +37,9 @@ KINDS = (
     ServedKind(server="bentoml", library="bentoml", decorators=frozenset({"bentoml.service"})),
 )
 
+_CONTEXTS = (["context"], ["ctx"], ["_context"])
+"""The second of the two arguments of a function that TorchServe calls."""
+
 
 def served(module: Module, archives: Iterable[ModelArchive] = ()) -> dict[str, list[Definition]]:
     """Server -> the classes and functions of a file that it calls."""
@@ -50,6 +53,8 @@ def served(module: Module, archives: Iterable[ModelArchive] = ()) -> dict[str, l
         )
         if any(module.imports.get("bentoml") and (dotted(item) or "").endswith(".api") for item in decorated):
             found.setdefault("bentoml", []).append(node)  # of an older service
+        if isinstance(node, Function) and node.name == "handle" and [item.arg for item in node.args.args][1:] in _CONTEXTS:
+            found.setdefault("torchserve", []).append(node)
     for archive in archives:
         if module.path == archive.handler and "torchserve" not in found:
             name = archive.function or "handle"

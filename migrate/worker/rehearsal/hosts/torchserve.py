@@ -28,21 +28,18 @@ _OWN = {"image_classifier": "ImageClassifier", "vision_handler": "VisionHandler"
 
 
 def hosted(stage: Stage) -> list[Any]:
-    """The one class of a handler's file that handles requests, else its function; or the script as the model file of a handler
-    of TorchServe's own."""
-    own = own_values(stage)
+    """A handler file's function, else its class that handles requests; or the script as the model file of a handler of
+    TorchServe's own."""
+    own, archive = own_values(stage), _archive(stage)
+    wanted = (archive.function if archive is not None else None) or "handle"
+    functions = [value for value in own if isinstance(value, types.FunctionType) and value.__name__ == wanted]
+    if functions and functions[0].__code__.co_argcount == 2:
+        return functions
     base = getattr(sys.modules.get("ts"), "BaseHandler", None) or _base()
     classes = [value for value in own if isinstance(value, type) and _handles(value, base)]
     if classes:
         leaves = [value for value in classes if not any(value in other.__mro__[1:] for other in classes)]
         return leaves[-1:]
-    archive = _archive(stage)
-    if archive is not None and archive.handler == stage.request.script:
-        named = archive.function or "handle"
-        return [value for value in own if isinstance(value, types.FunctionType) and value.__name__ == named]
-    functions = [value for value in own if isinstance(value, types.FunctionType) and value.__name__ == "handle"]
-    if functions and functions[0].__code__.co_argcount == 2:
-        return functions
     if archive is not None and archive.handler in _OWN and archive.model_file == stage.request.script:
         library = importlib.import_module(f"ts.torch_handler.{archive.handler}")
         return [type(_OWN[archive.handler], (getattr(library, _OWN[archive.handler]),), {"__module__": "__main__"})]
