@@ -95,8 +95,8 @@ def migrate(
     """
     root = Path(repository).resolve()
     if is_archive(root):
-        asked = {name: value for name, value in locals().items() if name not in ("root", "repository", "entry", "write")}
-        return _archive(root, write=write, entry=entry, **asked)
+        given = {name: value for name, value in locals().items() if name not in ("root", "repository", "entry", "write")}
+        return _archive(root, write=write, entry=entry, **given)
     target = Path(out) if out is not None else None
     if target is not None and write:
         raise MigrateError("--out writes a copy and --write the repository itself; choose one")

@@ -123,10 +123,10 @@ def _context(stage: Stage, kind: Any) -> Any:
     }
     files = {"modelFile": archive.model_file if archive is not None else _model_file(stage, folder)}
     files["serializedFile"] = archive.serialized_file if archive is not None else _stored(stage, here)
-    files = {key: value for key, value in files.items() if value is not None}
-    model |= {key: posixpath.basename(value) for key, value in files.items()}
+    there = {key: value for key, value in files.items() if value is not None}
+    model |= {key: posixpath.basename(value) for key, value in there.items()}
     extra = archive.extra_files if archive is not None else ()
-    for path in (*files.values(), *extra, *filter(None, [archive.config_file if archive is not None else None])):
+    for path in (*there.values(), *extra, *filter(None, [archive.config_file if archive is not None else None])):
         _link(stage, path, folder)
     serialized = os.path.join(folder, model["serializedFile"]) if "serializedFile" in model else None
     if serialized is not None and not os.path.exists(serialized):
