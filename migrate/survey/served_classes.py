@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..reading.model_archives import ModelArchive
 from ..reading.scopes import Definition, Function, Module, dotted, last_name
+from .model_archives import ModelArchive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
 import pytest
 
-from headrace.migrate.reading.model_archives import ModelArchive
 from headrace.migrate.reading.scopes import Repository
 from headrace.migrate.reading.source import parse_source
+from headrace.migrate.survey.model_archives import ModelArchive
 from headrace.migrate.survey.served_classes import KINDS, served
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ....reading.model_archives import MANIFEST, ModelArchive, model_archives
+from ....survey.model_archives import MANIFEST, ModelArchive, model_archives
 from ..making import WEIGHTS, Maker
 from ..requests import Form, forms, is_image_key, keys_of
 from ..stage import Stage

@@ -7,7 +7,7 @@ import warnings
 import torch
 from torch import nn
 
-from ...errors import CaptureError
+from ....errors import CaptureError
 
 _BATCHES = (1, 2, 3)
 
