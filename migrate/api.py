@@ -28,7 +28,7 @@ from .stages.archive_folder import is_archive, unpacked
 from .stages.copy_tree import Copied
 from .stages.in_place import write_if_proved
 from .stages.journal import interrupted, models_in_place, recover
-from .stages.migrated_copy import check_output, models_folder, write_output
+from .stages.migrated_copy import check_output, models_folder, record_repository, write_output
 from .stages.migration import Migration, Options
 from .stages.package_model import ModelOutcome, note_weights
 from .stages.progress import Stages
@@ -95,8 +95,8 @@ def migrate(
     """
     root = Path(repository).resolve()
     if is_archive(root):
-        asked = {name: value for name, value in locals().items() if name not in ("root", "repository", "entry", "write")}
-        return _archive(root, write=write, entry=entry, **asked)
+        given = {name: value for name, value in locals().items() if name not in ("root", "repository", "entry", "write")}
+        return _archive(root, write=write, entry=entry, **given)
     target = Path(out) if out is not None else None
     if target is not None and write:
         raise MigrateError("--out writes a copy and --write the repository itself; choose one")
@@ -214,6 +214,8 @@ def _archive(archive: Path, *, write: bool, entry: str | None, **asked: Any) -> 
         handler = unpacked(archive, folder)
         report = migrate(folder, entry=entry or handler, **asked)
         report.repository = str(archive)
+        if report.out is not None:
+            record_repository(Path(report.out), archive)
         return report
 
 

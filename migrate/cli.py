@@ -27,7 +27,9 @@ Device = Annotated[str, typer.Option(help="cpu or cuda: what the plan is made fo
 
 
 def migrate(
-    repository: Annotated[Path, typer.Argument(help="A folder with a PyTorch image-classification repository.")],
+    repository: Annotated[
+        Path, typer.Argument(help="A folder with a PyTorch image-classification repository, or a TorchServe archive (.mar).")
+    ],
     out: Annotated[Path | None, typer.Option(help="Write a migrated, verified copy with its models/ here.")] = None,
     write: Annotated[
         bool, typer.Option("--write", help="Change the repository in place; headrace undo takes it back.")

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from ...errors import MigrateError
-from ..reading.model_archives import MANIFEST
+from ..survey.model_archives import MANIFEST
 
 SUFFIXES = (".mar", ".tar.gz", ".tgz")
 HANDLER = "headrace_handler.py"

@@ -59,6 +59,15 @@ def _states(out: Path) -> dict[str, list[int]]:
     return found
 
 
+def record_repository(out: Path, repository: Path) -> None:
+    """Have the report in a migrated copy name what the user gave, where that was unpacked to be migrated."""
+    marker = out / MARKER
+    content = {**json.loads(marker.read_text(encoding="utf-8")), "repository": str(repository)}
+    marker.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    written = json.loads((out / WRITTEN).read_text(encoding="utf-8"))
+    (out / WRITTEN).write_text(json.dumps({**written, MARKER: _states(out)[MARKER]}), encoding="utf-8")
+
+
 def models_folder(repository: Path) -> str:
     """Where the model repository goes in the output; the usual name is taken where the code has a package of that name."""
     usual, other = MODELS_FOLDERS

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..reading.model_archives import ModelArchive
 from ..reading.scopes import Definition, Function, Module, dotted, last_name
+from .model_archives import ModelArchive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,21 +37,24 @@ KINDS = (
     ServedKind(server="bentoml", library="bentoml", decorators=frozenset({"bentoml.service"})),
 )
 
+_CONTEXTS = (["context"], ["ctx"], ["_context"])
+"""The second of the two arguments of a function that TorchServe calls."""
+
 
 def served(module: Module, archives: Iterable[ModelArchive] = ()) -> dict[str, list[Definition]]:
     """Server -> the classes and functions of a file that it calls."""
     found: dict[str, list[Definition]] = {}
     for node in module.definitions.values():
-        for kind in KINDS if isinstance(node, ast.ClassDef) else ():
-            if _is_of(module, node, kind):
-                found.setdefault(kind.server, []).append(node)
-                break
+        if isinstance(node, ast.ClassDef) and (kind := next((kind for kind in KINDS if _is_of(module, node, kind)), None)):
+            found.setdefault(kind.server, []).append(node)
     for node in module.definitions.values():
         decorated = (
             (item.func for item in node.decorator_list if isinstance(item, ast.Call)) if isinstance(node, Function) else ()
         )
         if any(module.imports.get("bentoml") and (dotted(item) or "").endswith(".api") for item in decorated):
             found.setdefault("bentoml", []).append(node)  # of an older service
+        if isinstance(node, Function) and node.name == "handle" and [item.arg for item in node.args.args][1:] in _CONTEXTS:
+            found.setdefault("torchserve", []).append(node)
     for archive in archives:
         if module.path == archive.handler and "torchserve" not in found:
             name = archive.function or "handle"

@@ -12,7 +12,6 @@ from ..reading.arguments import is_parse_call, read_options
 from ..reading.calls import Calls
 from ..reading.facts import CheckpointSite, Command, Factory, Loop, LoopKind, Option, Script, Survey, TransformSite
 from ..reading.finding import Finding
-from ..reading.model_archives import ModelArchive, model_archives
 from ..reading.nodes import arguments_of, inside
 from ..reading.scopes import Definition, Function, Module, Repository, dotted, last_name
 from ..reading.source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
@@ -22,6 +21,7 @@ from .documented_commands import documented_commands
 from .library_trainers import find_library_trainers, find_owned_loops
 from .lightning_module import find_trainer_calls
 from .loops import CallSite, TrainerSite, find_calls
+from .model_archives import ModelArchive, model_archives
 from .served_classes import served
 from .submodules import missing_submodules
 from .transforms import find_transforms

@@ -35,7 +35,7 @@ from .live_task import JUDGING, chosen_place, classifies, told, width_of
 from .module_calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at, weights_of
 from .rehearsal import Rehearsal, RehearsalReport, Taken
 from .rehearsal.rehearse import rehearse
-from .scripted import name_of, unscripted
+from .rehearsal.scripted import name_of, unscripted
 from .stored_weights import stored_weights_read
 
 ATTEMPTS = 8

@@ -16,6 +16,7 @@ from torch import nn
 
 import headrace
 from headrace.errors import MigrateError
+from headrace.migrate.stages.migrated_copy import check_output
 
 MODEL = """
 from torch import nn
@@ -193,6 +194,8 @@ def test_an_archive_becomes_a_package_with_its_weights_preprocessing_and_labels(
     assert (out / "models/Net/labels.txt").read_text().split() == ["ant", "bee", "cat"]
     check_package(out / "models")
     assert archive.read_bytes() == before
+    assert json.loads((out / "headrace-report.json").read_text())["repository"] == str(archive)
+    check_output(archive, out)  # which may be written again
     assert not report.exit_status & 6
 
 

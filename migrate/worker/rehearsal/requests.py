@@ -7,7 +7,7 @@ import base64
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ class Upload:
 class _Read(bytes):
     """Bytes that may be awaited."""
 
-    def __await__(self) -> Iterator[Any]:
+    def __await__(self) -> Generator[Any, None, bytes]:
         yield from ()
         return bytes(self)
 

@@ -7,16 +7,17 @@ library's name is that one file, so each name stands where any part of the libra
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import sys
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """To be asked last: what no installed library is. `found` hears of each that is used."""
+    """To be asked last: what no installed library is. `wanted` hears of each that is asked for, and says whether it may be."""
 
-    def __init__(self, found: Callable[[str], None]) -> None:
-        self._found = found
+    def __init__(self, wanted: Callable[[str], bool]) -> None:
+        self._wanted = wanted
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -26,8 +27,10 @@ class Finder(importlib.abc.MetaPathFinder):
         if library == "__init__" or not file.is_file():
             return None
         if part:
-            return importlib.machinery.ModuleSpec(fullname, _Part(library))
-        self._found(library)
+            own = getattr(sys.modules.get(library), "__file__", None) == str(file)
+            return importlib.machinery.ModuleSpec(fullname, _Part(library)) if own else None
+        if not self._wanted(library):
+            return None
         return importlib.util.spec_from_file_location(fullname, file, submodule_search_locations=[])
 
 

@@ -1,8 +1,8 @@
 import pytest
 
-from headrace.migrate.reading.model_archives import ModelArchive
 from headrace.migrate.reading.scopes import Repository
 from headrace.migrate.reading.source import parse_source
+from headrace.migrate.survey.model_archives import ModelArchive
 from headrace.migrate.survey.served_classes import KINDS, served
 
 
@@ -20,6 +20,7 @@ def found_in(text, archives=()):
             "torchserve",
         ),
         ("class Mine:\n    def initialize(self, context): ...\n    def handle(self, data, context): ...\n", "torchserve"),
+        ("def handle(data, context):\n    return [1]\n", "torchserve"),
         ("import litserve as ls\nclass Mine(ls.LitAPI): ...\n", "litserve"),
         ("class TritonPythonModel:\n    def execute(self, requests): ...\n", "triton_python"),
         ("import bentoml\n@bentoml.service\nclass Mine: ...\n", "bentoml"),
@@ -38,6 +39,7 @@ def test_what_a_server_would_call_is_found(text, server):
         "from logging import Handler\nclass Mine(Handler):\n    def handle(self, record): ...\n",
         "from mine import BaseHandler\nclass Mine(other.BaseHandlerMixin): ...\n",
         "from mine import service\n@service\nclass Mine: ...\n",
+        "def handle(self, request): ...\n",
         "@app.api(1)\ndef mine(): ...\n",
     ],
 )

@@ -53,3 +53,24 @@ def test_differences_are_held_to_what_eager_itself_varies_by(tmp_path: Path, off
         with pytest.raises(ParityError, match="does not compute what the script computed"):
             _with_original(captured, order, tmp_path, "cpu")
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt2"], "which the tuner takes too"
+
+
+@pytest.mark.parametrize(("rows", "off", "passes"), [(1, 0.0, True), (3, 0.0, True), (1, 1e-2, False)])
+def test_one_image_alone_is_held_to_what_the_script_computed(tmp_path: Path, rows: int, off: float, passes: bool) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 4)).eval()
+    images = torch.rand(1, *ROW, generator=torch.Generator().manual_seed(1)).repeat(rows, 1, 1, 1)
+    with torch.no_grad():
+        outputs = module(images).numpy()
+    outputs[0, 1] += off
+    order = Order(
+        name="one", out=tmp_path, row=ROW, config=GraphConfig(), images=images.numpy(), outputs=outputs, provenance={}
+    )
+    captured = capture(module, torch.rand(2, *ROW))
+    if passes:
+        record = _with_original(captured, order, tmp_path, "cpu")
+        assert record is not None
+        assert (record.status, record.why) == ("passed", None)
+    else:
+        with pytest.raises(ParityError, match="does not compute what the script computed"):
+            _with_original(captured, order, tmp_path, "cpu")

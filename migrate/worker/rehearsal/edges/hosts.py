@@ -14,13 +14,20 @@ from pathlib import Path
 from ...server_libraries import Finder
 from .. import hosts
 from ..stage import Stage
+from .packages import folders_of
 
 _STANDING = str(Path(__file__).parents[2] / "server_libraries")
 
 
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
-    finder = Finder(lambda library: stage.note("libraries", f"{library} is not installed; what its classes do stood in"))
+    def may_stand_in(library: str) -> bool:
+        if folders_of(stage.root, library):  # a module of the repository's, which another edge finds
+            return False
+        stage.note("libraries", f"{library} is not installed; what its classes do stood in")
+        return True
+
+    finder = Finder(may_stand_in)
     sys.meta_path.append(finder)
     for host in all_hosts().values():
         if hasattr(host, "stand_in"):

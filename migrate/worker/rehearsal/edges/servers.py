@@ -15,8 +15,11 @@ from typing import Any
 
 from ..making import photo
 from ..places import is_users
+from ..requests import ADDRESS
 from ..stage import Stage
 
+_REFUSED = 400
+"""From this status on a request was not taken."""
 _PAGES = 4
 """Pages that are asked for where nothing takes an image."""
 
@@ -129,12 +132,53 @@ def _call_fastapi(stage: Stage, app: Any) -> None:
     stage.served = True
     with TestClient(app) as client:
         for route in getattr(app, "routes", ()):
-            fields = [field.alias for field in getattr(getattr(route, "dependant", None), "body_params", ())]
-            if "POST" not in (getattr(route, "methods", None) or ()) or not fields:
+            if "POST" not in (getattr(route, "methods", None) or ()) or "{" in route.path:
                 continue
-            stage.note("servers", f"POST {route.path} was called with a made image instead of serving")
-            answer = client.post(route.path, files={name: ("image.jpg", jpeg(), "image/jpeg") for name in fields})
-            sys.stdout.write(f"POST {route.path}: {answer.status_code} {answer.text[:2000]}\n")
+            requests = list(_requests(stage, route.dependant))
+            for number, request in enumerate(requests):
+                try:
+                    answer = client.post(route.path, **request)
+                except Exception:
+                    if number == len(requests) - 1:
+                        raise
+                    continue  # another form may be the one that it takes
+                if answer.status_code < _REFUSED or number == len(requests) - 1:
+                    stage.note("servers", f"POST {route.path} was called with a made image instead of serving")
+                    sys.stdout.write(f"POST {route.path}: {answer.status_code} {answer.text[:2000]}\n")
+                    break
+
+
+def _requests(stage: Stage, takes: Any) -> Iterator[dict[str, Any]]:
+    """Requests with an image in the forms that a route of FastAPI declares: files, form fields, JSON, or its own."""
+    kinds: dict[str, list[Any]] = {}
+    for field in takes.body_params:
+        kinds.setdefault(type(field.field_info).__name__, []).append(field)
+    how = taken(stage)
+    text = base64.b64encode(jpeg().read()).decode()
+    texts = [f"data:image/jpeg;base64,{text}", text] if how.with_header else [text, ADDRESS]
+    if files := kinds.get("File"):
+        yield {"files": {field.alias: ("image.jpg", jpeg(), "image/jpeg") for field in files}}
+    elif forms := kinds.get("Form"):
+        yield from ({"data": dict.fromkeys([field.alias for field in forms], value)} for value in texts)
+    elif bodies := kinds.get("Body"):
+        embedded = len(bodies) > 1 or getattr(bodies[0].field_info, "embed", None) is True
+        for value in texts:
+            parts = {field.alias: _body(field.field_info.annotation, value) for field in bodies}
+            yield {"json": parts if embedded else parts[bodies[0].alias]}
+    elif getattr(takes, "request_param_name", None) is not None:
+        yield {"content": jpeg().read()}
+        yield {"files": {name: ("image.jpg", jpeg(), "image/jpeg") for name in how.files or ("file", "image")}}
+        yield from ({"json": dict.fromkeys(how.entries or ("image",), value)} for value in texts)
+
+
+def _body(kind: Any, text: str) -> Any:
+    """A text, or an object of a pydantic class with that text in each of its fields for text."""
+    fields = getattr(kind, "model_fields", None)
+    if fields is None:
+        return text
+    plain = {name: field for name, field in fields.items() if "str" in str(field.annotation)}
+    asked = [name for name, field in plain.items() if field.is_required()] or list(plain)[:1]
+    return {fields[name].alias or name: text for name in asked}
 
 
 def _left_over(stage: Stage) -> None:

@@ -43,15 +43,21 @@ def definition(stage: Stage, kind: Any) -> ast.ClassDef | ast.FunctionDef | ast.
     return next((node for node in ast.walk(tree) if isinstance(node, kinds) and node.name == kind.__name__), None)
 
 
-def method(node: ast.AST | None, *names: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The first of these methods that a class of the sources has."""
-    parts = [item for item in getattr(node, "body", ()) if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
+def _definitions(stage: Stage, kind: Any) -> list[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Its definition and those of the user's classes that it is derived from, in the order in which methods are looked for."""
+    every = [item for item in getattr(kind, "__mro__", (kind,)) if item is not object]
+    return [node for item in every if (node := definition(stage, item)) is not None]
+
+
+def method(stage: Stage, kind: Any, *names: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The first of these methods that the sources have of a class."""
+    nodes = [node for node in _definitions(stage, kind) if isinstance(node, ast.ClassDef)]
+    parts = [item for node in nodes for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
     return next((item for name in names for item in parts if item.name == name), None)
 
 
 def source_of(stage: Stage, kind: Any) -> str:
-    node = definition(stage, kind)
-    return ast.unparse(node) if node is not None else ""
+    return "\n".join(ast.unparse(node) for node in _definitions(stage, kind))
 
 
 def at_its_class(stage: Stage, kind: Any, own: Any, function: Callable[..., Any], *args: Any, **named: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..requests import Form, forms, is_image_key, keys_of
 from ..stage import Stage
-from . import answered, at_its_class, definition, method, own_values, source_of, takes
+from . import answered, at_its_class, method, own_values, source_of, takes
 
 LIBRARY = "litserve"
 
@@ -47,9 +47,8 @@ def call(stage: Stage, api: Any) -> None:
     kind = type(api)
     api.device = "cpu"
     at_its_class(stage, kind, api, api.setup, "cpu")
-    node = definition(stage, kind)
     source = source_of(stage, kind)
-    keys = keys_of(method(node, "decode_request"))
+    keys = keys_of(method(stage, kind, "decode_request"))
 
     def asked(form: Form, wrap: Callable[[Any], Any]) -> Callable[[], Any]:
         return lambda: at_its_class(stage, kind, api, _answer, api, wrap(form.make()))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ....reading.model_archives import MANIFEST, ModelArchive, model_archives
+from ....survey.model_archives import MANIFEST, ModelArchive, model_archives
 from ..making import WEIGHTS, Maker
 from ..requests import Form, forms, is_image_key, keys_of
 from ..stage import Stage
@@ -28,21 +28,18 @@ _OWN = {"image_classifier": "ImageClassifier", "vision_handler": "VisionHandler"
 
 
 def hosted(stage: Stage) -> list[Any]:
-    """The one class of a handler's file that handles requests, else its function; or the script as the model file of a handler
-    of TorchServe's own."""
-    own = own_values(stage)
+    """A handler file's function, else its class that handles requests; or the script as the model file of a handler of
+    TorchServe's own."""
+    own, archive = own_values(stage), _archive(stage)
+    wanted = (archive.function if archive is not None else None) or "handle"
+    functions = [value for value in own if isinstance(value, types.FunctionType) and value.__name__ == wanted]
+    if functions and functions[0].__code__.co_argcount == 2:
+        return functions
     base = getattr(sys.modules.get("ts"), "BaseHandler", None) or _base()
     classes = [value for value in own if isinstance(value, type) and _handles(value, base)]
     if classes:
         leaves = [value for value in classes if not any(value in other.__mro__[1:] for other in classes)]
         return leaves[-1:]
-    archive = _archive(stage)
-    if archive is not None and archive.handler == stage.request.script:
-        named = archive.function or "handle"
-        return [value for value in own if isinstance(value, types.FunctionType) and value.__name__ == named]
-    functions = [value for value in own if isinstance(value, types.FunctionType) and value.__name__ == "handle"]
-    if functions and functions[0].__code__.co_argcount == 2:
-        return functions
     if archive is not None and archive.handler in _OWN and archive.model_file == stage.request.script:
         library = importlib.import_module(f"ts.torch_handler.{archive.handler}")
         return [type(_OWN[archive.handler], (getattr(library, _OWN[archive.handler]),), {"__module__": "__main__"})]
@@ -69,8 +66,7 @@ def call(stage: Stage, thing: Any) -> None:
         own = thing()
         at_its_class(stage, kind, own, own.initialize, context)
         handle = own.handle
-        node = definition(stage, kind)
-        reading = method(node, "preprocess", "handle", "preprocess_one_image", "load_images")
+        reading = method(stage, kind, "preprocess", "handle")
     else:
         own, handle = None, thing
         at_its_class(stage, kind, None, handle, None, context)  # the first call of a function initializes
@@ -127,10 +123,10 @@ def _context(stage: Stage, kind: Any) -> Any:
     }
     files = {"modelFile": archive.model_file if archive is not None else _model_file(stage, folder)}
     files["serializedFile"] = archive.serialized_file if archive is not None else _stored(stage, here)
-    files = {key: value for key, value in files.items() if value is not None}
-    model |= {key: posixpath.basename(value) for key, value in files.items()}
+    there = {key: value for key, value in files.items() if value is not None}
+    model |= {key: posixpath.basename(value) for key, value in there.items()}
     extra = archive.extra_files if archive is not None else ()
-    for path in (*files.values(), *extra, *filter(None, [archive.config_file if archive is not None else None])):
+    for path in (*there.values(), *extra, *filter(None, [archive.config_file if archive is not None else None])):
         _link(stage, path, folder)
     serialized = os.path.join(folder, model["serializedFile"]) if "serializedFile" in model else None
     if serialized is not None and not os.path.exists(serialized):

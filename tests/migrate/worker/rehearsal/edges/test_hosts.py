@@ -25,3 +25,9 @@ def test_a_library_that_is_not_here_is_named(rehearsed):
     done = rehearsed({"main.py": "import ts.torch_handler.base_handler as b\nprint(b.BaseHandler.__name__)\n"})
     assert done.stdout == "BaseHandler\n"
     assert done.standins("libraries")[0].what == "ts is not installed; what its classes do stood in"
+
+
+def test_a_module_of_the_repositorys_by_such_a_name_is_its_own(rehearsed):
+    files = {"series/ts.py": "def load():\n    return 'own'\n", "main.py": "import ts\nprint(ts.load())\n"}
+    assert rehearsed(files).stdout == "own\n"
+    assert rehearsed({"main.py": "import series.ts\nprint(series.ts.load())\n"}).stdout == "own\n"

@@ -68,3 +68,54 @@ def test_pages_are_asked_for_where_nothing_takes_an_image(rehearsed):
     done = rehearsed({"main.py": text})
     assert done.stdout == "seen\nGET /: 200\n"
     assert done.standins("servers")[0].what == "GET / was called instead of serving"
+
+
+FASTAPI = """
+import base64, io
+from fastapi import Body, FastAPI, File, Form, Request, UploadFile
+from pydantic import BaseModel
+from PIL import Image
+app = FastAPI()
+
+class Asked(BaseModel):
+    picture: str
+    top_k: int = 3
+
+def size(data):
+    return Image.open(io.BytesIO(data)).size
+
+@app.post("/json")
+def of_json(asked: Asked):
+    return size(base64.b64decode(asked.picture))
+
+@app.post("/embedded")
+def of_embedded(picture: str = Body(..., embed=True)):
+    return size(base64.b64decode(picture))
+
+@app.post("/file")
+def of_file(upload: UploadFile, top_k: int = Form(3)):
+    return size(upload.file.read())
+
+@app.post("/form")
+def of_form(picture: str = Form()):
+    return size(base64.b64decode(picture))
+
+@app.post("/body")
+async def of_body(request: Request):
+    return size(await request.body())
+
+@app.post("/read")
+async def of_read(request: Request):
+    return size(base64.b64decode((await request.json())["image"]))
+
+@app.post("/other")
+def of_nothing():
+    raise SystemExit(3)
+"""
+
+
+def test_the_routes_of_a_fastapi_app_are_called_in_the_form_that_each_declares(rehearsed):
+    done = rehearsed({"main.py": FASTAPI})
+    assert done.report.ended == "finished", done.stderr
+    said = "".join(f"POST /{name}: 200 [256,256]\n" for name in ("json", "embedded", "file", "form", "body", "read"))
+    assert done.stdout == said

@@ -30,6 +30,12 @@ def test_a_function_is_initialized_by_its_first_call(rehearsed):
     assert rehearsed({"main.py": OPENING + text}).stdout == "handle of TorchServe: 2\n"
 
 
+def test_a_function_comes_before_the_class_that_it_calls(rehearsed):
+    text = "\ndef handle(data, context):\n    if data is None:\n        return None\n"
+    text += "    return [Handler.__name__ + str(len(NET(opened(data[0]['body']))))]\n"
+    assert rehearsed({"main.py": OPENING + HANDLER + text}).stdout == 'handle of TorchServe: "Handler1"\n'
+
+
 def test_text_and_json_are_tried_where_bytes_are_not_taken(rehearsed):
     text = HANDLER.replace('opened(row.get("data") or row.get("body"))', 'opened(base64.b64decode(row["body"]["picture"]))')
     done = rehearsed({"main.py": OPENING + text})

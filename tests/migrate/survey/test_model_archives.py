@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from headrace.migrate.reading.model_archives import MANIFEST, model_archives
+from headrace.migrate.survey.model_archives import MANIFEST, model_archives
 
 
 def written(tmp_path, files):

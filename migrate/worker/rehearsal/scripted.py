@@ -7,7 +7,7 @@ import warnings
 import torch
 from torch import nn
 
-from ...errors import CaptureError
+from ....errors import CaptureError
 
 _BATCHES = (1, 2, 3)
 
@@ -42,8 +42,13 @@ def unscripted(program: torch.jit.ScriptModule, images: torch.Tensor) -> nn.Modu
     generator = torch.Generator().manual_seed(0)
     for rows in _BATCHES:
         batch = torch.cat([row, torch.randn((rows, *row.shape[1:]), generator=generator)])[:rows]
-        with torch.no_grad():
-            was, now = program(batch), made(batch)
+        try:
+            with torch.no_grad():
+                was, now = program(batch), made(batch)
+        except (RuntimeError, AssertionError) as error:
+            raise CaptureError(
+                f"the TorchScript model {name_of(program)} becomes a graph that does not run with {rows} images: {error}"
+            ) from error
         if not isinstance(was, torch.Tensor) or not torch.allclose(was, now, rtol=1e-4, atol=1e-5, equal_nan=True):
             raise CaptureError(
                 f"the TorchScript model {name_of(program)} becomes a graph that computes something else for {rows} images"

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from headrace.errors import CaptureError
-from headrace.migrate.worker.scripted import name_of, unscripted
+from headrace.migrate.worker.rehearsal.scripted import name_of, unscripted
 
 
 class Small(nn.Module):

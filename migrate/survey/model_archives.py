@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from .source import walk
+from ..reading.source import walk
 
 MANIFEST = "MAR-INF/MANIFEST.json"
 _DOCUMENTS = ("README", ".md", ".rst", ".sh", ".txt", "Makefile", "Dockerfile", ".ipynb", ".yml", ".yaml")
