@@ -118,7 +118,7 @@ ROUTES = (
     Route("GET", "/v1/figures", "live_stats", _READ | _METRICS, Cost.PROBE, "server", name="figures"),
     Route("GET", "/v1/history", "history", _READ | _METRICS, Cost.READ, "server"),
     Route("GET", "/v1/plan/{model}", "model_plan", _READ, Cost.READ, "models"),
-    Route("POST", "/v1/preprocess/{model}", "preprocess", _INFER, Cost.INFERENCE, "inference", of.IMAGE_BODY),
+    Route("POST", "/v1/preprocess/{model}", "preprocess", _INFER, Cost.READ, "inference", of.IMAGE_BODY),
     Route("GET HEAD", "/docs", "docs", _READ),
     Route("GET HEAD", "/openapi.json", "openapi", _READ),
     Route("GET HEAD", "/metrics", "", _METRICS, Cost.PROBE),

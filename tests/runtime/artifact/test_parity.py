@@ -28,7 +28,7 @@ def test_what_was_not_measured_is_none():
     assert ParityRecord(status="not-run").to_json() == {
         "status": "not-run",
         **dict.fromkeys(("max_abs", "top1_agreement", "tolerance", "accuracy_drop", "rms", "top5_agreement", "scale", "why")),
-        **dict.fromkeys(("decision_agreement", "cosine", "loss_bound", "confidence")),
+        **dict.fromkeys(("decision_agreement", "cosine", "loss_bound", "confidence", "budget")),
         "rows": 0,
         "batches": [],
     }

@@ -89,7 +89,11 @@ MESSAGES = st.one_of(
         U64,
         st.dictionaries(U32, st.builds(messages.ModelCounts, st.just({"inference_count": 3}), st.just({"depth": 0.5}))),
     ),
-    st.builds(messages.History, U64, st.dictionaries(TEXT, st.lists(st.none() | SECONDS, max_size=3))),
+    st.builds(
+        messages.History,
+        U64,
+        st.dictionaries(TEXT, st.lists(st.none() | st.floats(allow_nan=False, allow_infinity=False), max_size=3)),
+    ),
     st.builds(messages.LoadModel, U64, TEXT, st.none() | TEXT),
     st.builds(messages.UnloadModel, U64, TEXT, st.booleans()),
     st.just(messages.StartEngine(CONFIG)),
