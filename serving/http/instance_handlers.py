@@ -85,9 +85,12 @@ class InstanceHandlers:
                 return _predicted(await while_connected(request, self._predictions(name, read())))
             # Images decoded from base64 are three quarters of the body beside it.
             objects = await plane.in_parser(partial(weight, memoryview(body)))
-            with plane.bytes.hold(objects + len(body), client_of(request)):
-                asked = await plane.in_parser(read)
-                return _predicted(await while_connected(request, self._predictions(name, asked)))
+            try:
+                with plane.bytes.hold(objects + len(body), client_of(request)):
+                    asked = await plane.in_parser(read)
+                    return _predicted(await while_connected(request, self._predictions(name, asked)))
+            finally:
+                plane.give_back_soon(len(body))
 
     async def _predictions(self, name: str, asked: Instances) -> list[bytes]:
         """One for each instance, as JSON: what many hold together is too much to be written in one go, on the event loop."""
@@ -134,6 +137,7 @@ async def _all(work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        tasks.clear()  # an error's traceback holds this frame: a circle that would keep the whole request in memory
 
 
 def _predicted(predictions: Sequence[bytes]) -> Response:
