@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
-__all__ = ["check_format", "make_console", "print_error", "printable"]
+__all__ = ["check_format", "make_console", "print_error"]
 
 # What steers a terminal: names of files, and what servers answer, may hold it.
 _STEERING = {
@@ -31,14 +31,6 @@ def make_console(*, stderr: bool = False) -> Console:
                 yield segment if segment.control else Segment(segment.text.translate(_STEERING), segment.style)
 
     return Spelled(stderr=stderr, soft_wrap=True)
-
-
-def printable(text: str) -> str:
-    """The text with what would steer a terminal, or is no character at all, spelled out."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
-        for character in text
-    )
 
 
 def check_format(given: str) -> None:

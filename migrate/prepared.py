@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
 from ..errors import MigrateError
-from ..runtime.base.cache_folder import own_folder
+from ..trust import own_folder
 from .api import migrate
 from .stages.copy_tree import MARKER, is_environment
 from .stages.migrated_copy import MODELS_FOLDERS, models_folder

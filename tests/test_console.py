@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.console import make_console, print_error, printable
+from headrace.console import make_console, print_error
 from headrace.errors import HeadraceError
 
 # Clears the screen, names the window, and the same in one byte of C1.
@@ -39,7 +39,3 @@ def test_styles_reach_a_terminal(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm")
     make_console().print("[bold red]error:[/]")
     assert "\x1b[1;31merror:\x1b[0m" in capsys.readouterr().out
-
-
-def test_printable():
-    assert printable("é 猫\t\udc80\u202e") == r"é 猫\t\udc80\u202e"

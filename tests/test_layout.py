@@ -73,7 +73,7 @@ MIGRATE = (
 
 # The modules whose test file is missing: tests/X/Y/test_Z.py for X/Y/Z.py. This list only gets shorter.
 WITHOUT_TESTS = """
-.: __main__ console errors specs
+.: __main__ errors specs
 kernels: _kernel _launch _levels _tiles
 migrate/proving: confine fit_numbers sandbox trace_fit trace_probe
 migrate/reading: calls edits facts finding integers lexer names notebook_json notebook_magics statements

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import MigrateError
-from ...runtime.base.cache_folder import own_folder
+from ...trust import own_folder
 
 if TYPE_CHECKING:
     from rich.console import Console

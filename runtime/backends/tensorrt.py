@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
 from ...specs import FP16, FP32, Precision
-from ..base.cache_folder import cache_folder, own_folder
+from ...trust import own_folder
+from ..base.cache_folder import cache_folder
 from ..lowering.portable import write_onnx
 from . import Backend
 from .shared.onnx_session import gpu, open_onnx

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 from ..._version import __version__
 from ...errors import ArtifactError
+from ...trust import check_own, own_folder
 from ..artifact.manifest import FORMAT, MANIFEST, digest, read_manifest, write_manifest
 from ..artifact.plan import Plan
 from ..base.atomic import replacing
-from ..base.cache_folder import cache_folder, check_own, own_folder
+from ..base.cache_folder import cache_folder
 from ..base.fingerprint import fingerprint
 from ..base.passes import PassRecord
 

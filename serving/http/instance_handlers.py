@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -17,13 +17,14 @@ from ..models.models import ClassifyModel, DecodeModel
 from ..plane.data_plane import DataPlane
 from ..protocol.instances import Instances, read_instances, rows_of, tensors_of
 from ..protocol.json_limits import SMALL_JSON
-from ..protocol.messages import InferenceRequest
+from ..protocol.messages import InferenceRequest, Tensor
 from .body import BodyReader, client_of, header, while_connected
 from .handlers import parsed_beside, to_json
 
 _IMAGES = ("image/", "application/x-image", "application/octet-stream")
 # Batches of one request that are under way together: the next is decoded while one runs, and others' requests come between.
 _BATCHES = 2
+_FEW_VALUES = 10_000  # are written as JSON in a few milliseconds
 
 
 class InstanceHandlers:
@@ -82,23 +83,32 @@ class InstanceHandlers:
         async with self._bodies.read(request) as body:
             read = partial(read_instances, body, max_depth=limits.max_json_depth, max_values=limits.max_json_values)
             if len(body) <= SMALL_JSON:
-                return _json({"predictions": await while_connected(request, self._predictions(name, read()))})
+                return _predicted(await while_connected(request, self._predictions(name, read())))
             with ExitStack() as held:  # images decoded from base64 are three quarters of the body beside it
+                held.callback(plane.give_back_soon, len(body))
                 asked = await parsed_beside(plane, request, memoryview(body), read, held, more=len(body))
-                return _json({"predictions": await while_connected(request, self._predictions(name, asked))})
+                return _predicted(await while_connected(request, self._predictions(name, asked)))
 
-    async def _predictions(self, name: str, asked: Instances) -> list[Any]:
+    async def _predictions(self, name: str, asked: Instances) -> list[bytes]:
+        """One for each instance, as JSON: what many hold together is too much to be written in one go, on the event loop."""
         model = self._plane.repository.get(name)
         size = max(1, model.config.max_batch_size)
-        predictions: list[Any] = []
+        predictions: list[bytes] = []
         for at in range(0, len(asked.images), _BATCHES * size):
             some = list(enumerate(asked.images))[at : at + _BATCHES * size]
-            predictions += await _all([self._of_image(name, number, image, asked.count) for number, image in some])
+            answers = await _all([self._of_image(name, number, image, asked.count) for number, image in some])
+            predictions += await self._written(answers, len(some) * asked.count)
         for at in range(0, len(asked.rows), _BATCHES * size):
             firsts = range(at, min(at + _BATCHES * size, len(asked.rows)), size)
-            for rows in await _all([self._of_rows(name, asked.rows[first : first + size]) for first in firsts]):
-                predictions += rows
+            for outputs in await _all([self._of_rows(name, asked.rows[first : first + size]) for first in firsts]):
+                predictions += await self._written(rows_of(outputs), sum(output.data.size for output in outputs))
         return predictions
+
+    async def _written(self, answers: Iterable[Any], values: int) -> list[bytes]:
+        """Each as JSON; in all they hold about so many values."""
+        if values <= _FEW_VALUES:
+            return [to_json(answer).encode() for answer in answers]
+        return await self._plane.in_parser(lambda: [to_json(answer).encode() for answer in answers])
 
     async def _of_image(self, name: str, number: int, image: bytes, count: int) -> dict[str, Any]:
         try:
@@ -107,12 +117,12 @@ class InstanceHandlers:
             raise InputError(f"instances[{number}]: {error}") from None
         return {key: value for key, value in answer.items() if key not in ("model", "version")}
 
-    async def _of_rows(self, name: str, rows: Sequence[Any]) -> list[Any]:
+    async def _of_rows(self, name: str, rows: Sequence[Any]) -> list[Tensor]:
         model = self._plane.repository.get(name)
         inputs, batches = tensors_of(rows, model.config.inputs), model.config.max_batch_size > 0
         given = inputs if batches else [replace(tensor, data=tensor.data[0]) for tensor in inputs]
         answer = await self._plane.infer(name, "", InferenceRequest(inputs=given))
-        return list(rows_of([one if batches else replace(one, data=one.data[None]) for one in answer.outputs]))
+        return [one if batches else replace(one, data=one.data[None]) for one in answer.outputs]
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
@@ -124,6 +134,11 @@ async def _all(work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        tasks.clear()  # an error's traceback holds this frame: a circle that would keep the whole request in memory
+
+
+def _predicted(predictions: Sequence[bytes]) -> Response:
+    return Response(b'{"predictions":[%b]}' % b",".join(predictions), media_type="application/json")
 
 
 def _json(answer: Any) -> Response:

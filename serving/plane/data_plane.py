@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import math
 import time
@@ -53,6 +54,11 @@ T = TypeVar("T")
 log = logging.getLogger("headrace.serving")
 
 _LONGEST_NAME = 255  # bytes of a file's name, Linux's NAME_MAX
+
+
+def _give_back() -> None:
+    gc.collect(1)  # an error that ended a request may hold all of it in a circle; what is young takes a millisecond
+    give_back_memory()
 
 
 class DataPlane:
@@ -330,7 +336,7 @@ class DataPlane:
     def _give_back(self) -> None:
         self._giving_back = None
         with contextlib.suppress(OverloadedError):  # others are parsed, and it is done after them
-            self._parser.submit(give_back_memory)
+            self._parser.submit(_give_back)
 
     async def _ensemble(
         self, model: EnsembleModel, tensors: Sequence[Tensor], rows: int, request: InferenceRequest, begin: float

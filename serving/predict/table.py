@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...console import printable
 from .predict import Row
 
 if TYPE_CHECKING:
@@ -45,6 +44,14 @@ def shown(answer: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     if "embeddings" in answer:
         return [(printable(name), *_vector(vector)) for name, vector in answer["embeddings"].items()]
     return [("", *(_vector(answer["embedding"]) if "embedding" in answer else _labels(answer)))]
+
+
+def printable(text: str) -> str:
+    """The text with what would steer a terminal, or is no character at all, spelled out."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
+        for character in text
+    )
 
 
 def _labels(answer: Mapping[str, Any]) -> tuple[str, str, str]:

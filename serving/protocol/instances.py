@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InputError
+from ...errors import InputError, TooLargeError
 from ...runtime.artifact.model_config import ConfigTensor
 from .codec import from_json_data
 from .json_limits import parse_json
 from .messages import Tensor
 
+_MOST_LABELS = 200_000  # an object each, as many as a request may hold
+_PIECE = 1 << 20  # of base64, a multiple of four: every other thread waits for each
 _KNOWN = {"instances", "parameters", "signature_name"}
 
 
@@ -47,6 +49,11 @@ def read_instances(body: bytes, *, max_depth: int, max_values: int) -> Instances
     texts = [_encoded(instance) for instance in given]
     if all(text is None for text in texts):
         return Instances((), given, count)
+    if len(given) * count > _MOST_LABELS:
+        raise TooLargeError(
+            f"{len(given):,} images with {count:,} labels each are more than the {_MOST_LABELS:,} labels of one answer; send "
+            "fewer images at a time, or ask for fewer labels by k"
+        )
     return Instances([_decoded(number, text) for number, text in enumerate(texts)], (), count)
 
 
@@ -97,7 +104,11 @@ def _decoded(number: int, text: str | None) -> bytes:
     if text is None:
         raise InputError(f'instances[{number}] is no image; the others are images, as in {{"b64": "..."}}')
     try:
-        return binascii.a2b_base64(text, strict_mode=True)
+        if 0 <= text.find("=") < len(text) - 2:
+            raise ValueError
+        return b"".join(
+            binascii.a2b_base64(text[at : at + _PIECE], strict_mode=True) for at in range(0, len(text) or 1, _PIECE)
+        )
     except ValueError:
         raise InputError(f"instances[{number}] is not valid base64") from None
 

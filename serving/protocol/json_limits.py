@@ -28,6 +28,9 @@ _TINY = 64
 _BLANKS = re.compile(rb"[ \t\r\n]++")
 _NUMBERS = re.compile(rb"[-+.0-9eE,\s]*+")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+# The characters of a string, but no escape that is not whole; and the first half of a pair of escapes, which is one character.
+_CHARACTERS = re.compile(rb'(?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*+', re.DOTALL)
+_HALF_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
 _WORD = re.compile(rb"true|false|null|NaN|-?Infinity")
 
 
@@ -162,13 +165,40 @@ class _Reading:
         return found == bracket
 
     def _string(self) -> Any:
-        found = _STRING.match(self._data, self._at, self._most(self._max_string))
+        found = _STRING.match(self._data, self._at, self._most(min(self._max_string, _PIECE)))
         if found is None:
-            if self._end - self._at > self._max_string:
-                raise TooLargeError(f"a string in the JSON has more than {self._max_string:,} bytes; send it as binary data")
-            raise self._wrong()
+            return self._long_string()
         self._at = found.end()
         return self._load(found.group())
+
+    def _long_string(self) -> str:
+        """A string that is read in pieces, between which no character and no escape is cut."""
+        data, limit, pieces = self._data, self._most(self._max_string), list[str]()
+        long = self._end > limit
+        self._at += 1
+        while True:
+            window = min(self._at + _PIECE, limit)
+            found = _CHARACTERS.match(data, self._at, window)
+            stop = found.end() if found else self._at
+            ends = data[stop : min(stop + 1, limit)] == b'"'
+            if not ends:  # the piece ends here, or nothing can follow
+                while stop > self._at and data[stop : stop + 1] and data[stop] & 0xC0 == 0x80:
+                    stop -= 1
+                before = data[self._at : max(self._at, stop - 6)]
+                escaped = (len(before) - len(before.rstrip(b"\\"))) % 2  # the backslash there is the second of two
+                if _HALF_PAIR.fullmatch(data, stop - 6, stop) and not escaped:
+                    stop -= 6
+            if stop <= self._at and not ends:
+                if long and limit - self._at < _PIECE:
+                    raise TooLargeError(
+                        f"a string in the JSON has more than {self._max_string:,} bytes; send it as binary data"
+                    )
+                raise self._wrong()
+            pieces.append(self._load(b'"%b"' % data[self._at : stop]))
+            self._at = stop
+            if ends:
+                self._at += 1
+                return "".join(pieces)
 
     def _numbers(self, most: int | None = None) -> list[Any]:
         """The next numbers, as many as a piece has, or the one that is here."""

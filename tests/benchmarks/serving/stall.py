@@ -149,7 +149,7 @@ def measure(addresses: Mapping[str, str], model: str, sent: Mapping[str, tuple[s
             path, make, headers = what if isinstance(what, tuple) else ("", what, {})
             body = make()
             away: Send = partial(send, nowhere, "/", body, {})
-            here: Send = partial(send, addresses["http"], path.replace("/tiny/", f"/{model}/"), body, headers)
+            here: Send = partial(send, addresses["http"], path.replace("/tiny", f"/{model}"), body, headers)
             if not path:
                 here = partial(call, addresses["grpc"], body)
             waits, answers = [], set()
@@ -183,7 +183,11 @@ def main(arguments: Sequence[str]) -> int:
         with (
             terminate_as_exit(),
             tempfile.TemporaryDirectory(prefix="headrace-stall-") as folder,
-            Server(headrace_service(chosen.models, "", trusted=True), folder=Path(folder), timeout_seconds=600.0) as server,
+            Server(
+                headrace_service(chosen.models, "", options=("--api", "kserve-v1"), trusted=True),
+                folder=Path(folder),
+                timeout_seconds=600.0,
+            ) as server,
         ):
             server.wait_ready()
             addresses = {protocol: f"127.0.0.1:{server.ready[protocol]}" for protocol in ("http", "grpc")}

@@ -43,6 +43,11 @@ BODIES = {
         lambda: b" " * (60 * MIB) + b"[x",
         {"Inference-Header-Content-Length": str(60 * MIB + 1)},
     ),
+    "one long image in base64": (
+        "/v1/models/tiny:predict",
+        lambda: b'{"instances":[{"b64":"' + b"A" * (60 * MIB) + b'"}]}',
+        {},
+    ),
     "packed blanks": ("/v2/models/tiny/infer", blanks, {"Content-Encoding": "gzip"}),
     "packed lists": (
         "/v2/models/tiny/infer",

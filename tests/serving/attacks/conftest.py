@@ -17,7 +17,7 @@ GROWTH = 120 << 20
 @pytest.fixture(scope="session")
 def target(models, launch):
     (models.parent / "secret.txt").write_text(SECRET)
-    with launch(models, shared_memory=True, head_timeout_seconds=1.0, body_timeout_seconds=2.0) as server:
+    with launch(models, shared_memory=True, head_timeout_seconds=1.0, body_timeout_seconds=2.0, apis=("kserve-v1",)) as server:
         yield server
 
 

@@ -3,7 +3,7 @@ import io
 from rich.console import Console
 
 from headrace.serving.predict.predict import Row
-from headrace.serving.predict.table import described, table
+from headrace.serving.predict.table import described, printable, table
 
 
 def printed(*rows, width=100):
@@ -55,3 +55,7 @@ def test_names_steer_no_terminal_and_are_no_markup():
 
 def test_a_line_counts_them():
     assert described([Row(image="a"), Row(image="b", error="x")]) == "2 images, 1 of them could not be answered"
+
+
+def test_what_steers_a_terminal_is_spelled_out():
+    assert printable("é 猫\t\udc80\u202e\x1b[2J") == r"é 猫\t\udc80\u202e\x1b[2J"

@@ -1,5 +1,6 @@
 """Whatever JSON a stranger sends is either understood or one clear error."""
 
+import base64
 import contextlib
 import json
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import InputError, TooLargeError
 from headrace.runtime.artifact.model_config import ConfigTensor
+from headrace.serving.protocol import instances
 from headrace.serving.protocol.instances import read_instances, rows_of, tensors_of
 from headrace.serving.protocol.messages import Tensor
 
@@ -24,18 +26,18 @@ JSON = st.recursive(
 )
 
 
-@given(instances=st.lists(JSON, max_size=4), inputs=st.sampled_from([ONE, OPEN, TWO]))
-@example(instances=[[[1, 2, 3], [4, 5, 6]]], inputs=ONE)
-@example(instances=[{"a": [1], "b": ["x", "y"]}], inputs=TWO)
-@example(instances=[[[]]], inputs=OPEN)
-def test_any_instances(instances, inputs):
-    body = json.dumps({"instances": instances}).encode()
+@given(given_instances=st.lists(JSON, max_size=4), inputs=st.sampled_from([ONE, OPEN, TWO]))
+@example(given_instances=[[[1, 2, 3], [4, 5, 6]]], inputs=ONE)
+@example(given_instances=[{"a": [1], "b": ["x", "y"]}], inputs=TWO)
+@example(given_instances=[[[]]], inputs=OPEN)
+def test_any_instances(given_instances, inputs):
+    body = json.dumps({"instances": given_instances}).encode()
     with contextlib.suppress(InputError, TooLargeError):
         asked = read_instances(body, max_depth=32, max_values=1000)
         assert bool(asked.images) != bool(asked.rows)
         if asked.rows:
             tensors = tensors_of(asked.rows, inputs)
-            assert all(len(tensor.data) == len(instances) for tensor in tensors)
+            assert all(len(tensor.data) == len(given_instances) for tensor in tensors)
 
 
 @given(body=st.binary(max_size=60))
@@ -62,3 +64,22 @@ def test_predictions_of_several_outputs_have_their_names():
 def test_what_json_has_not_is_refused():
     with pytest.raises(InputError, match="NaN or infinity"):
         list(rows_of([Tensor("scores", "FP32", np.array([[np.nan]], np.float32))]))
+
+
+def test_base64_in_pieces(monkeypatch):
+    monkeypatch.setattr(instances, "_PIECE", 8)
+    image = bytes(range(50))
+    for size in range(50):
+        body = json.dumps({"instances": [{"b64": base64.b64encode(image[:size]).decode()}]}).encode()
+        assert read_instances(body, max_depth=32, max_values=10).images == [image[:size]]
+    for wrong in ("QQ==QUJD", "QUJDQQ==QUJDQUJD", "QUJDQUJDQ", "QUJDQUJD=", "QUJD QUJD", "QUJDQQ=A"):
+        with pytest.raises(InputError, match="not valid base64"):
+            read_instances(json.dumps({"instances": [{"b64": wrong}]}).encode(), max_depth=32, max_values=10)
+
+
+def test_an_answer_holds_no_more_labels_than_a_request_may_hold_objects():
+    """9 MB of small images with a thousand labels each would become a hundred million objects."""
+    body = json.dumps({"instances": [{"b64": ""}] * 201, "parameters": {"k": 1000}}).encode()
+    with pytest.raises(TooLargeError, match="201 images with 1,000 labels each"):
+        read_instances(body, max_depth=32, max_values=10)
+    assert len(read_instances(body.replace(b"1000", b"900"), max_depth=32, max_values=10).images) == 201

@@ -75,7 +75,7 @@ def test_long_numbers_are_whole_where_pieces_meet():
         (b"[" + b"[]," * 300_000 + b"[]]", "lists, objects and strings"),
         (b"{" + b'"a":"",' * 300_000 + b'"a":1}', "lists, objects and strings"),
         (b'["' + b"x" * (1 << 20) + b'"]', "a string"),
-        (b'["' + b"\\x" * (1 << 20), "a string"),
+        (b'["' + b"\\n" * (1 << 20), "a string"),
     ],
 )
 def test_each_of_its_parts_is_bounded(body, said):
@@ -112,3 +112,36 @@ def test_what_it_becomes_is_estimated_before():
 @pytest.mark.parametrize("body", [b"%b{}", b"{}%b", b'{"a":%b[1,%b2]}', b"[1%b,2]"])
 def test_blanks_are_as_many_as_one_likes(body):
     assert parse_json(body.replace(b"%b", b" \n" * 100_000)) == json.loads(body.replace(b"%b", b""))
+
+
+def test_long_strings_read_in_pieces_are_the_same(monkeypatch):
+    """Neither an escape, nor a pair of them, nor a character of several bytes is cut; what is wrong stays so."""
+    drawn = random.Random(4)
+    monkeypatch.setattr(json_limits, "_PIECE", 32)
+    parts = ["a", "é", "猫", "😀", '\\"', "\\\\", "\\n", "\\u00e9", "\\ud83d\\ude00", "\\ud83d", "\\udc00", "x" * 20]
+    damage = ["\\x", "\\u12", "\\", '"', "\x01", "\\uZZZZ"]
+    large = 0
+    for _ in range(5000):
+        text = "".join(drawn.choice(parts) for _ in range(drawn.randrange(25)))
+        if drawn.random() < 0.2:
+            at = drawn.randrange(len(text) + 1)
+            text = text[:at] + drawn.choice(damage) + text[at:]
+        data = f'["{text}"{drawn.choice(["]", ",1]", "x", ""])}'.encode()
+        if drawn.random() < 0.05:
+            at = drawn.randrange(len(data) + 1)
+            data = data[:at] + bytes([drawn.randrange(128, 256)]) + data[at:]
+        most = drawn.choice([10**6, 40])
+        try:
+            wanted = json.loads(data.decode())
+        except ValueError:
+            wanted = None
+        try:
+            found = json_limits._Reading(data, len(data), 32, 100, most).document()
+        except TooLargeError:
+            assert most == 40
+            large += 1
+            continue
+        except (InputError, UnicodeDecodeError):
+            found = None
+        assert found == wanted, data
+    assert 0 < large < 4000
