@@ -113,7 +113,7 @@ class Maker:
         self.folder(folder, suffix or ".jpg", flat=not deep if "." in last else None)  # no folder of a class has an ending
 
     def _labels_beside(self, path: str) -> None:
-        """Make a folder of texts, each with the class of the image of its name in the folder beside, and a box around all of it."""
+        """Make a folder of texts: each has the class of the image of its name in the folder beside, and a box around it."""
         os.makedirs(path, exist_ok=True)
         self.stage.keep(path)
         for number in range(ROWS):
