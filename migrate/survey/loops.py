@@ -265,7 +265,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
 
 
 def _is_method(module: Module, call: ast.Call) -> bool:
-    """Whether a call is one of a method of the class in which it stands, or of a base in the repository: `self.run_model(x)`."""
+    """Whether a call is one of a method of the class around it, or of a base in the repository: `self.run_model(x)`."""
     func = call.func
     own = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id in ("self", "cls")
     around = next((node for node in module.ancestors(call) if isinstance(node, ast.ClassDef)), None) if own else None
