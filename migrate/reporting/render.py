@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .report import ModelReport, Report
 
 _COLORS = {"passed": "green", "failed": "red", "not-run": "yellow", "error": "red", "warning": "yellow", "note": "dim"}
+_MOST_PLACES = 3
+"""So many more places of one finding are named."""
 
 
 def render(report: Report, console: Console, *, stopped: bool = False) -> None:
@@ -166,9 +168,13 @@ def _findings(report: Report, console: Console) -> None:
     counts = [(severity, sum(finding.severity == severity for finding in report.findings)) for severity in ranks]
     title = "Findings: " + ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts if count)
     table = _table(title, "where", "code", "", "what", "fix")
+    alike: dict[tuple[str, str, str, str], list[str]] = {}
     for finding in sorted(report.findings, key=lambda finding: (ranks[finding.severity], finding)):
-        severity = f"[{_COLORS[finding.severity]}]{finding.severity}[/]"
-        table.add_row(escape(finding.where), finding.code, severity, escape(finding.message), finding.fix)
+        alike.setdefault((finding.severity, finding.code, finding.message, finding.fix), []).append(finding.where)
+    for (severity, code, message, fix), (where, *others) in alike.items():
+        also = f"; also at {', '.join(others[:_MOST_PLACES])}" if others else ""
+        more = f" and {len(others) - _MOST_PLACES} more" if len(others) > _MOST_PLACES else ""
+        table.add_row(escape(where), code, f"[{_COLORS[severity]}]{severity}[/]", escape(f"{message}{also}{more}"), fix)
     console.print(table, "")
 
 

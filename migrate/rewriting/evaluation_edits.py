@@ -49,13 +49,17 @@ def evaluation_edits(context: Context, group: Group) -> list[Edit]:
 
 
 def _anchor(module: Module, group: Group, site: CallSite) -> ast.stmt:
-    """The batch loop, or the statement of the call where the loop binds the model."""
+    """The batch loop, or the statement of the call where the loop binds the model; of a call that is only repeated, as one that
+    is timed, the loop that repeats it."""
     root = group.model.partition(".")[0]
     statement = module.statement_of(site.call)
     for node in takewhile(lambda node: node is not statement, module.ancestors(site.call)):
         if root in _bound_in_expression(node):
             raise RejectedError("an expression binds the model's name")
-    loop = site.loop
+    loop: ast.stmt | None = site.loop
+    if loop is None and "." not in group.model:  # what an object holds may be another one in the next round
+        inside_function = takewhile(lambda node: node is not site.function, module.ancestors(statement))
+        loop = next((node for node in inside_function if isinstance(node, ast.For | ast.AsyncFor | ast.While)), None)
     return statement if loop is None or binds(loop, group.model) else loop
 
 

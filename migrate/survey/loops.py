@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 
+from ..reading.bindings import FUNCTIONS
 from ..reading.facts import Loop, LoopKind
 from ..reading.nodes import arguments_of, inside, text_of, values_of
-from ..reading.scopes import FUNCTIONS, Function, Module, bound_names, dotted, last_name, parameters
+from ..reading.scopes import Definition, Function, Module, bound_names, dotted, last_name, parameters
 from ..slicing.factories import ModelTable
 from ..slicing.heads import is_zoo_constructor
 from ..slicing.side_effects import TRAINING_CALLS
@@ -264,11 +265,12 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
 
 
 def _is_method(module: Module, call: ast.Call) -> bool:
-    """Whether a call is one of a method of the class in which it stands, or of a base in the repository: `self.run(x)`."""
+    """Whether a call is one of a method of the class around it, or of a base in the repository: `self.run_model(x)`."""
     func = call.func
     own = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id in ("self", "cls")
     around = next((node for node in module.ancestors(call) if isinstance(node, ast.ClassDef)), None) if own else None
-    queue, seen = [(module, around)] if around is not None else [], set()
+    queue: list[tuple[Module, Definition]] = [(module, around)] if around is not None else []
+    seen: set[Definition] = set()
     while queue:
         where, kind = queue.pop()
         if kind in seen or not isinstance(kind, ast.ClassDef):

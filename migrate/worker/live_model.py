@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import random
 import select
@@ -34,6 +35,7 @@ from .live_labels import class_names, names_called
 from .live_task import JUDGING, chosen_place, classifies, told, width_of
 from .module_calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at, weights_of
 from .rehearsal import Rehearsal, RehearsalReport, Taken
+from .rehearsal.places import user_place
 from .rehearsal.rehearse import rehearse
 from .rehearsal.scripted import name_of, unscripted
 from .stored_weights import stored_weights_read
@@ -41,8 +43,8 @@ from .stored_weights import stored_weights_read
 ATTEMPTS = 8
 _PATIENCE = 3.0
 """Seconds that a script's end waits for the model that reading its sources would build."""
-_SECONDS = 75.0
-"""After so long a run has shown what it shows."""
+_SECONDS, _MOST_SECONDS = 75.0, 120.0
+"""After so long an attempt has shown what it shows, and all of them together: the worker answers before it is ended."""
 _ENOUGH_CALLS, _ENOUGH_SECONDS = 4, 8.0
 """So many calls of a model whose outputs the script judges tell what it is, unless the script is quickly done anyway."""
 
@@ -68,14 +70,18 @@ def see_models(recipe: Recipe, read: Recipe | None = None) -> Rehearsed:
 
     calls = ModuleCalls(Path(recipe.root), hear)
     began = time.time()
+    late: list[str | None] = []
     with stored_weights_read() as files:
-        ended = run_script(recipe, calls, seed=0)
+        ended = run_script(recipe, calls, seed=0, until=started + _MOST_SECONDS, late=late)
     as_read = built() if built is not None else None
     found = [_described(seen, recipe, weights[seen.ordinal], as_read, own_data=ended.user_data) for seen in calls.seen.values()]
+    none = "it came to its end and called no model with images"
+    if late:
+        none = f"it was still running after {time.monotonic() - started:.0f} s; --entry takes another script"
     return Rehearsed(
         models=tuple(found),
-        why=_why(ended) or (None if found else "it came to its end and called no model with images"),
-        where=ended.where,
+        why=_why(ended) or (None if found else none),
+        where=ended.where or (late[0] if late else None),
         standins=tuple(dict.fromkeys(f"{item.edge}: {item.what}" for item in ended.standins)),
         edges=tuple(sorted({item.edge for item in ended.standins})),
         weights_from=tuple(str(path) for path in files if is_users(path, began)),
@@ -148,9 +154,14 @@ def take_model(recipe: Recipe) -> nn.Module:
     return model.eval()
 
 
-def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int) -> RehearsalReport:
+def run_script(
+    recipe: Recipe, calls: ModuleCalls, *, seed: int, until: float = math.inf, late: list[str | None] | None = None
+) -> RehearsalReport:
     """Rehearse the script, with `calls` watching. Random numbers start from `seed`, whatever the script sets. What one run
     learned from its failures, the next ones of the same migration know.
+
+    No attempt goes on for long, or past the moment `until` of the monotonic clock; `late` is told the user's line at which one
+    was ended so.
 
     The caller may go on in another process than it was in: see `rehearse`.
     """
@@ -168,7 +179,7 @@ def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int) -> RehearsalRep
 
     @contextmanager
     def watch() -> Iterator[None]:
-        with _alarm(_SECONDS), _seeded(seed), calls:
+        with _alarm(min(_SECONDS, max(1.0, until - time.monotonic())), request.root, late), _seeded(seed), calls:
             yield
 
     return rehearse(request, watch=watch, attempts=ATTEMPTS, seen=lambda: bool(calls.seen))
@@ -179,8 +190,10 @@ def _why(ended: RehearsalReport) -> str | None:
 
 
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
+def _alarm(seconds: float, root: str, late: list[str | None] | None) -> Iterator[None]:
     def stop(*_: object) -> None:
+        if late is not None:
+            late.append(user_place(root))
         raise Taken
 
     if threading.current_thread() is not threading.main_thread():

@@ -107,10 +107,21 @@ class Maker:
         """Make what a pattern of file names below a missing folder asks for: `*/*.png`, `**/*.jpg`, `*`."""
         last = os.path.basename(pattern)
         suffix = next((end for end in IMAGES if last.endswith(end)), None)
+        beside = re.fullmatch("labels?|annotations?|targets?", os.path.basename(os.path.normpath(folder)), re.I)
+        if beside and suffix is None and last in ("*", "*.txt"):
+            self._labels_beside(folder)
+            return
         if suffix is None and "." in last and not last.endswith("*"):
             return
         deep = "/" in pattern or "**" in pattern
         self.folder(folder, suffix or ".jpg", flat=not deep if "." in last else None)  # no folder of a class has an ending
+
+    def _labels_beside(self, path: str) -> None:
+        """Make a folder of texts: each has the class of the image of its name in the folder beside, and a box around it."""
+        os.makedirs(path, exist_ok=True)
+        self.stage.keep(path)
+        for number in range(ROWS):
+            Path(path, f"{number:04d}.txt").write_text(f"{number % self.classes} 0.5 0.5 1.0 1.0\n", encoding="utf-8")
 
     def _kind(self, path: str) -> Callable[[str], bytes] | None:
         low = path.lower()

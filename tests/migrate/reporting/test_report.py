@@ -132,6 +132,18 @@ def test_terminal_form_is_complete_and_takes_no_markup_from_the_user() -> None:
     assert "headrace serve build/r/models" in text
 
 
+def test_what_is_said_of_many_places_is_said_once() -> None:
+    found = [Finding(f"{name}.py", 3, 0, "PS113", "torch.load reads only tensors", "note") for name in "abcdefg"]
+    found.append(Finding("x.py", 1, 0, "PS113", "another", "note"))
+    stream = io.StringIO()
+    render(Report(repository="/r", findings=found), Console(file=stream, width=200))
+    text = stream.getvalue()
+    assert "Findings: 8 notes" in text
+    assert text.count("reads only") == 1
+    assert "torch.load reads only tensors; also at b.py:3:0, c.py:3:0, d.py:3:0 and 3 more" in " ".join(text.split())
+    assert text.count("another") == 1
+
+
 def test_the_diff_shows_only_when_nothing_was_written() -> None:
     stream = io.StringIO()
     render(Report(repository="/r", diff="--- a/x.py\n+++ b/x.py\n", would_change=True), Console(file=stream))

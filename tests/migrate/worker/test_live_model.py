@@ -262,3 +262,20 @@ def test_a_call_that_is_not_made_again_is_an_error(tmp_path: Path) -> None:
 def test_a_script_that_calls_no_model_is_said_to(tmp_path: Path) -> None:
     found = see_models(script(tmp_path, "model = Net()\n"))
     assert (found.models, found.why) == ((), "it came to its end and called no model with images")
+
+
+def test_a_script_that_was_ended_is_not_said_to_have_come_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.migrate.worker.live_model._SECONDS", 1.0)
+    found = see_models(script(tmp_path, "model = Net()\n", "while True:\n    sum(range(1000))\n"))
+    assert found.models == ()
+    assert found.why is not None
+    assert "it was still running after" in found.why
+    assert found.where is not None
+    assert found.where.startswith("run.py:")
+
+
+def test_all_attempts_together_end_before_the_worker_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.migrate.worker.live_model._MOST_SECONDS", 0.0)
+    found = see_models(script(tmp_path, "model = Net()\n", "while True:\n    sum(range(1000))\n"))
+    assert found.why is not None
+    assert "it was still running after" in found.why

@@ -39,8 +39,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     """Another module of the same name was found first; a file of a package ran as a script; or the folder was another."""
     text = str(error)
     if isinstance(error, ImportError) and re.search("relative import with no known parent|beyond top-level package", text):
-        name, folder = _as_module(stage, error)
-        return all(map(str.isidentifier, name.split("."))) and stage.learn("module", [name, folder])
+        module, above = _as_module(stage, error)
+        return all(map(str.isidentifier, module.split("."))) and stage.learn("module", [module, above])
     if isinstance(error, ImportError):
         return _other_of_that_name(stage, error)
     if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):

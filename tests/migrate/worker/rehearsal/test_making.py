@@ -117,3 +117,27 @@ print(image.shape, len(valid) >= 5, len(set(names)), len(held) >= 5)
 def test_what_is_made_can_be_split_by_class(rehearsed):
     done = rehearsed({"kaggle/main.py": COMPETITION}, script="kaggle/main.py")
     assert (done.report.ended, done.stdout) == ("finished", "(256, 256, 3) True 5 True\n"), done.stderr
+
+
+BESIDE = """
+import os, torch
+from glob import glob
+from PIL import Image
+class Set(torch.utils.data.Dataset):
+    def __init__(self, path, phase):
+        path = os.path.join(path, phase)
+        names = os.listdir(path)
+        self.images, self.labels = sorted(glob(path + "/images/*")), sorted(glob(path + "/labels/*"))
+    def __len__(self):
+        return len(self.images)
+    def __getitem__(self, index):
+        Image.open(self.images[index]).convert("RGB")
+        return int(open(self.labels[index]).read().strip().split(" ")[0])
+labels = [label for part in ("train", "test") for label in Set("/nowhere/at/all", part)]
+print(len(labels) > 8, min(labels), torch.nn.Linear(3, 5)(torch.ones(1, 3)).shape[1] >= len(set(labels)))
+"""
+
+
+def test_labels_may_stand_in_a_folder_beside_that_of_the_images(rehearsed):
+    done = rehearsed({"main.py": BESIDE}, classes=5)
+    assert (done.report.ended, done.stdout) == ("finished", "True 0 True\n"), done.report.why
