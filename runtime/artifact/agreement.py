@@ -120,7 +120,8 @@ def _best_of_few(head: Head, scores: Array, count: int) -> tuple[Array, Array] |
 
 def _greatest(values: Array, count: int, rows: Array) -> Array:
     if values.size > _SORTED and count <= _FEW:
-        left, order = values.copy(), np.empty((len(values), count), np.int64)
+        left = values.copy()
+        order: Array = np.empty((len(values), count), np.int64)
         for place in range(count):
             order[:, place] = best = left.argmax(axis=-1)
             left[rows, best] = -np.inf
