@@ -29,7 +29,7 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -145,6 +145,20 @@ class WarmPython:
             out.seek(0)
             err.seek(0)
             return subprocess.CompletedProcess(process.args, status, out.read(), err.read())
+
+    @contextlib.contextmanager
+    def talk(
+        self, arguments: Sequence[str | Path], *, env: Mapping[str, str] | None = None
+    ) -> Iterator[tuple[IO[str], IO[str]]]:
+        """A program that answers: its standard input, whose end it ends at, and its output."""
+        read, write = os.pipe()
+        with os.fdopen(read) as given:
+            process = self.popen(arguments, env=env, stdin=given, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        with os.fdopen(write, "w") as said, io.TextIOWrapper(process.stdout) as answers:
+            yield said, answers
+            said.close()
+            process.wait(60)
 
     def close(self) -> None:
         """End it; what runs yet goes on."""

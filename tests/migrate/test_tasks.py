@@ -145,6 +145,7 @@ with torch.no_grad():
 """
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_a_repository_with_two_heads_is_migrated_with_the_labels_of_each(tmp_path: Path) -> None:
     root, space = tmp_path / "heads", {"__name__": "net"}
     root.mkdir()

@@ -1,8 +1,6 @@
 """Small repositories, one shape each: what they build is resolved to a recipe, and the recipe is run."""
 
 import json
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -56,20 +54,18 @@ SHAPES = {"features.0.weight": (4, 3, 3, 3), "features.0.bias": (4,), "fc.weight
 
 
 @pytest.fixture(scope="module")
-def run():
+def run(warm_torch):
     """Run recipes, each in a fork of one process that has imported torch."""
-    process = subprocess.Popen([sys.executable, "-c", HELPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with warm_torch.talk(["-c", HELPER]) as (said, answers):
 
-    def ask(recipe, **more):
-        process.stdin.write(json.dumps({**recipe.to_json(), **more}) + "\n")
-        process.stdin.flush()
-        answer = json.loads(process.stdout.readline())
-        assert "error" not in answer, f"{recipe.source}\n{answer['error']}"
-        return answer
+        def ask(recipe, **more):
+            said.write(json.dumps({**recipe.to_json(), **more}) + "\n")
+            said.flush()
+            answer = json.loads(answers.readline())
+            assert "error" not in answer, f"{recipe.source}\n{answer['error']}"
+            return answer
 
-    yield ask
-    process.stdin.close()
-    process.wait(timeout=20)
+        yield ask
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from headrace.migrate.reading.source import parse_source
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.slicing.checkpoint_loading import reaches_loading, without_loading
 from headrace.migrate.survey.survey import survey
+from tests.warm_python import WarmPython
 
 BUILDER = Path(__file__).parents[1] / "build_corpus.py"
 NET = """
@@ -228,7 +227,7 @@ if __name__ == "__main__":
 }
 
 
-def test_models_are_built_without_the_file(tmp_path: Path) -> None:
+def test_models_are_built_without_the_file(tmp_path: Path, warm_torch: WarmPython) -> None:
     work: list[dict[str, Any]] = []
     for name, (files, _) in SHAPES.items():
         root = tmp_path / name.replace(" ", "_")
@@ -239,8 +238,7 @@ def test_models_are_built_without_the_file(tmp_path: Path) -> None:
         assert resolved.fallback_recipe is not None, name
         assert "load_state_dict" not in resolved.fallback_recipe.source
         work.append({"name": name, "recipe": resolved.fallback_recipe.to_json(), "input": [3, 16, 16]})
-    done = subprocess.run(
-        [sys.executable, str(BUILDER)], input=json.dumps(work), cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = warm_torch.python([BUILDER], cwd=tmp_path, stdin=json.dumps(work))
+    assert done.returncode == 0, done.stderr
     answers = {answer["name"]: answer for answer in map(json.loads, done.stdout.splitlines())}
     assert answers == {name: {"name": name, "classes": classes} for name, (_, classes) in SHAPES.items()}

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -53,13 +51,10 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def runner():
+def runner(warm_torch):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    with subprocess.Popen(
-        [sys.executable, "-c", RUNNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        yield process
-        process.stdin.close()
+    with warm_torch.talk(["-c", RUNNER], env=environment) as streams:
+        yield streams
 
 
 @pytest.fixture
@@ -84,9 +79,10 @@ def build(repository, runner):
             "environment": {} if trusted else {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"},
             **changes,
         }
-        runner.stdin.write(json.dumps(recipe) + "\n")
-        runner.stdin.flush()
-        lines = list(iter(runner.stdout.readline, "END\n"))
+        said, answers = runner
+        said.write(json.dumps(recipe) + "\n")
+        said.flush()
+        lines = list(iter(answers.readline, "END\n"))
         return {**json.loads(lines[-1]), "printed": [line.strip() for line in lines[:-1]]}
 
     return run
@@ -202,11 +198,10 @@ def test_checkpoints_saved_on_a_gpu_load_without_map_location(build, repository)
     assert build(source)["fc"] == [[1.0] * 3] * 4
 
 
-def test_a_pickled_model_needs_trust(build, repository):
-    subprocess.run(
-        [sys.executable, "-c", MODEL + "\nNet.__module__ = '__main__'\ntorch.save(Net(3), 'whole.pth')"],
-        cwd=repository / "tools", check=True, timeout=60,
-    )  # fmt: skip
+def test_a_pickled_model_needs_trust(build, repository, warm_python):
+    code = MODEL + "\nNet.__module__ = '__main__'\ntorch.save(Net(3), 'whole.pth')"
+    saved = warm_python(["-c", code], cwd=repository / "tools")
+    assert saved.returncode == 0, saved.stderr
     source = "import torch\nfrom model import Net\n\nmodel = torch.load('whole.pth', weights_only=False)\n"
     refused = build(source)
     assert refused["where"] == "tools/evaluate.py:4"

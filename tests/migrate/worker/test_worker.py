@@ -175,17 +175,15 @@ def test_a_forward_that_fails_is_a_response(ask):
 
 
 @pytest.mark.parametrize("request_text", ["", "[]", "{}", '{"kind": "Dance", "recipe": {"root": "/"}}'])
-def test_a_broken_request_is_a_response(tmp_path, request_text):
+def test_a_broken_request_is_a_response(tmp_path, request_text, warm_python):
     (tmp_path / "request.json").write_text(request_text)
-    command = [sys.executable, "-m", "headrace.migrate.worker.worker", "request.json", "response.json"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    done = warm_python(["-m", "headrace.migrate.worker.worker", "request.json", "response.json"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert isinstance(decode((tmp_path / "response.json").read_text()), Failed)
 
 
-def test_usage_without_arguments():
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace.migrate.worker.worker"], capture_output=True, text=True, check=False, timeout=60
-    )
+def test_usage_without_arguments(warm_python, tmp_path):
+    done = warm_python(["-m", "headrace.migrate.worker.worker"], cwd=tmp_path)
     assert done.returncode == 2
     assert "usage" in done.stderr
 

@@ -23,11 +23,11 @@ print(json.dumps([fingerprint(), "torch" in sys.modules]))
 """
 
 
-def test_is_the_same_in_another_process_with_and_without_torch():
+def test_is_the_same_in_another_process_with_and_without_torch(warm_python, tmp_path):
     bare, torch_imported = json.loads(in_a_fresh_process(PRINT))
     assert not torch_imported
     assert bare == fingerprint()
-    with_torch, torch_imported = json.loads(in_a_fresh_process("import torch\n" + PRINT))
+    with_torch, torch_imported = json.loads(warm_python(["-c", PRINT], cwd=tmp_path).stdout)
     assert torch_imported
     assert with_torch == bare
     assert not differences(bare, with_torch, device="cpu", libraries=LIBRARIES)

@@ -1,7 +1,5 @@
 import copy
 import dataclasses
-import subprocess
-import sys
 import textwrap
 import threading
 
@@ -261,7 +259,7 @@ def test_compile_takes_a_module_without_a_subclass_and_never_changes_it(conv_net
     torch.testing.assert_close(result, conv_net.eval()(images), atol=1e-5, rtol=1e-5)
 
 
-def test_saved_and_loaded_in_a_process_without_the_models_source(graph, conv_net, tmp_path):
+def test_saved_and_loaded_in_a_process_without_the_models_source(graph, conv_net, tmp_path, warm_python):
     images = torch.randn(5, 3, 20, 12)
     result = graph(images)
     folder = graph.save(tmp_path / "models" / "net", labels=list("abcde"), probabilities=True)
@@ -275,7 +273,8 @@ def test_saved_and_loaded_in_a_process_without_the_models_source(graph, conv_net
     """
     script = tmp_path / "elsewhere.py"
     script.write_text(textwrap.dedent(code))
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, check=True)
+    done = warm_python([script], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["images", "False", "passed", "class", "probabilities"]
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), result.numpy(), atol=1e-6)
 

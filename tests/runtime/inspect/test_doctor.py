@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 
@@ -111,7 +110,7 @@ def test_says_which_plans_of_a_repository_can_be_used_and_what_mends_the_others(
     assert "model.onnx" in damaged.remark
 
 
-def test_what_is_missing_comes_with_the_line_that_brings_it(tmp_path):
+def test_what_is_missing_comes_with_the_line_that_brings_it(tmp_path, warm_python):
     """A process in which importing onnxruntime and openvino fails, as if they were not installed."""
     code = """
 import sys
@@ -121,9 +120,7 @@ for section in examine():
     for row in section.rows:
         print(row.present, row.name, row.remark, sep="|")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, env=os.environ, cwd=tmp_path
-    )
+    done = warm_python(["-c", code], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = {line.split("|")[1]: line.split("|") for line in done.stdout.splitlines()}
     for name in ("onnxruntime", "openvino"):

@@ -22,7 +22,7 @@ from headrace.runtime.artifact.plan import Choice, Plan
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.runtime.base.session import default_threads
 from headrace.runtime.base.task import Head, Task
-from headrace.serving.bench import run
+from headrace.serving.bench import run, servers
 from headrace.serving.bench.config import BenchConfig
 from headrace.serving.bench.reporting.caveats import TRIES
 from headrace.serving.bench.reporting.report import bench_report
@@ -122,6 +122,22 @@ def measure(tmp_path, *, others=(), alone=False, head=HEAD, **options):
     return result, console.file.getvalue()
 
 
+@pytest.fixture
+def warm_baseline(warm_torch, monkeypatch):
+    """The baseline is a fork of a process that has torch imported. Other services, and those of the first comparison, have
+    interpreters of their own."""
+
+    class Subprocess:
+        DEVNULL, STDOUT, TimeoutExpired = subprocess.DEVNULL, subprocess.STDOUT, subprocess.TimeoutExpired
+
+        @staticmethod
+        def Popen(command, **options):
+            start = warm_torch.popen if "headrace.serving.bench.baseline" in command else subprocess.Popen
+            return start(command[1:] if start == warm_torch.popen else command, **options)
+
+    monkeypatch.setattr(servers, "subprocess", Subprocess)
+
+
 def test_a_measurement_that_other_programs_disturb_is_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "TRIES", TRIES)
     # Half a machine more than the machine says: what programs really get of it is up to what else there is.
@@ -139,6 +155,7 @@ def test_a_measurement_that_other_programs_disturb_is_repeated(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("kind", "said"), [("embedding", "embedding (a cosine of at least 0.99)"), ("multi-label", "labels above their thresholds")]
 )
+@pytest.mark.usefixtures("warm_baseline")
 def test_vectors_and_labels_are_measured_and_compared_as_what_they_are(tmp_path, kind, said):
     options = {"head": Head(output="scores", kind=kind), "rounds": 1, "concurrency": (1,)}
     result, text = measure(tmp_path, baseline=write_repository(tmp_path / "repository"), **options)
@@ -206,6 +223,7 @@ def test_grpc_is_measured_by_several_processes(tmp_path, monkeypatch):
     assert None not in result.answers["headrace"]
 
 
+@pytest.mark.usefixtures("warm_baseline")
 def test_a_baseline_that_does_not_start_is_shown_and_everything_is_ended(tmp_path):
     recipe = {**write_repository(tmp_path / "repository"), "source": "raise RuntimeError('weights are missing')"}
     before = processes()
