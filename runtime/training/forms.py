@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ..base.memory import free_megabytes
+from ..tuning.budget import Budget
 from .step import CapturedStep
 from .surroundings import random_state, set_random_state
 
@@ -106,7 +107,7 @@ def race(
     """The fastest form that does what `exact` does and is faster; None where none is. And what became of each, in words.
 
     All take turns, each on copies of the state's `tensors`, on the same inputs with the same random numbers, for some rounds or
-    `seconds`, but three rounds at least.
+    `seconds` of work, but three rounds at least.
     """
     device = inputs[0].device
     size = sum(value.nbytes for value in tensors) / (1 << 20)
@@ -119,7 +120,7 @@ def race(
         form: _Runner(step, [value.clone() for value in tensors]) for form, step in {StepForm(): exact, **others}.items()
     }
     reference, active = runners[StepForm()], list(runners)
-    before, deadline = random_state(device), time.monotonic() + seconds
+    before, budget = random_state(device), Budget(seconds, threads=torch.get_num_threads())
     random, expected = before, []
     try:
         for turn in range(_ROUNDS):
@@ -136,7 +137,7 @@ def race(
                 continue
             best = min(runners[form].median for form in active)
             active = [form for form in active if form == StepForm() or runners[form].median <= _SLOW * best]
-            if time.monotonic() > deadline:
+            if not budget.left:
                 break
     finally:
         set_random_state(device, before)
