@@ -368,7 +368,9 @@ class Trainer:
                     dtypes=step.dtypes,
                 )
             except NotCapturedError as error:
-                record.tried[str(form)] = f"refused: {error}"
+                record.tried[str(form) or "every form"] = f"refused: {error}"
+                if form == _AS_EAGER:  # nothing to hold the others to
+                    break
         return found.pop(_AS_EAGER, step), found
 
     def _stays_in_python(self, reasons: list[str]) -> bool:

@@ -219,7 +219,7 @@ class Autotuner:
             self.report(0.6 + 0.4 * index / len(order), f"measuring batch {bucket}")
             share = self.budget.left / (len(order) - index) / 3
             self._measure(able, bucket, share)
-            self._try_fixed(bucket, share)
+            self._try_fixed(bucket, share, list(winners.values()))
             winner = self._winner(bucket)
             if winner is None and self._bring_back():
                 self._measure(self._able(bucket), bucket, 0.0)
@@ -405,8 +405,9 @@ class Autotuner:
             best = min(able, key=lambda candidate: candidate.samples[bucket].median_ms, default=None)
             self._measure([*([best] if best else []), *ready], bucket, seconds)
 
-    def _try_fixed(self, bucket: int, seconds: float) -> None:
-        """Compile the best for that batch size alone, and for parts of it side by side."""
+    def _try_fixed(self, bucket: int, seconds: float, winners: Sequence[Candidate]) -> None:
+        """Compile the best for that batch size alone, and for parts of it side by side. Where the ends are measured, between
+        them only what won at one of them."""
         able = [candidate for candidate in self._able(bucket) if bucket in candidate.samples]
         able.sort(key=lambda candidate: candidate.samples[bucket].median_ms)
         hopeful = [
@@ -417,16 +418,21 @@ class Autotuner:
             and candidate.samples[bucket].median_ms <= _FIXED_HOPE * able[0].samples[bucket].median_ms
         ][:_FINALISTS]
         streams = _streams(bucket, Target(threads=self.config.threads).thread_count)
-        found = []
-        for candidate in hopeful:
-            found.append(candidate.fixed(bucket))
-            if streams > 1 and candidate.backend.streams:
-                found.append(candidate.fixed(bucket, streams))
-        if found and not self.budget.left:
-            took = _FEWEST_CALLS * sum(self._work(item, bucket) for item in hopeful)
+        won = {(item.arithmetic, item.target.streams > 1) for item in winners if item.target.batch}
+        found = [
+            candidate.fixed(bucket, count)
+            for candidate in hopeful
+            for count in sorted({1, streams if candidate.backend.streams else 1})
+            if len(winners) < _OPEN_ROUNDS or (candidate.arithmetic, count > 1) in won
+        ]
+        if not found:
+            return
+        took = _FEWEST_CALLS * sum(self._work(item, bucket) for item in hopeful)
+        needed = sum(item.backend.preparation_seconds for item in found) + took
+        if not self.budget.left and self.budget.used + needed > _OVERTIME * self.budget.seconds:
             self.alone.append(bucket)
-            self.cuts.append(("", len(found) * hopeful[0].backend.preparation_seconds + took))
-        elif found:
+            self.cuts.append(("", needed))
+        else:
             self._join(found, bucket, seconds)
 
     def _winner(self, bucket: int) -> Candidate | None:

@@ -1,6 +1,6 @@
 """`make bench-by-hand`: our plan against the strongest that a good engineer would write by hand, at batches 1 and 8.
 
-    python tests/benchmarks/by_hand.py [--models resnet50,deit_small_patch16_224] [--busy N] [--seconds S] [--fresh]
+    python tests/benchmarks/by_hand.py [--models resnet50,timm:mixer_s16_224] [--busy N] [--seconds S] [--fresh]
 
 By hand: OpenVINO in fp32, with the bf16 hint, and int8 by NNCF with either between its layers, in one stream and at batch 8 in
 two; ONNX Runtime in fp32 and int8 (QDQ, unsigned activations, per channel); torch.compile with freezing in fp32 and bf16.
@@ -33,7 +33,7 @@ MODELS = (
     *("resnet50", "vit_small_patch16_224", "convnext_tiny", "efficientnet_b0"),
     *("mobilenet_v3_large", "swin_t", "regnet_y_1_6gf", "deit_small_patch16_224"),
 )
-TRANSFORMERS = frozenset({"vit_small_patch16_224", "swin_t", "deit_small_patch16_224"})
+_OF_TIMM = "timm:"  # before the name of any other model of theirs
 BATCHES = (1, 8)
 _CALIBRATION, _ROUNDS, _SAMPLE, _PAUSE, _HOPELESS = 128, 7, 0.02, 0.1, 3.0
 _AGREEMENT = 0.995  # the gate's, for images without labels
@@ -54,8 +54,8 @@ def main() -> None:
         print(json.dumps(measured(arguments.one, arguments.seconds)))
         return
     names = arguments.models.split(",")
-    if unknown := sorted(set(names) - set(MODELS)):
-        parser.error(f"{unknown[0]} is none of {', '.join(MODELS)}")
+    if unknown := sorted(name for name in set(names) - set(MODELS) if not name.startswith(_OF_TIMM)):
+        parser.error(f"{unknown[0]} is none of {', '.join(MODELS)}, nor timm: and the name of one of theirs")
     from headrace.runtime.base.fingerprint import fingerprint
 
     here = fingerprint()
@@ -117,7 +117,7 @@ def measured(name: str, seconds: float) -> dict[str, Any]:
     result: dict[str, Any] = {"date": datetime.date.today().isoformat(), "batches": {}, "left_out": {}}
     with tempfile.TemporaryDirectory() as folder:
         ours, result["plan"], result["tuning"] = plan_of(model, images, fit, Path(folder) / "plan")
-        makers = by_hand(name, model, fit, Path(folder))
+        makers = by_hand(model, fit, Path(folder))
         load = os.getloadavg()[0]
         for batch in BATCHES:
             runs, names = {"ours": ours(batch)}, {}
@@ -149,8 +149,15 @@ def network(name: str) -> tuple[Any, dict[str, Any]]:
         "regnet_y_1_6gf": zoo_models._torchvision("regnet_y_1_6gf"),
         "deit_small_patch16_224": zoo_models._timm("deit_small_patch16_224"),
     }
+    if name.startswith(_OF_TIMM):
+        zoo_models.MODELS[name] = zoo_models._timm(name.removeprefix(_OF_TIMM))
     data = zoo_models.photos()
     return zoo_models.build(name, data), data
+
+
+def is_transformer(model: Any) -> bool:
+    """Whether some layer of it attends, as its class is called: quantizers want to be told."""
+    return any("attention" in type(module).__name__.lower() for module in model.modules())
 
 
 def plan_of(model: Any, images: Any, fit: Any, folder: Path) -> tuple[Callable[[int], Run], dict[str, Any], dict[str, Any]]:
@@ -179,7 +186,7 @@ def plan_of(model: Any, images: Any, fit: Any, folder: Path) -> tuple[Callable[[
     return open_ours, {"choices": choices, "cut": plan.cut}, tuning
 
 
-def by_hand(name: str, model: Any, fit: Any, folder: Path) -> dict[str, Callable[[int], Run]]:
+def by_hand(model: Any, fit: Any, folder: Path) -> dict[str, Callable[[int], Run]]:
     """What makes each form for a batch size; a form is made when it is asked for."""
     import torch
 
@@ -192,20 +199,23 @@ def by_hand(name: str, model: Any, fit: Any, folder: Path) -> dict[str, Callable
         dynamic_shapes=({0: torch.export.Dim("batch")},), input_names=["images"], output_names=["scores"],
     )  # fmt: skip
     quantized: dict[str, Any] = {}
+    attends = is_transformer(model)
     forms: dict[str, Callable[[int], Run]] = {}
     for precision in ("fp32", "bf16", "int8", "int8+bf16"):
         for streams in (1, 2):
             label = f"openvino {precision}, {streams} streams".replace("1 streams", "1 stream")
-            forms[label] = lambda batch, p=precision, s=streams: openvino_run(name, path, fit, quantized, p, batch, s, threads)
+            forms[label] = lambda batch, p=precision, s=streams: openvino_run(
+                attends, path, fit, quantized, p, batch, s, threads
+            )
     forms["onnxruntime fp32"] = lambda batch: onnxruntime_run(path, threads)
-    forms["onnxruntime int8"] = lambda batch: onnxruntime_run(onnxruntime_int8(path, fit, name), threads)
+    forms["onnxruntime int8"] = lambda batch: onnxruntime_run(onnxruntime_int8(path, fit, attends), threads)
     for precision in ("fp32", "bf16"):
         forms[f"inductor {precision}"] = lambda batch, p=precision: inductor_run(model, p, batch)
     return forms
 
 
 def openvino_run(
-    name: str, path: Path, fit: Any, quantized: dict[str, Any], precision: str, batch: int, streams: int, threads: int
+    attends: bool, path: Path, fit: Any, quantized: dict[str, Any], precision: str, batch: int, streams: int, threads: int
 ) -> Run:
     """Compiled for that batch, whose equal parts so many infer requests compute side by side."""
     import numpy as np
@@ -217,7 +227,7 @@ def openvino_run(
         if "model" not in quantized:
             import nncf
 
-            more = {"model_type": nncf.ModelType.TRANSFORMER} if name in TRANSFORMERS else {}
+            more = {"model_type": nncf.ModelType.TRANSFORMER} if attends else {}
             rows = nncf.Dataset([fit[index : index + 1] for index in range(len(fit))])
             quantized["model"] = nncf.quantize(model, rows, preset=nncf.QuantizationPreset.MIXED, subset_size=len(fit), **more)
         model = quantized["model"].clone()
@@ -255,7 +265,7 @@ def onnxruntime_run(path: Path, threads: int) -> Run:
     return lambda rows: session.run(None, {"images": rows})[0]
 
 
-def onnxruntime_int8(path: Path, fit: Any, name: str) -> Path:
+def onnxruntime_int8(path: Path, fit: Any, attends: bool) -> Path:
     """The graph quantized as ONNX Runtime's documentation advises for x86: QDQ, unsigned activations, weights per channel."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -272,7 +282,7 @@ def onnxruntime_int8(path: Path, fit: Any, name: str) -> Path:
             return next(self._rows, None)
 
     ready = path.with_name("by-hand-ready.onnx")
-    quant_pre_process(str(path), str(ready), skip_symbolic_shape=name in TRANSFORMERS)
+    quant_pre_process(str(path), str(ready), skip_symbolic_shape=attends)
     quantize_static(
         str(ready), str(made), Rows(), quant_format=QuantFormat.QDQ, per_channel=True,
         activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,

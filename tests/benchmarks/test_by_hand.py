@@ -21,7 +21,7 @@ random = np.random.default_rng(0)
 rows = (random.normal(size=(32, 3, 16, 16)) + 3 * random.normal(size=(32, 3, 1, 1))).astype(np.float32)
 with torch.no_grad():
     wanted = net(torch.from_numpy(rows)).numpy()
-forms = by_hand.by_hand("net", net, rows, pathlib.Path(sys.argv[1]))
+forms = by_hand.by_hand(net, rows, pathlib.Path(sys.argv[1]))
 if not importlib.util.find_spec("nncf"):  # which `make bench-by-hand` installs
     forms = {name: make for name, make in forms.items() if not name.startswith("openvino int8")}
 assert {name.split(",")[0] for name in forms} >= {"openvino fp32", "onnxruntime fp32", "onnxruntime int8", "inductor fp32"}
@@ -103,3 +103,10 @@ def test_what_is_done_is_not_done_again_and_figures_of_machines_do_not_mix(monke
     out.write_text(json.dumps({**json.loads(out.read_text()), "fingerprint": {"cpu": "another"}}))
     assert set(run()["runs"]) == {"0"}
     assert "its process failed" in capsys.readouterr().out
+
+
+def test_what_attends_is_told_by_its_layers():
+    from torch import nn
+
+    assert by_hand.is_transformer(nn.Sequential(nn.TransformerEncoderLayer(8, 2)))
+    assert not by_hand.is_transformer(nn.Sequential(nn.Linear(3, 3), nn.Conv2d(3, 3, 1)))

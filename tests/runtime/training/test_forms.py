@@ -162,6 +162,19 @@ def test_a_form_whose_loss_does_not_fall_as_eagers_is_refused():
     assert "updates its loss is" in verdicts["bf16"]
 
 
+def test_what_has_no_room_for_copies_is_not_tried(monkeypatch):
+    model, data = network(), batch()
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    forms = forms_for(("fp32", "bf16"), data, optimizer, updates=True)
+    exact, others, tensors = captured(model, optimizer, data, forms)
+    size = sum(value.nbytes for value in tensors) / (1 << 20)
+    for copies, tried in ((1, 0), (2, 1), (3, 2)):
+        monkeypatch.setattr(headrace.runtime.training.forms, "free_megabytes", lambda copies=copies: 2.01 * copies * size)
+        winner, verdicts = race(exact, others, tensors, torch.ones(()), data, seconds=0.0)
+        assert ["no memory" in verdicts[str(form)] for form in forms] == [False] * tried + [True] * (len(forms) - tried)
+        assert winner is None or winner in forms[:tried]
+
+
 def test_steps_that_move_nothing_show_nothing():
     model, data = network(), batch()
     for parameter in list(model.parameters())[:-2]:

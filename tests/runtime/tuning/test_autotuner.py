@@ -657,6 +657,49 @@ def test_what_is_far_behind_in_the_heats_runs_no_more_and_the_best_two_are_measu
     assert plan.cut == ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class FixedBackend(TimedBackend):
+    """Takes `alone` times as long where it is compiled for one batch size, and `parted` times on streams."""
+
+    fixed_batch: bool = True
+    streams: bool = True
+    alone: float = 1.0
+    parted: float = 1.0
+
+    def open(self, directory, target, files):
+        times = 1.0 if target.batch is None else self.alone if target.streams == 1 else self.parted
+        return replace(self, per_row=times * self.per_row)._opened(directory, target, files)
+
+    def _opened(self, directory, target, files):
+        return super().open(directory, target, files)
+
+
+@pytest.mark.parametrize(
+    ("alone", "parted", "between"),
+    [(1.0, 1.0, []), (0.8, 0.9, [(4, 1), (2, 1)]), (1.1, 0.7, [(4, 2), (2, 2)])],
+)
+def test_between_the_ends_only_forms_that_won_there_are_compiled(conv_net, tuned, monkeypatch, alone, parted, between):
+    seen = with_clocks(monkeypatch, 1.0, **MODELS)
+    known = dict(backends.discover())
+    plain = known["best"]
+    names = ("name", "clocks", "per_row", "efficiency")
+    known["best"] = FixedBackend(**{name: getattr(plain, name) for name in names}, alone=alone, parted=parted)
+    monkeypatch.setattr(backends, "discover", lambda: known)
+    compiled, original = [], Candidate.fixed
+
+    def fixed(self, bucket, streams=1):
+        compiled.append((bucket, streams))
+        return original(self, bucket, streams)
+
+    monkeypatch.setattr(Candidate, "fixed", fixed)
+    plan = tuned(conv_net, buckets=(1, 2, 4, 8), max_tuning_seconds=60, threads=2)
+    assert compiled[:3] == [(1, 1), (8, 1), (8, 2)]
+    assert compiled[3:] == between
+    best = min((1.0, None), (alone, 1), (parted, 2), key=lambda form: form[0])[1]
+    assert [plan.choices[bucket].streams if plan.choices[bucket].batch else None for bucket in (2, 4, 8)] == [best] * 3
+    assert seen
+
+
 @pytest.mark.parametrize("seconds", [4.0, 8.0, 16.0])
 def test_a_busy_machine_gets_the_plan_of_a_quiet_one(conv_net, tuned, monkeypatch, seconds):
     found = []
