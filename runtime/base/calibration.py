@@ -22,18 +22,9 @@ class Observer:
         self._total: Any = 0.0
         self._squares: Any = 0.0
 
-    def add(self, values: np.ndarray[Any, Any], axis: int) -> None:
-        """Take in some more values, whose channels lie along `axis`."""
-        import numpy as np
-
-        others = tuple(index for index in range(values.ndim) if index != axis % values.ndim)
-        totals = values.sum(axis=others, dtype=np.float64)
-        squares = np.square(values, dtype=np.float64).sum(axis=others)
-        self.take(float(values.min()), float(values.max()), values.size // values.shape[axis], totals, squares)
-
-    def take(self, low: float, high: float, count: int, totals: np.ndarray[Any, Any], squares: np.ndarray[Any, Any]) -> None:
+    def take(self, low: float, high: float, count: int = 0, totals: Any = 0.0, squares: Any = 0.0) -> None:
         """Take in what is known of some more values: their ends, and for each channel, which has `count` of them, the sums of
-        them and of their squares, float64 [channels]."""
+        them and of their squares, float64 [channels]; zeros where only the range is asked for."""
         self.low, self.high = min(self.low, low), max(self.high, high)
         self._count += count
         self._total = self._total + totals

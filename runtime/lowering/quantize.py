@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -140,14 +141,10 @@ def _statistics(model: Any, chosen: Sequence[Any], inputs: Sequence[np.ndarray[A
     import onnxruntime
 
     floats, constants = _float_tensors(model), {item.name for item in model.graph.initializer}
-    # Channels are the second dimension to a convolution and to what follows it, the last to a matrix product.
-    axes = {
-        name: -1 if node.op_type in _PRODUCTS else 1
-        for node in chosen
-        for name in (*node.input, *node.output)
-        if name in floats and name not in constants
-    }
-    names = set(axes)
+    names = {name for node in chosen for name in (*node.input, *node.output) if name in floats and name not in constants}
+    # Channels are the second dimension to a convolution, the last to a matrix product. Layers are told apart by what comes in.
+    layers = [node for node in chosen if node.op_type in _PRODUCTS or node.op_type == "Conv"]
+    axes = {node.input[0]: -1 if node.op_type in _PRODUCTS else 1 for node in layers}
     given = {value.name for value in model.graph.input}
     watched = onnx.ModelProto()
     watched.CopyFrom(model)
@@ -167,10 +164,23 @@ def _statistics(model: Any, chosen: Sequence[Any], inputs: Sequence[np.ndarray[A
         feed = dict(zip(order, rows, strict=True))
         for name, values in (*zip(wanted, session.run(wanted, feed), strict=True), *feed.items()):
             if name in names and values.size:
-                if not np.isfinite(values).all():
+                ends = float(values.min()), float(values.max())  # NaN where a value is
+                if not all(map(math.isfinite, ends)):
                     raise BackendError(f"the calibration images make {name} NaN or infinite, so it has no range")
-                observers[name].add(values, axes[name])
+                observers[name].take(*ends, *(_channel_sums(values, axes[name]) if name in axes else ()))
     return dict(observers)
+
+
+def _channel_sums(values: np.ndarray[Any, Any], axis: int) -> tuple[int, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """How many values each channel has, their sums and those of their squares: of each row in float32, of rows in float64."""
+    import numpy as np
+
+    last = axis == -1
+    channels = values.shape[axis]
+    rows = values.reshape(len(values), -1, channels) if last else values.reshape(len(values), channels, -1)
+    squares = np.einsum("nlc,nlc->nc" if last else "ncl,ncl->nc", rows, rows)
+    totals = rows.sum(axis=1 if last else 2).sum(axis=0, dtype=np.float64)
+    return values.size // channels, totals, squares.sum(axis=0, dtype=np.float64)
 
 
 def _without_layers_in_floats(chosen: list[Any], calibration: Calibration, precision: Precision) -> list[Any]:

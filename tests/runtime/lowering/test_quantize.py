@@ -14,7 +14,7 @@ from headrace.errors import BackendError
 from headrace.runtime.base.calibration import Calibration
 from headrace.runtime.capture.capture import capture
 from headrace.runtime.lowering.portable import write_onnx
-from headrace.runtime.lowering.quantize import write_int8
+from headrace.runtime.lowering.quantize import _channel_sums, write_int8
 from headrace.runtime.passes import run_passes
 from headrace.specs import INT8
 
@@ -175,3 +175,13 @@ def test_calibration_images_that_overflow_are_refused(made, tmp_path, rows):
     with pytest.raises(BackendError, match="NaN or infinite"):
         written(made(Residual)[1], rows, tmp_path)
     assert not list(tmp_path.glob("*int8*"))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, 5, 7, 2), 1), ((3, 4, 5), -1), ((6, 5), -1), ((2, 3, 4, 5), -1)])
+def test_channels_have_the_sums_of_their_values(shape, axis):
+    values = np.random.default_rng(0).normal(100, 3, shape).astype(np.float32)
+    others = tuple(index for index in range(len(shape)) if index != axis % len(shape))
+    count, totals, squares = _channel_sums(values, axis)
+    assert count == values.size // shape[axis]
+    np.testing.assert_allclose(totals, values.sum(axis=others, dtype=np.float64), rtol=1e-6)
+    np.testing.assert_allclose(squares, np.square(values, dtype=np.float64).sum(axis=others), rtol=1e-6)
