@@ -2,8 +2,6 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' >/dev/null 2>&1 && echo $$p && break; done)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# A checkout may be called anything, and its root is a package, which pytest would import by that name.
-PYTEST := -m pytest -c pyproject.toml --rootdir tests
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
@@ -26,22 +24,22 @@ demo: setup
 # with a long file at the end; what is dear and needed by several is made once (`once` in tests/conftest.py).
 WORKERS := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 4 ? 4 : n > 6 ? 6 : n )))
 test: setup
-	$(BIN)/python $(PYTEST) -n $(WORKERS) --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 # With what takes over a minute each: whole packages from the index, whole trainings.
 test-all: setup
-	$(BIN)/python $(PYTEST) -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Kills among many images, which take minutes.
 IMAGES ?= 20000
 test-classify: setup
-	HEADRACE_CLASSIFY_IMAGES=$(IMAGES) $(BIN)/python $(PYTEST) --timeout 1800 tests/serving/offline/test_kills.py
+	HEADRACE_CLASSIFY_IMAGES=$(IMAGES) $(BIN)/python -m pytest --timeout 1800 tests/serving/offline/test_kills.py
 
 # Ray clusters on this machine, in an environment of their own: a node is killed during a job, a replica while it serves.
 # A process each: Ray knows one cluster's token per process.
 test-ray: build/ray/.installed
-	HEADRACE_TEST_RAY=1 build/ray/bin/python $(PYTEST) --timeout 600 tests/serving/offline/test_cluster.py
-	HEADRACE_TEST_RAY=1 build/ray/bin/python $(PYTEST) --timeout 600 tests/serving/ray
+	HEADRACE_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/offline/test_cluster.py
+	HEADRACE_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/ray
 
 build/ray/.installed: $(STAMP)
 	@test -x build/ray/bin/python || $(PYTHON) -m venv build/ray
@@ -54,7 +52,7 @@ build/ray/.installed: $(STAMP)
 TRITON := build/triton
 test-triton: setup
 	$(BIN)/headrace triton install --into $(TRITON)
-	HEADRACE_TRITON=$(CURDIR)/$(TRITON) $(BIN)/python $(PYTEST) tests/serving/triton
+	HEADRACE_TRITON=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/serving/triton
 
 # mypy needs the package under its import name, and the checkout may be called anything: a folder of links stands for it.
 PARTS := $(wildcard *.py) py.typed kernels migrate runtime serving
@@ -259,7 +257,7 @@ open-cases-setup: setup
 
 # Models by their names against timm's, torchvision's and transformers' own pipelines, in an environment of its own likewise.
 names: names-setup
-	build/names-venv/bin/python $(PYTEST) -n 2 --timeout 1800 tests/migrate/named
+	build/names-venv/bin/python -m pytest -n 2 --timeout 1800 tests/migrate/named
 
 names-setup: setup
 	@test -x build/names-venv/bin/python || $(PYTHON) -m venv build/names-venv

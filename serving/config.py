@@ -124,7 +124,7 @@ class Observability(OptionGroup):
     )  # fmt: skip
     shadow: float = option(
         0.0, "The share of images also computed in fp32, after their answer; a plan that agrees too seldom is taken back.",
-        least=0, most=1,
+        least=0, most=1, not_with_ray="each replica would judge a plan by its own few images",
     )  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -36,6 +36,7 @@ for name, make in forms.items():
 """
 
 
+@pytest.mark.slow  # over a minute: inductor compiles for two batch sizes
 def test_every_form_by_hand_computes_the_model(tmp_path):
     """In a process of its own: after inductor has compiled in a test worker, a signal ends that worker."""
     here = Path(__file__).parent

@@ -85,6 +85,7 @@ class Pair:
             map_memory(os.dup(descriptor)),
             {5: NumberedModel(model, self.batcher, LAYOUT)},
             statistics=lambda: {5: ModelCounts({"count": 1}, {})},
+            history=dict,
             control=lambda *_: None,
             on_change=lambda: None,
             on_end=lambda _: self.ended.append("engine session"),
