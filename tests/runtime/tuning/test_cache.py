@@ -188,3 +188,17 @@ def test_only_entries_are_pruned(conv_net, cache, monkeypatch):
         call(conv_net, torch.randn(2, 3, 16, 16 + rows))
     assert all((folder / "file").exists() for folder in others)
     assert len([name for name in entries(cache) if (cache / "plans" / name / "headrace.json").exists()]) == 1
+
+
+def test_another_graph_is_one_that_holds_other_tensors_or_gives_its_results_otherwise(conv_net):
+    captured = capture(torch.nn.Sequential(conv_net, torch.nn.Softmax(1)), torch.randn(2, 3, 16, 16))
+    keys = {cache_key(captured, FAST)}
+    for value in (2.0, 3.0):  # as an attribute, it is no parameter, no buffer and in no table of constants
+        scales = torch.ones(5000)
+        scales[2500] = value  # where nothing that is printed shows it
+        captured.program.graph_module.scales = scales
+        keys.add(cache_key(captured, FAST))
+    (output,) = captured.program.graph_signature.output_specs
+    output.kind = type(output.kind).LOSS_OUTPUT  # the code is the same, and what its result is for is another thing
+    keys.add(cache_key(captured, FAST))
+    assert len(keys) == 4
