@@ -56,7 +56,11 @@ def test_a_new_batch_size_joins_the_entry(conv_net, cache):
 def test_other_weights_another_graph_and_another_configuration_are_other_entries(conv_net):
     rows = torch.randn(2, 3, 16, 16)
     keys = {cache_key(capture(conv_net, rows), FAST), cache_key(capture(conv_net, rows), FAST)}
-    keys.add(cache_key(capture(conv_net, rows), replace(FAST, max_captures=9)))  # no plan depends on it
+    for other in (
+        replace(FAST, max_captures=9),
+        replace(FAST, buckets=(1, 2)),
+    ):  # no plan depends on it; an entry collects them
+        keys.add(cache_key(capture(conv_net, rows), other))
     assert len(keys) == 1
     keys.add(cache_key(capture(conv_net, rows), GraphConfig(threads=2)))
     keys.add(cache_key(capture(torch.nn.Sequential(conv_net, torch.nn.Softmax(1)), rows), FAST))
@@ -202,3 +206,13 @@ def test_another_graph_is_one_that_holds_other_tensors_or_gives_its_results_othe
     output.kind = type(output.kind).LOSS_OUTPUT  # the code is the same, and what its result is for is another thing
     keys.add(cache_key(captured, FAST))
     assert len(keys) == 4
+
+
+def test_another_graph_is_one_of_other_numbers(conv_net, monkeypatch):
+    captured = capture(conv_net, torch.randn(2, 3, 16, 16))
+    key = cache_key(captured, FAST)
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+    keys = {key, cache_key(captured, FAST)}
+    captured.program.range_constraints.clear()  # which sizes it holds for
+    keys.add(cache_key(captured, FAST))
+    assert len(keys) == 3
