@@ -13,7 +13,7 @@ from headrace.serving.batching import batcher
 from headrace.serving.batching.collate import split
 from headrace.serving.config import ServeConfig
 from headrace.serving.models.loading import load_tensor_model
-from headrace.serving.models.self_check import check_joining, likeness
+from headrace.serving.models.self_check import _alone, check_joining, likeness
 from headrace.specs import INT8
 from tests.serving.conftest import SIGNATURE, WEIGHTS
 
@@ -137,6 +137,24 @@ def test_what_answers_otherwise_does_not_join(artifact, name):
     change, why = JOINING[name]
     with pytest.raises(BackendError, match=why), np.errstate(divide="ignore", invalid="ignore"):
         join(artifact, change)
+
+
+def test_a_leak_between_two_rows_is_seen(artifact):
+    with pytest.raises(BackendError, match="in a batch of 2 beside rows of NaN"):
+        join(artifact, leaking, bucket=2)
+
+
+def test_a_session_is_asked_for_as_many_rows_as_it_runs():
+    seen = []
+
+    class Session:
+        def run(self, inputs):
+            seen.append(len(inputs[0]))
+            return inputs
+
+    (given,) = _alone({4: Session(), 8: Session()}, [np.arange(6.0)])
+    assert given.tolist() == [0, 1, 2, 3, 4, 5]
+    assert seen == [4] * 6
 
 
 def test_rows_are_looked_at_in_every_batch(artifact):
