@@ -178,7 +178,8 @@ class Paths:
 
     def _enter(self, path: Any, levels: int) -> None:
         """Remember that the script looked into the folder of a class: at a file in it, two levels down, or at its list."""
-        if self.stage.entered and not self._busy and isinstance(path, str | os.PathLike):
+        known = all(self.stage.entered.values())  # so it is where none was made
+        if not known and not self._busy and isinstance(path, str | os.PathLike):
             above = os.path.normpath(self.found(os.fsdecode(path)))
             for _ in range(levels):
                 above = os.path.dirname(above)

@@ -70,7 +70,8 @@ def call(stage: Stage, thing: Any) -> None:
     else:
         own, handle = None, thing
         at_its_class(stage, kind, None, handle, None, context)  # the first call of a function initializes
-        reading = definition(stage, kind) if not isinstance(definition(stage, kind), ast.ClassDef) else None  # type: ignore[assignment]
+        found = definition(stage, kind)
+        reading = None if isinstance(found, ast.ClassDef) else found
     source = source_of(stage, kind)
     keys = keys_of(reading, 0 if own is None else 1)
 
