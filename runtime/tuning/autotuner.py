@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import BackendError, InputError, ParityError
-from ...specs import BF16, FP8, FP16, FP32, INT8, INT8_BF16, PRECISIONS, Precision
+from ...specs import FP32, PRECISIONS, Precision
 from .. import backends
 from ..artifact.agreement import fits_labels
 from ..artifact.parity import unusable
@@ -19,13 +19,13 @@ from ..artifact.plan import Choice, Plan
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
 from ..base.fingerprint import fingerprint
-from ..base.memory import free_megabytes
 from ..base.session import Target
+from .admission import Admission, no_memory, portable
 from .budget import Budget
 from .candidate import PARITY_BATCHES, PARITY_ROWS, Candidate
+from .cuts import Cuts
 from .judging_data import NO_IMAGES, JudgingData
 from .measure import measure
-from .prediction import Machine, Prediction
 from .reference import Reference
 from .source import Source
 
@@ -39,17 +39,9 @@ _LOSSY_HANDICAP = 1.03
 _FIXED_HANDICAP = 1.02  # a session for one batch size alone costs a set of weights of its own,
 _FIXED_HOPE = 1.5  # and is not tried where its sibling for any batch takes so many times the best
 _IN_FLOATS_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; other candidates need the rest
-_LONG_SECONDS = 20.0
-# Times the best at the first batch size beyond which a candidate is measured at no other; not built where it is predicted; and
-# not built where that takes long.
-_HOPE, _HOPE_UNBUILT, _LONG_HOPE = 2.0, 4.0, 1.2
+_HOPE = 2.0  # times the best at the first batch size beyond which a candidate is measured at no other
 _OPEN_ROUNDS, _FINALISTS = 2, 2  # batch sizes at which all that came near the best are measured; at the others the best two
-_CALLS_TO_PROVE = 14.0  # of one finalist at one batch size, to be measured and proved
 _FEWEST_CALLS, _OVERTIME = 4.0, 1.25  # to be measured; times the seconds that measuring may take with the last batch sizes
-_ROOM = 1.1
-_OPENING = 1.5  # times the memory of an open candidate, while one is opened
-_ON_TENSOR_CORES = (BF16, FP8, INT8_BF16, INT8, FP16, FP32)  # fp16 is no faster than bf16, and passes less often
-_FIRST_ON_GPUS = (("kernels", BF16), ("kernels", INT8_BF16))  # of what takes long: cuDNN's fused convolutions, and int8
 _LARGEST_DECIDES = ("cuda",)  # devices on which a candidate that is far behind at the largest batch is not measured at others,
 _FAR_BEHIND = 1.5  # times the best
 
@@ -135,19 +127,6 @@ def _candidates(
     return candidates
 
 
-def _urgency(candidate: Candidate, predicted: float) -> tuple[float, ...]:
-    """What is prepared first, while there is time: what does not take long, by its predicted seconds; of what takes long on a
-    GPU, what gains most as far as known, then what tensor cores compute."""
-    seconds, precision = candidate.backend.preparation_seconds, candidate.target.precision.whole
-    if candidate.target.device == "cuda":
-        if seconds < _LONG_SECONDS:
-            return seconds, candidate.lossy
-        form = candidate.backend.name, precision
-        first = _FIRST_ON_GPUS.index(form) if form in _FIRST_ON_GPUS else len(_FIRST_ON_GPUS)
-        return _LONG_SECONDS, first, _ON_TENSOR_CORES.index(precision), seconds
-    return seconds >= _LONG_SECONDS, predicted, precision.rest != BF16.dtype, seconds
-
-
 def _choices(config: GraphConfig, device: str, have_images: bool) -> list[Choice]:
     for_device = [name for name, backend in backends.discover().items() if device in backend.devices]
     names = [config.backend] if config.backend else for_device
@@ -168,14 +147,6 @@ def _precisions(config: GraphConfig, have_images: bool) -> tuple[Precision, ...]
     if config.precision == "auto":
         return PRECISIONS if have_images else (FP32,)
     return tuple(item for item in PRECISIONS if item.dtype in config.precisions)
-
-
-def _no_memory(candidates: list[Candidate]) -> str | None:
-    """Why another candidate does not fit beside those that are open: it may take as much as the largest of them, and half more
-    while it is opened."""
-    needed = _OPENING * max((item.memory_mb or 0.0 for item in candidates), default=0.0)
-    free = free_megabytes()
-    return f"takes about {needed:.0f} MB, and {free:.0f} MB of memory are free" if needed > free else None
 
 
 class Autotuner:
@@ -199,10 +170,9 @@ class Autotuner:
         self.seconds_in_floats = 0.0
         self.largest_decides = device in _LARGEST_DECIDES
         self.leader: Candidate | None = None  # the fastest of the heats that has passed
-        self.cuts: list[tuple[str, float]] = []  # what the time did not allow, and the seconds that it needs
-        self.alone: list[int] = []  # batch sizes for which no session of their own was tried
-        self.postponed: list[Candidate] = []
-        self.prediction: Prediction | None = None
+        self.cuts = Cuts()
+        work = None if self.largest_decides or len(candidates) < 2 else source.work()
+        self.admission = Admission(work, config, device, budget, self.cuts)
 
     def run(self) -> Plan:
         """Measure the buckets, the ends first: they tell most if time runs out."""
@@ -237,16 +207,17 @@ class Autotuner:
 
     def _prepare(self, bucket: int, rows: int) -> None:
         """Open what may win, by heats at that batch size; `rows` are those of all batch sizes."""
-        self._predict(bucket)
+        self.admission.order(self.candidates, bucket)
         for index, candidate in enumerate(self.candidates):
             self.report(0.1 + 0.5 * index / len(self.candidates), f"preparing {candidate.choice}")
-            if not candidate.status and (why := self._not_worth(candidate, bucket, rows)):
+            why = None if candidate.status else self.admission.why_not(candidate, self.leader, self.candidates, bucket, rows)
+            if why:
                 candidate.status, candidate.why = "skipped", why
             if not candidate.status:
                 candidate.prepare(self.source, self.directory, self.reference)
                 if not candidate.status and not self.largest_decides:
                     self._heat(candidate, bucket)
-        self._learn(bucket)
+        self.admission.learn(self.candidates, bucket)
         refused = [item for item in self.candidates if item.status == "refused" and bucket in item.samples]
         refused = [item for item in refused if item.with_more_in_floats() is not None]
         for candidate in sorted(refused, key=lambda item: item.samples[bucket].median_ms)[:1]:
@@ -254,27 +225,6 @@ class Autotuner:
             if best is None or candidate.samples[bucket].median_ms < best.median_ms:
                 self._try_in_floats(candidate, bucket)
         _check_any_left(self.candidates, self.config)
-
-    def _predict(self, bucket: int) -> None:
-        """Bring the candidates into the order of what they promise."""
-        predicted = dict.fromkeys(self.candidates, 0.0)
-        if not self.largest_decides and len(self.candidates) > 1:
-            self.prediction = Prediction(self.source.work(), Machine.here())
-            predicted = {candidate: self._predicted(candidate, bucket) for candidate in self.candidates}
-        self.candidates.sort(key=lambda candidate: _urgency(candidate, predicted[candidate]))
-
-    def _predicted(self, candidate: Candidate, bucket: int) -> float:
-        assert self.prediction is not None
-        backend, precision = candidate.backend, candidate.target.precision.whole
-        return self.prediction.seconds(backend.name, precision, bucket, efficiency=backend.efficiency)
-
-    def _learn(self, bucket: int) -> None:
-        if self.prediction is None:
-            return
-        tried = [item for item in self.candidates if bucket in item.samples]
-        found = {(item.backend.name, item.target.precision.whole): item.samples[bucket].median_ms / 1000 for item in tried}
-        self.prediction.learn(found, bucket, {item.backend.name: item.backend.efficiency for item in tried})
-        self.prediction.machine.keep()
 
     def _heat(self, candidate: Candidate, bucket: int) -> None:
         """Measure it beside the best so far. The faster one must pass to lead, and what it leaves far behind runs no more."""
@@ -289,39 +239,6 @@ class Autotuner:
             leader, candidate, self.leader = candidate, leader or candidate, candidate
         self._leave_behind(candidate, bucket, leader, _HOPE)
 
-    def _not_worth(self, candidate: Candidate, bucket: int, rows: int) -> str | None:
-        """Why it is not built: it will not win, or there is no time or no memory for it."""
-        times, long = 1.0, candidate.backend.preparation_seconds >= _LONG_SECONDS
-        if self.prediction is not None and self.leader is not None and not self.prediction.small:
-            times = self._predicted(candidate, bucket) / self._predicted(self.leader, bucket)
-            proving = not candidate.lossy and candidate.backend.format == "onnx" and not self._portable()
-            if times > (_LONG_HOPE if long else _HOPE_UNBUILT) and not proving:
-                return f"is predicted to take {times:.1f} times as long as {self.leader.choice}"
-        if why := self._no_time(candidate, bucket, rows):
-            self.postponed.append(candidate)
-            needed = candidate.backend.preparation_seconds
-            if times <= _LONG_HOPE and (self.prediction is not None or needed <= self.budget.seconds):
-                self.cuts.append((str(candidate.choice), needed))
-            return why
-        return None if candidate.is_reference else _no_memory(self.candidates)
-
-    def _no_time(self, candidate: Candidate, bucket: int, rows: int) -> str | None:
-        """Why the time left does not allow to build it; None when it does, or when it must be built anyway."""
-        others = [other for other in self.candidates if not other.is_reference]
-        if candidate.is_reference:  # it is built when nothing else may run
-            enough = any(other.session is not None and not other.status for other in others)
-        else:  # it alone is not enough: one candidate that may be faster is always tried, and another where that is refused
-            tried = ("failed", "refused") if candidate.backend.preparation_seconds >= _LONG_SECONDS else ()
-            enough = any(other.session is not None or other.status in tried for other in others)
-        needed = candidate.backend.preparation_seconds
-        kept = 0.0  # for what leads so far, to be measured and proved at every batch size
-        if self.leader is not None and bucket in self.leader.samples:
-            kept = _CALLS_TO_PROVE * rows / bucket * self._work(self.leader, bucket)
-        if not enough or self.config.backend or needed + kept <= self.budget.left:
-            return None
-        allowed = f"max_tuning_seconds={self.config.seconds(self.device):g}"
-        return f"takes about {needed:.0f} s to prepare, more than {allowed} leaves"
-
     def _finalists(self, measured: Sequence[int]) -> list[Candidate]:
         """The best two at the batch sizes that were measured."""
         able = [item for item in self.candidates if not item.far_behind and all(item.able_at(bucket) for bucket in measured)]
@@ -329,32 +246,24 @@ class Autotuner:
         able.sort(key=lambda item: math.prod(_handicapped_ms(item, bucket) for bucket in measured))
         return able[:_FINALISTS]
 
-    def _work(self, candidate: Candidate, bucket: int) -> float:
-        """Seconds of work of one call."""
-        return self.budget.pace * candidate.samples[bucket].median_ms / 1000
-
     def _affordable(self, candidates: Sequence[Candidate], known: int, bucket: int) -> bool:
         """Whether they can be measured at that batch size, if need be a little beyond the time."""
         if self.budget.left:
             return True
-        tried = [self._work(item, known) for item in candidates if known in item.samples]
+        tried = [self.admission.work(item, known) for item in candidates if known in item.samples]
         needed = _FEWEST_CALLS * sum(tried) * bucket / known
         if not self.largest_decides and self.budget.used + needed <= _OVERTIME * self.budget.seconds:
             return True
-        self.cuts.append((f"batch {bucket}", needed))
+        self.cuts.add(f"batch {bucket}", needed)
         return False
-
-    def _portable(self) -> list[Candidate]:
-        """Those that run the portable graph in fp32."""
-        return [item for item in self.candidates if not item.lossy and item.backend.format == "onnx" and item.session]
 
     def _prove_portable(self) -> None:
         """One of them at least is held to parity, also if it cannot win: other machines begin with it."""
         if any(item.parity for item in self.candidates if not item.lossy and item.backend.format == "onnx"):
             return
-        found = [item for item in self._portable() if not item.status and not item.target.batch]
-        late = [item for item in self.postponed if not item.lossy and item.backend.format == "onnx"]
-        if not found and late and not _no_memory(self.candidates):
+        found = [item for item in portable(self.candidates) if not item.status and not item.target.batch]
+        late = [item for item in self.admission.postponed if not item.lossy and item.backend.format == "onnx"]
+        if not found and late and not no_memory(self.candidates):
             late[0].status = ""
             late[0].prepare(self.source, self.directory, self.reference)
         for candidate in (found or late)[:1]:
@@ -394,7 +303,7 @@ class Autotuner:
         """Prepare candidates that come up late, and measure them beside the fastest so far."""
         for candidate in candidates:
             self.report(0.9, f"preparing {candidate.choice} for batch {bucket}")
-            if why := _no_memory(self.candidates):
+            if why := no_memory(self.candidates):
                 candidate.end("skipped", why)
             else:
                 candidate.prepare(self.source, self.directory, self.reference)
@@ -427,11 +336,10 @@ class Autotuner:
         ]
         if not found:
             return
-        took = _FEWEST_CALLS * sum(self._work(item, bucket) for item in hopeful)
+        took = _FEWEST_CALLS * sum(self.admission.work(item, bucket) for item in hopeful)
         needed = sum(item.backend.preparation_seconds for item in found) + took
         if not self.budget.left and self.budget.used + needed > _OVERTIME * self.budget.seconds:
-            self.alone.append(bucket)
-            self.cuts.append(("", needed))
+            self.cuts.add_alone(bucket, needed)
         else:
             self._join(found, bucket, seconds)
 
@@ -506,23 +414,8 @@ class Autotuner:
             device=self.device,
             threads=Target(threads=self.config.threads).thread_count,
             measurements=tuple(sorted(measurements, key=lambda item: (item.bucket, item.candidate))),
-            cut=self._cut(),
+            cut=self.cuts.line(self.config, self.device, self.budget.used),
         )
-
-    def _cut(self) -> str:
-        """What was left out for want of time, and the seconds that would have been enough; said in the log, too."""
-        if not self.cuts:
-            return ""
-        seconds = self.config.seconds(self.device)
-        enough = math.ceil(_ROOM * (max(seconds, self.budget.used) + sum(needed for _, needed in self.cuts)))
-        names = [*dict.fromkeys(name for name, _ in self.cuts if name)]
-        if self.alone:
-            names.append(f"sessions for one batch size alone (batch {', '.join(map(str, sorted(self.alone)))})")
-        what = ", ".join(names)
-        line = f"max_tuning_seconds={seconds:g} was not enough for {what}; about {enough} would be"
-        usual = self.config.max_tuning_seconds is None or seconds >= GraphConfig().seconds(self.device)
-        log.log(logging.WARNING if usual else logging.INFO, "%s", line)  # whoever gives less, gives it knowingly
-        return line
 
 
 def _streams(bucket: int, threads: int) -> int:

@@ -17,21 +17,21 @@ import headrace
 from headrace import GraphConfig
 from headrace.errors import BackendError, InputError, ParityError
 from headrace.runtime import backends
-from headrace.runtime.artifact.plan import Choice, Plan
+from headrace.runtime.artifact.plan import Plan
 from headrace.runtime.backends.eager import EagerBackend
 from headrace.runtime.base.fingerprint import fingerprint
-from headrace.runtime.base.session import Target
 from headrace.runtime.capture.capture import capture
 from headrace.runtime.inspect.plan_table import plan_table
 from headrace.runtime.passes import run_passes
+from headrace.runtime.tuning import admission
 from headrace.runtime.tuning import autotuner as tune
 from headrace.runtime.tuning.budget import Budget
 from headrace.runtime.tuning.candidate import Candidate
 from headrace.runtime.tuning.judging_data import JudgingData
 from headrace.runtime.tuning.measure import Samples
-from headrace.runtime.tuning.prediction import Layer, Machine, Prediction, Work
+from headrace.runtime.tuning.prediction import Prediction
 from headrace.runtime.tuning.source import CapturedSource
-from headrace.specs import BF16, FP8, FP16, FP32, INT8, INT8_BF16
+from headrace.specs import BF16, FP8, FP16, FP32, INT8
 
 HAVE_BF16 = backends.get("openvino").supports(SimpleNamespace(device="cpu", precision=BF16)) is None
 
@@ -240,7 +240,7 @@ def test_what_leaks_memory_is_not_chosen(conv_net, tuned, monkeypatch):
 
 
 def test_what_has_no_memory_is_not_opened(conv_net, tuned, monkeypatch):
-    monkeypatch.setattr(tune, "free_megabytes", lambda: -1.0)
+    monkeypatch.setattr(admission, "free_megabytes", lambda: -1.0)
     plan = tuned(conv_net, max_tuning_seconds=20)
     assert {choice.backend for choice in plan.choices.values()} == {"eager"}
     skipped = [item.why for item in plan.measurements if item.status == "skipped"]
@@ -500,31 +500,6 @@ def test_the_winner_for_one_batch_size_is_proved_and_measured_like_any(conv_net,
         assert fixed.status == "lost" or fixed.parity.passed
         assert fixed.memory_mb is not None
         assert plan.choice(bucket).batch in (None, bucket)
-
-
-def test_on_a_gpu_what_takes_long_begins_with_what_tensor_cores_compute():
-    def order(device):
-        names = {"cpu": ("eager", "inductor"), "cuda": ("eager", "inductor", "kernels")}[device]
-        found = [backends.get(name) for name in names]
-        candidates = [
-            Candidate(backend, Target(device=device, precision=precision), Choice(backend=backend.name, precision=precision))
-            for precision in (FP32, BF16, FP16, INT8_BF16)
-            for backend in found
-            if precision in backend.precisions
-        ]
-        machine = Machine({"fp32": 1e9, "bf16": 2e9, "int8": 4e9}, 1e9)
-        prediction = Prediction(Work((Layer(10**9, 1, 1),)), machine)
-
-        def urgency(candidate):
-            backend, precision = candidate.backend, candidate.target.precision
-            seconds = prediction.seconds(backend.name, precision, 1, efficiency=backend.efficiency)
-            return tune._urgency(candidate, seconds)
-
-        return [str(candidate.choice) for candidate in sorted(candidates, key=urgency)]
-
-    assert order("cuda")[:6] == ["eager fp32", "eager bf16", "eager fp16", "kernels bf16", "kernels int8+bf16", "inductor bf16"]
-    assert order("cuda")[-2:] == ["inductor fp32", "kernels fp32"]
-    assert order("cpu") == ["eager bf16", "eager fp32", "eager fp16", "inductor bf16", "inductor fp32", "inductor fp16"]
 
 
 def with_times(monkeypatch, table, fault=None):
