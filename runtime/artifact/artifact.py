@@ -107,23 +107,29 @@ class Artifact:
         raise BackendError(f"nothing here can run {self.name}: {'; '.join(rejections) or 'the model has no portable graph'}")
 
     def lossless_plan(self) -> Plan:
-        """As `plan_here`, and where that chose a lossy precision, the form in fp32 that was measured to be fastest here.
+        """As `plan_here`, and where that chose a lossy precision, the form in fp32 that was measured to be fastest here: at
+        that batch size, else at the nearest at which any was measured.
 
         Raises BackendError where none can run.
         """
         plan = self.plan_here()
         if not any(choice.precision.lossy for choice in plan.choices.values()):
             return plan
-        exact = [choice for choice in _PORTABLE if self._rejection(choice, plan.device) is None]
+        exact = {replace(item, files=()): item for item in _PORTABLE if self._rejection(item, plan.device) is None}
         if not exact:
             raise BackendError(f"{self.name} has no form in fp32 that runs here; package it again")
+        known = [
+            (item.bucket, item.median_ms, exact[item.choice])
+            for item in plan.measurements
+            if item.median_ms is not None and item.status in ("won", "lost") and item.choice in exact
+        ]
 
-        def milliseconds(choice: Choice, bucket: int) -> float:
-            known = [item for item in plan.measurements if item.bucket == bucket and item.choice == replace(choice, files=())]
-            return min((item.median_ms for item in known if item.median_ms is not None), default=math.inf)
+        def fastest(bucket: int) -> Choice:
+            nearest = min((size for size, _, _ in known), key=lambda size: abs(size - bucket), default=bucket)
+            times = {form: taken for size, taken, form in known if size == nearest}
+            return min(exact.values(), key=lambda form: times.get(form, math.inf))
 
-        fastest = {bucket: min(exact, key=lambda item: milliseconds(item, bucket)) for bucket in plan.choices}
-        choices = {bucket: fastest[bucket] if item.precision.lossy else item for bucket, item in plan.choices.items()}
+        choices = {size: fastest(size) if item.precision.lossy else item for size, item in plan.choices.items()}
         return replace(plan, choices=choices)
 
     def exact_plan(self, plan: Plan) -> Plan:

@@ -51,6 +51,10 @@ class Account:
         self.rows, self.rows_before, self.timed = 0, self.rows, [0, 0]
         self.calls = self.answered = self.compared = 0
 
+    def compared_first(self, rows: int) -> None:
+        """The module has answered these rows beside a packaged model when that was found, which was its 1st call."""
+        self.calls, self.answered, self.compared = self.calls + 1, self.answered + rows, self.compared + rows
+
     def compares(self, rows: int) -> bool:
         """Whether the module answers these rows of a packaged model's call, too: at its 1st, 2nd, 4th, 8th... call, unless that
         would take more than the packaged model has saved, and a tenth."""

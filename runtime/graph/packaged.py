@@ -56,10 +56,10 @@ def find_packaged(
     run: Run,
     again: Run,
     journal: Journal,
-) -> LoadedGraph | None:
+) -> tuple[LoadedGraph, Any] | None:
     """The packaged model with these weights, in fp32, which computes what the model computes for `inputs`, and for rows that
-    few inputs are, in batches of other sizes; None where there is none. It is looked for in the folders of $HEADRACE_MODELS,
-    else in models/ beside the script and above.
+    few inputs are, in batches of other sizes; and the model's own outputs for `inputs`. None where there is none. It is looked
+    for in the folders of $HEADRACE_MODELS, else in models/ beside the script and above.
 
     `run` gives the model's own outputs in fp32, and `again` those of another way to compute them, which tells how far equal
     ones may differ.
@@ -81,7 +81,7 @@ def find_packaged(
         except HeadraceError as error:
             why = str(error)
         if why is None:
-            return graph
+            return graph, answered
         journal.warn(f"{folder} holds a model with these weights, and is not used: {why}")
     return None
 

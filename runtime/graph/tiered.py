@@ -125,8 +125,8 @@ class TieredGraph:
                 return self._timed(account, True, self._graph, inputs)
             self._notice_changes(thoroughly=self.packaged is not None or self._may_look() or account.pays())
             if self.refused is None and not account.eager_next:
-                if self._may_look():
-                    self._look_for_packaged(inputs)
+                if self._may_look() and (answered := self._look_for_packaged(account, inputs)) is not None:
+                    return answered
                 if self.packaged is not None and self._takes(self.packaged, inputs):
                     return self._by_packaged(self.packaged, account, inputs)
                 if account.pays():
@@ -217,14 +217,19 @@ class TieredGraph:
             return False
         return self.patience == 0 or sum(account.spent for account in self._accounts.values()) >= _OPENING
 
-    def _look_for_packaged(self, inputs: tuple[torch.Tensor, ...]) -> None:
+    def _look_for_packaged(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
+        """The module's own answer, where it has shown that a packaged model may be used from now on; else None."""
         self._looked = True
         begin = time.perf_counter()
         with no_grad_mode():
-            self.packaged = find_packaged(self.model, inputs, self._eagerly, self._again, self._journal)
-        if self.packaged is not None:
-            seconds = time.perf_counter() - begin
-            self._journal.report(1, f"opened {self.packaged.artifact.path}, which has these weights, in {seconds:.2f} s")
+            found = find_packaged(self.model, inputs, self._eagerly, self._again, self._journal)
+        if found is None:
+            return None
+        self.packaged, answered = found
+        account.compared_first(len(inputs[0]))
+        seconds = time.perf_counter() - begin
+        self._journal.report(1, f"opened {self.packaged.artifact.path}, which has these weights, in {seconds:.2f} s")
+        return answered
 
     def _by_packaged(self, packaged: LoadedGraph, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
         """What the packaged model answers; now and then the module answers as well, which must be the same."""

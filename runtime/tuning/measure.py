@@ -25,6 +25,7 @@ _SETTLE_SECONDS = 0.1  # shorter calls would feel the spinning threads and cold 
 _HOPELESS = 2.0  # times the best median: not measured further after three rounds,
 _BEYOND_HOPE = 1.5  # times that, or after the first, if a call is so long
 _LONG_MS = 50.0  # that no hiccup makes it three times longer
+_ALIKE = 0.03  # share of the best time that nobody would notice
 
 
 @dataclass
@@ -65,10 +66,11 @@ def measure(
     """Samples of each session on the same inputs, after one call to warm up.
 
     At least three rounds (one, for a long call that takes half as long again as `patience` times the best); then until the
-    fastest is told from the next, or `seconds` are over by the clock (the wall's unless one is given), or 25 rounds. What takes
-    `patience` times the best is not measured further, nor what `failed`. Nothing runs for `pause` seconds before each turn, for
-    threads of the one before may spin. On a device that all sessions can be given rows on ahead, these lie there: to copy them
-    takes as long for each and up to three times what the computation takes, and a server copies while it computes.
+    fastest is told from the next, or is surely within 3 % of it, or `seconds` are over by the clock (the wall's unless one is
+    given), or 25 rounds. What takes `patience` times the best is not measured further, nor what `failed`. Nothing runs for
+    `pause` seconds before each turn, for threads of the one before may spin. On a device that all sessions can be given rows on
+    ahead, these lie there: to copy them takes as long for each and up to three times what the computation takes, and a server
+    copies while it computes.
     """
     clock = clock or time.monotonic
     deadline = clock() + seconds
@@ -135,8 +137,11 @@ def _timed(run: Callable[[], object], calls: int, *, settle: bool) -> float:
 
 
 def _separated(samples: Sequence[Samples]) -> bool:
+    """Whether more rounds would change nothing: the fastest is told from the next, or whichever of them is taken is as good. A
+    median of n samples is as sure as their spread by the root of n."""
     ranked = sorted(samples, key=lambda item: item.median_ms)
     if len(ranked) < 2:
         return True
     first, second = ranked[:2]
-    return second.median_ms - first.median_ms > max(first.spread_ms, second.spread_ms)
+    apart, spread = second.median_ms - first.median_ms, max(first.spread_ms, second.spread_ms)
+    return apart > spread or apart + spread / math.sqrt(len(first.seconds)) < _ALIKE * first.median_ms

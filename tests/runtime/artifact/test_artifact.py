@@ -22,7 +22,7 @@ from headrace.runtime.artifact.manifest import check_file, check_name, labels_fi
 from headrace.runtime.artifact.parity import ParityRecord
 from headrace.runtime.artifact.plan import Choice, Measurement, Plan
 from headrace.runtime.base.fingerprint import fingerprint
-from headrace.specs import FP32, CenterCrop, Labels, Preprocessing, Resize, Signature, TensorSpec
+from headrace.specs import BF16, FP32, CenterCrop, Labels, Preprocessing, Resize, Signature, TensorSpec
 
 SIGNATURE = Signature(
     inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, 4, 4)),),
@@ -122,6 +122,26 @@ def test_another_machines_plan_is_not_used(write):
     assert not both.plan_here().portable
     assert both.plan_here().choice(1).backend == "openvino"
     assert both.max_batch_size == 8
+
+
+@pytest.mark.parametrize(
+    ("times", "backend"),
+    [
+        ({("openvino", 1): 1.0}, "openvino"),  # nothing was measured at batch 16: the nearest tells
+        ({("onnxruntime", 1): 2.0, ("openvino", 1): 3.0, ("onnxruntime", 16): 30.0, ("openvino", 16): 20.0}, "openvino"),
+        ({}, "onnxruntime"),
+    ],
+)
+def test_in_place_of_a_lossy_choice_the_form_in_fp32_that_was_measured_to_be_fastest_runs(write, times, backend):
+    lossy = Choice(backend="openvino", precision=BF16, files=("model.onnx",))
+    measured = [
+        Measurement(choice=Choice(backend=name, precision=FP32), bucket=size, status="lost", median_ms=taken)
+        for (name, size), taken in times.items()
+    ]
+    refused = Measurement(choice=Choice(backend="onnxruntime", precision=FP32), bucket=16, status="refused", median_ms=0.1)
+    chosen = replace(plan("openvino"), choices={16: lossy}, measurements=(*measured, refused))
+    found = load_artifact(write(plans=[chosen])).lossless_plan()
+    assert found.choice(16) == Choice(backend=backend, precision=FP32, files=("model.onnx",))
 
 
 def versions_there(**changed):

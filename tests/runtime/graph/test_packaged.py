@@ -58,7 +58,10 @@ def near(packaged, monkeypatch):
 def look(model, rows=3):
     images = torch.randn(rows, 3, 9, 9)
     with torch.no_grad():
-        return images, find_packaged(model, [images], model, model, Journal("test"))
+        found = find_packaged(model, [images], model, model, Journal("test"))
+        if found is not None:
+            torch.testing.assert_close(found[1], model(images), msg="what the model itself answers")
+        return images, found and found[0]
 
 
 def same_weights(model, **options):

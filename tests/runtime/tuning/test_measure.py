@@ -45,6 +45,25 @@ def test_the_faster_one_has_the_smaller_median_and_the_hopeless_one_stops_early(
     assert len(fast.seconds) >= 7
 
 
+class Wavering(Sleeper):
+    """Takes longer and shorter by turns, by that share."""
+
+    def __init__(self, seconds, share):
+        super().__init__(seconds)
+        self.share, self.calls = share, 0
+
+    def run(self, inputs):
+        self.calls += 1
+        Sleeper.now += self.seconds * (1 + self.share * (-1) ** (self.calls // 2))
+        return list(inputs)
+
+
+@pytest.mark.parametrize(("slower", "share", "rounds"), [(1.02, 0.005, 7), (1.02, 0.2, 25), (1.05, 0.1, 25), (1.2, 0.005, 7)])
+def test_what_is_surely_as_good_is_not_measured_on_but_what_may_be_better_is(slower, share, rounds):
+    first, second = measure([Wavering(0.01, share), Wavering(0.01 * slower, share)], ROWS, seconds=30)
+    assert (len(first.seconds), len(second.seconds)) == (rounds, rounds)
+
+
 def test_sessions_take_turns_in_a_changing_order():
     log = []
     sessions = [Sleeper(0.003, log), Sleeper(0.003, log)]
