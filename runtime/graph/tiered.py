@@ -122,7 +122,7 @@ class TieredGraph:
                 return outputs
             account = self._account(inputs)
             if not account.eager_next and self._graph is not None and self._graph.ready(*inputs):  # it sees changes itself
-                return self._timed(account, True, self._graph, inputs)
+                return self._timed(account, True, self._graph, *inputs)
             self._notice_changes(thoroughly=self.packaged is not None or self._may_look() or account.pays())
             if self.refused is None and not account.eager_next:
                 if self._may_look() and (answered := self._look_for_packaged(account, inputs)) is not None:
@@ -132,7 +132,7 @@ class TieredGraph:
                 if account.pays():
                     return self._capture(account, inputs)
             account.rows += len(inputs[0])
-            return self._timed(account, False, self._eagerly, inputs)
+            return self._timed(account, False, self._eagerly, *inputs)
 
     def debug(self, level: int = 1) -> TieredGraph:
         """As `Graph.debug`."""
@@ -165,7 +165,7 @@ class TieredGraph:
         """A copy, or what a pickle becomes, is a graph of its own of the model's copy."""
         return _anew, (self._call_eagerly.__self__, self.model, self._config, self.patience)
 
-    def _timed(self, account: Account, graph: bool, run: Any, inputs: tuple[torch.Tensor, ...]) -> Any:
+    def _timed(self, account: Account, graph: bool, run: Any, *inputs: torch.Tensor) -> Any:
         """Run, and note the time of the first calls."""
         if not account.wants_time(graph):
             return run(*inputs)
@@ -219,10 +219,14 @@ class TieredGraph:
 
     def _look_for_packaged(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
         """The module's own answer, where it has shown that a packaged model may be used from now on; else None."""
+
+        def module(*given: torch.Tensor) -> Any:  # other batch sizes take another time per row
+            return self._timed(account, False, self._eagerly, *given) if given[0] is inputs[0] else self._eagerly(*given)
+
         self._looked = True
         begin = time.perf_counter()
         with no_grad_mode():
-            found = find_packaged(self.model, inputs, self._eagerly, self._again, self._journal)
+            found = find_packaged(self.model, inputs, module, self._again, self._journal)
         if found is None:
             return None
         self.packaged, answered = found
@@ -233,7 +237,7 @@ class TieredGraph:
 
     def _by_packaged(self, packaged: LoadedGraph, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
         """What the packaged model answers; now and then the module answers as well, which must be the same."""
-        outputs = self._timed(account, True, packaged, inputs)
+        outputs = self._timed(account, True, packaged, *inputs)
         if not account.compares(len(inputs[0])):
             return outputs
         with no_grad_mode():

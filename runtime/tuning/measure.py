@@ -25,7 +25,7 @@ _SETTLE_SECONDS = 0.1  # shorter calls would feel the spinning threads and cold 
 _HOPELESS = 2.0  # times the best median: not measured further after three rounds,
 _BEYOND_HOPE = 1.5  # times that, or after the first, if a call is so long
 _LONG_MS = 50.0  # that no hiccup makes it three times longer
-_ALIKE = 0.03  # share of the best time that nobody would notice
+_ALIKE = 0.04  # share of the best time that nobody would notice
 
 
 @dataclass
@@ -66,7 +66,7 @@ def measure(
     """Samples of each session on the same inputs, after one call to warm up.
 
     At least three rounds (one, for a long call that takes half as long again as `patience` times the best); then until the
-    fastest is told from the next, or is surely within 3 % of it, or `seconds` are over by the clock (the wall's unless one is
+    fastest is told from the next, or is surely within 4 % of it, or `seconds` are over by the clock (the wall's unless one is
     given), or 25 rounds. What takes `patience` times the best is not measured further, nor what `failed`. Nothing runs for
     `pause` seconds before each turn, for threads of the one before may spin. On a device that all sessions can be given rows on
     ahead, these lie there: to copy them takes as long for each and up to three times what the computation takes, and a server
