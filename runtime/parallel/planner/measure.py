@@ -1,0 +1,245 @@
+"""Rates measured on the ranks of a job: what each computes while all do, and what the links of every axis move.
+
+`python -m headrace.runtime.parallel.planner.measure MESH DEVICE MODEL.json RATES.json` under torchrun is this for a job of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from ....errors import InputError
+from ..mesh import world
+from .operators import NO_COPY, Model, Operator
+from .rates import Link, Rates
+
+_SMALL, _LARGE = 1 << 10, 1 << 20  # numbers of four bytes
+_SECONDS = 0.1
+"""How long each measurement goes on, but for three runs at least."""
+MOST_LOCAL = 16
+
+
+def measure(mesh: tuple[int, ...], device: str, model: Model | None = None) -> Rates:
+    """The rates of this job, whose ranks make up the mesh and all call this alike; they get the same.
+
+    With a model each of its operators is measured at its own shapes, on the batch's share of one rank. Raises InputError where the
+    job has another number of ranks.
+    """
+    placed = world(device, mesh)
+    share = 1 / placed.size()
+    rates = Rates(
+        linear=3 * 2 * 256 * 1024 * 1024 / _computed(device, torch.nn.functional.linear, (256, 1024), (1024, 1024)),
+        conv=3 * 2 * 4 * 64 * 64 * 9 * 56 * 56 / _computed(device, _convolved, (4, 64, 56, 56), (64, 64, 3, 3)),
+        matmul=3 * 2 * 16 * 128 * 128 * 128 / _computed(device, torch.matmul, (16, 128, 128), (16, 128, 128)),
+        memory=3 * 3 * 4 * (1 << 22) / _computed(device, torch.add, (1 << 22,), (1 << 22,)),
+        operator=_computed(device, torch.add, (8,), (8,)),
+        links=tuple(_link(placed, axis, device) for axis in range(len(mesh))),
+        operators={} if model is None else _operators(model, placed.size(), device),
+        share=share,
+        source=f"measured on {placed.size()} ranks, {device}",
+    )
+    return rates
+
+
+def measured_apart(mesh: tuple[int, ...], device: str, model: Model) -> dict[str, Any]:
+    """`measure` by a job of its own on this machine, as JSON. Raises InputError where it cannot be."""
+    ranks = functools.reduce(lambda one, other: one * other, mesh)
+    if ranks > MOST_LOCAL:
+        raise InputError(
+            f"a mesh of {ranks} ranks is not measured on one machine (at most {MOST_LOCAL}): start this command on all of them with "
+            "torchrun, or give --rates FILE.json"
+        )
+    if device == "cuda" and torch.cuda.device_count() < ranks:
+        raise InputError(
+            f"this machine has {torch.cuda.device_count()} GPUs, and the mesh has {ranks} ranks; give --rates FILE.json"
+        )
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        asked, answered = Path(folder, "model.json"), Path(folder, "rates.json")
+        asked.write_text(json.dumps(model.to_json()), encoding="utf-8")
+        job = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(ranks)]
+        program = ["-m", __name__, "x".join(map(str, mesh)), device, str(asked), str(answered)]
+        env = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+        if sys.platform == "linux" and device == "cpu":
+            env.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        done = subprocess.run([sys.executable, *job, *program], env=env, capture_output=True, text=True, check=False)
+        if done.returncode or not answered.is_file():
+            lines = [line for line in done.stderr.splitlines() if "Error" in line] or ["no answer"]
+            raise InputError(f"the rates could not be measured ({lines[0][:300]}); give --rates FILE.json")
+        found: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))
+        return found
+
+
+def _convolved(images: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.conv2d(images, weight, padding=1)
+
+
+def _computed(device: str, function: Callable[..., Any], *shapes: Sequence[int]) -> float:
+    """Seconds of a forward and a backward pass of a function of tensors of these shapes."""
+    given = [torch.randn(tuple(shape), device=device, requires_grad=True) for shape in shapes]
+    return _both_ways(lambda: function(*given), given)
+
+
+def _both_ways(run: Callable[[], Any], given: Sequence[torch.Tensor]) -> float:
+    gradient = []
+
+    def step() -> None:
+        result = run()
+        result = result[0] if isinstance(result, tuple | list) else result
+        if not isinstance(result, torch.Tensor) or not result.requires_grad:
+            return
+        if not gradient:
+            gradient.append(torch.ones_like(result))
+        for value in given:
+            value.grad = None
+        result.backward(gradient[0])
+
+    return timed(step)
+
+
+def timed(step: Callable[[], Any]) -> float:
+    """The median of the seconds that it takes while all ranks do it, averaged over them; they do it equally often."""
+    step()
+    count = torch.tensor([max(3.0, min(200.0, _SECONDS / max(_once(step), 1e-6)))])
+    _all(count, dist.ReduceOp.MAX)
+    dist.barrier()
+    taken = torch.tensor([statistics.median(_once(step) for _ in range(int(count)))], dtype=torch.float64)
+    _all(taken, dist.ReduceOp.SUM)
+    return float(taken) / dist.get_world_size()
+
+
+def _all(value: torch.Tensor, operation: Any) -> None:
+    """Reduce a plain value over all ranks, in place."""
+    if dist.get_backend() == "nccl":
+        moved = value.cuda()
+        dist.all_reduce(moved, operation)
+        value.copy_(moved)
+    else:
+        dist.all_reduce(value, operation)
+
+
+def _once(step: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    step()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun
+
+
+def _link(placed: DeviceMesh, axis: int, device: str) -> Link:
+    group, ranks = placed.get_group(axis), placed.size(axis)
+    if ranks == 1:
+        return Link(0.0, 1e12)
+    measured = {}
+    for name, volume in (
+        ("all_reduce", 2 * (ranks - 1) / ranks),
+        ("all_gather", (ranks - 1) / ranks),
+        ("reduce_scatter", (ranks - 1) / ranks),
+        ("all_to_all", (ranks - 1) / ranks**2),
+        ("point_to_point", 1.0),
+    ):
+        try:
+            small, large = (timed(_moving(name, count - count % ranks, group, ranks, device)) for count in (_SMALL, _LARGE))
+        except (RuntimeError, NotImplementedError):  # what this backend has not, alike on all ranks
+            continue
+        measured[name] = (small, volume * 4 * (_LARGE - _SMALL) / max(large - small, 1e-7))
+    latency, bandwidth = measured["point_to_point"]
+    return Link(latency, bandwidth, measured)
+
+
+def _moving(name: str, count: int, group: Any, ranks: int, device: str) -> Callable[[], Any]:
+    """One collective of so many float32 numbers as a whole."""
+    whole, part = torch.ones(count, device=device), torch.ones(count // ranks, device=device)
+    if name == "all_reduce":
+        return lambda: dist.all_reduce(whole, group=group)
+    if name == "all_gather":
+        return lambda: dist.all_gather_into_tensor(whole, part, group=group)
+    if name == "reduce_scatter":
+        return lambda: dist.reduce_scatter_tensor(part, whole, group=group)
+    if name == "all_to_all":
+        other = torch.empty_like(part[: len(part) - len(part) % ranks])
+        return lambda: dist.all_to_all_single(other, part[: len(other)], group=group)
+    own = dist.get_rank(group)
+    ahead, behind = (dist.get_global_rank(group, (own + step) % ranks) for step in (1, -1))
+    received = torch.empty_like(whole)
+
+    def pass_on() -> None:
+        sent = dist.isend(whole, ahead, group=group)
+        dist.recv(received, behind, group=group)
+        if sent is not None:
+            sent.wait()
+
+    return pass_on
+
+
+def _operators(model: Model, ranks: int, device: str) -> dict[str, float]:
+    """Seconds of each operator that computes, forward and backward, on a share of the rows; what is alike is measured once."""
+    known: dict[str, float | None] = {}
+    found = {}
+    for operator in model.operators:
+        if operator.call is None or operator.kind in NO_COPY or model.rows % ranks:
+            continue
+        key = json.dumps(operator.call)
+        if key not in known:
+            known[key] = _alone(operator, model.rows, ranks, device)
+        if (seconds := known[key]) is not None:
+            found[operator.name] = seconds
+    return found
+
+
+def _alone(operator: Operator, rows: int, ranks: int, device: str) -> float | None:
+    """None where the operator does not run by itself."""
+    assert operator.call is not None
+    tensors: list[torch.Tensor] = []
+
+    def made(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            shape = list(value["shape"])
+            if value["rows"] and shape and shape[0] % rows == 0:
+                shape[0] //= ranks
+            dtype = getattr(torch, value["dtype"])
+            if not dtype.is_floating_point:
+                return torch.zeros(shape, dtype=dtype, device=device)
+            tensors.append(torch.randn(shape, dtype=dtype, device=device).requires_grad_())
+            return tensors[-1]
+        return [made(item) for item in value] if isinstance(value, list | tuple) else value
+
+    _, name, overload = operator.call["target"].split(".")
+    target = getattr(getattr(torch.ops.aten, name), overload)
+    if operator.kind not in ("linear", "conv", "matmul", "attention") and name.endswith("_"):
+        return None
+    try:
+        args = [made(value) for value in operator.call["args"]]
+        kwargs = {key: made(value) for key, value in operator.call["kwargs"].items()}
+        if operator.kind == "batch_norm":  # its statistics take no gradient, and are written
+            args = [
+                value.detach() if at in (3, 4) and isinstance(value, torch.Tensor) else value for at, value in enumerate(args)
+            ]
+        target(*args, **kwargs)
+    except (RuntimeError, TypeError):
+        return None
+    return _both_ways(lambda: target(*args, **kwargs), tensors)
+
+
+def main(mesh: str, device: str, asked: str, answered: str) -> None:
+    model = Model.from_json(json.loads(Path(asked).read_text(encoding="utf-8")))
+    rates = measure(tuple(map(int, mesh.split("x"))), device, model)
+    if dist.get_rank() == 0:
+        Path(answered).write_text(json.dumps(rates.to_json()), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

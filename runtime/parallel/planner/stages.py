@@ -1,0 +1,118 @@
+"""Where a pipeline cuts a model into stages: dynamic programming over the places where one value alone passes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .costs import STATES
+from .operators import NO_COPY, Model
+from .rates import Rates
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A pipeline: `ends` are the numbers of the last operators of its stages; `seconds` of a step, of which `moved` is not
+    spent computing, and for each stage the bytes of memory."""
+
+    ends: tuple[int, ...]
+    seconds: float
+    moved: float
+    memory: tuple[float, ...]
+
+
+def places(model: Model) -> list[int]:
+    """Operators after which their result alone is needed: where a chain of modules can be cut."""
+    last = {source: at for at, operator in enumerate(model.operators) for source in operator.inputs}
+    reach, found = 0, []
+    for at in range(1, len(model.operators) - 1):
+        reach = max([reach, *(last[source] for source in range(at - 1, at) if source in last)])
+        if reach <= at and last.get(at, 0) > at:
+            found.append(at)
+    users: dict[str, list[int]] = {}
+    for at, operator in enumerate(model.operators):
+        for name in operator.weights:
+            users.setdefault(name, []).append(at)
+    spans = [(numbers[0], numbers[-1]) for numbers in users.values() if numbers[0] != numbers[-1]]
+    return [at for at in found if not any(first <= at < end for first, end in spans)]  # shared parameters stay on one rank
+
+
+def cut(
+    model: Model, rates: Rates, *, stages: int, axis: int, data: int, data_axis: int | None, microbatches: int,
+    schedule: str, optimizer: str, memory: float,
+) -> Cut | None:  # fmt: skip
+    """The cuts with the least time of a step in which each stage fits into `memory` bytes; None where there are none.
+
+    A microbatch passes its stages in turn and each microbatch after the first takes as long as the slowest stage: Huang et al.
+    2019 (GPipe), Narayanan et al. 2019 (PipeDream), whose dynamic programming over stage and place this is. "1f1b" keeps the
+    activations of at most as many microbatches as there are stages from there to the end, "gpipe" those of all.
+    """
+    ends = [0, *places(model), len(model.operators) - 1]
+    if len(ends) - 1 < stages:
+        return None
+    parts = data * microbatches
+    times, kept = [0.0], [0.0]
+    weights, synced = [0.0], [0.0]
+    seen: set[str] = set()
+    for operator in model.operators[1:]:
+        share = 1 / parts
+        times.append(
+            times[-1]
+            + rates.seconds(
+                operator.kind, operator.work * share, operator.traffic * share, training=True, name=operator.name, share=share
+            )
+        )
+        kept.append(kept[-1] + (operator.bytes * share if operator.kind not in NO_COPY else 0.0))
+        new = [name for name in operator.weights if name not in seen]
+        seen.update(new)
+        weights.append(weights[-1] + sum(model.weights[name] for name in new))
+        link = rates.link(data_axis or 0)
+        synced.append(synced[-1] + sum(link.seconds("all_reduce", model.weights[name], data) for name in new))
+    between = rates.link(axis)
+
+    def stage(number: int, begin: int, end: int) -> tuple[float, float, float]:
+        """Seconds of a microbatch, of what comes after all, and bytes; from after the operator `begin` up to `end`."""
+        inside = min(microbatches, stages - number) if schedule == "1f1b" else microbatches
+        parameters = (weights[end] - weights[begin]) * (2 + STATES[optimizer])
+        size = (kept[end] - kept[begin] + model.operators[begin].bytes / parts) * inside + parameters
+        moved = sum(
+            2 * between.seconds("point_to_point", model.operators[at].bytes / parts, 2)
+            for at, there in ((begin, number > 0), (end, number < stages - 1))
+            if there
+        )
+        after = synced[end] - synced[begin] + 2 * parameters / rates.memory
+        return times[end] - times[begin] + moved, after, size
+
+    # For each stage and the place where it ends: the slowest stage, the sum of all, the longest that follows, the ends.
+    best: list[dict[int, tuple[float, float, float, tuple[int, ...]]]] = [{0: (0.0, 0.0, 0.0, ())}]
+    for number in range(stages):
+        found: dict[int, tuple[float, float, float, tuple[int, ...]]] = {}
+        for begin, (slowest, total, latest, taken) in best[-1].items():
+            for end in ends:
+                if end <= begin or (number == stages - 1) != (end == ends[-1]):
+                    continue
+                seconds, after, size = stage(number, begin, end)
+                if size > memory:
+                    continue
+                now = (max(slowest, seconds), total + seconds, max(latest, after), (*taken, end))
+                if end not in found or _step(now, microbatches) < _step(found[end], microbatches):
+                    found[end] = now
+        best.append(found)
+    done = best[-1].get(ends[-1])
+    if done is None:
+        return None
+    begins = (0, *done[3][:-1])
+    sizes = tuple(stage(number, begin, end)[2] for number, (begin, end) in enumerate(zip(begins, done[3], strict=True)))
+    seconds = _step(done, microbatches)
+    return Cut(done[3], seconds, max(0.0, seconds - microbatches * times[-1] / stages), sizes)
+
+
+def _step(state: tuple[float, float, float, tuple[int, ...]], microbatches: int) -> float:
+    slowest, total, latest, _ = state
+    return total + (microbatches - 1) * slowest + latest
+
+
+def checkpoints(model: Model) -> float:
+    """The share of activations that stays where they are computed again between about as many cuts as their root."""
+    cuts = len(places(model))
+    return min(1.0, 2 / math.sqrt(cuts + 1))
