@@ -37,6 +37,9 @@ COMMANDS = {
     "serve": _Command("serving.cli:serve", "Serve models over HTTP and gRPC.", cls="serving.command_line:GroupedCommand"),
     "bench": _Command("serving.bench.cli:bench", "Measure a served model beside the original repository."),
     "predict": _Command("serving.predict.cli:predict", "Say what is on images, as the server would."),
+    "plan-parallel": _Command(
+        "runtime.parallel.planner.cli:plan_parallel", "Plan a model's placement on a mesh of devices, from measured rates."
+    ),
     "export": _Command("runtime.cli:export", "Write a packaged model for another runtime."),
     "classify": _Command("serving.offline.cli:classify", "Classify every image of a folder, bucket or archive."),
     "verify": _Command("serving.verify.cli:verify", "Hold anyone's endpoint to a packaged model."),

@@ -14,7 +14,7 @@ PAGES = sorted(
 )
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # `headrace serve ... --option`, in a line of its own or in a sentence, up to what ends the command.
-_COMMAND = re.compile(r"(?:(?<=`)|(?<=^)|(?<=^    )|(?<=\$ ))headrace (\w+)( [^`#|&;\n]*)?", re.MULTILINE)
+_COMMAND = re.compile(r"(?:(?<=`)|(?<=^)|(?<=^    )|(?<=\$ ))headrace ([\w-]+)( [^`#|&;\n]*)?", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

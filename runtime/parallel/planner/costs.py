@@ -130,17 +130,18 @@ class Costs:
         scores = self.model.operators[-1]
         local = scores.bytes * self._share(layouts)
         seconds = self.rates.seconds("memory", 0.0, 2 * local, training=self.settings.training)
-        rows = scores.shape[0] * 3 * 4.0
+        split = scores.shape[0] * 3 * 4.0  # of classes: three numbers for each row, else the sum alone
         moved = sum(
-            self.rates.link(axis).seconds("all_reduce", rows, self.mesh[axis])
+            self.rates.link(axis).seconds("all_reduce", split if layout else 4.0, self.mesh[axis])
             for axis, layout in enumerate(layouts)
             if layout != WHOLE
         )
         return Cost(seconds, moved, activations=local)
 
     def updated(self, parameters: float) -> float:
-        """Seconds in which the optimizer reads and writes what belongs to so many bytes of parameters, gradients and states."""
-        return 2 * parameters / self.rates.memory if self.settings.training else 0.0
+        """Seconds of the optimizer, where parameters, gradients and states take so many bytes; those of Adam hold for all."""
+        states = 2 + STATES[self.settings.optimizer]
+        return parameters / states / self.rates.updates * (states / 4) if self.settings.training else 0.0
 
     def _parameter(self, name: str, at: int, chosen: Sequence[Option], split: bool) -> Cost:
         settings = self.settings

@@ -1,6 +1,7 @@
 """Rates measured on the ranks of a job: what each computes while all do, and what the links of every axis move.
 
-`python -m headrace.runtime.parallel.planner.measure MESH DEVICE MODEL.json RATES.json` under torchrun is this for a job of its own.
+`python -m headrace.runtime.parallel.planner.measure MESH DEVICE MODEL.json RATES.json` under torchrun
+does this for a job of its own.
 """
 
 from __future__ import annotations
@@ -28,30 +29,30 @@ from .rates import Link, Rates
 
 _SMALL, _LARGE = 1 << 10, 1 << 20  # numbers of four bytes
 _SECONDS = 0.1
-"""How long each measurement goes on, but for three runs at least."""
+"""How long each measurement goes on, but for five runs at least."""
 MOST_LOCAL = 16
 
 
 def measure(mesh: tuple[int, ...], device: str, model: Model | None = None) -> Rates:
     """The rates of this job, whose ranks make up the mesh and all call this alike; they get the same.
 
-    With a model each of its operators is measured at its own shapes, on the batch's share of one rank. Raises InputError where the
-    job has another number of ranks.
+    With a model each of its operators is measured at its own shapes, on the batch's share of one rank. Raises InputError where
+    the job has another number of ranks.
     """
     placed = world(device, mesh)
     share = 1 / placed.size()
-    rates = Rates(
+    return Rates(
         linear=3 * 2 * 256 * 1024 * 1024 / _computed(device, torch.nn.functional.linear, (256, 1024), (1024, 1024)),
         conv=3 * 2 * 4 * 64 * 64 * 9 * 56 * 56 / _computed(device, _convolved, (4, 64, 56, 56), (64, 64, 3, 3)),
         matmul=3 * 2 * 16 * 128 * 128 * 128 / _computed(device, torch.matmul, (16, 128, 128), (16, 128, 128)),
         memory=3 * 3 * 4 * (1 << 22) / _computed(device, torch.add, (1 << 22,), (1 << 22,)),
+        update=_updated(device),
         operator=_computed(device, torch.add, (8,), (8,)),
         links=tuple(_link(placed, axis, device) for axis in range(len(mesh))),
         operators={} if model is None else _operators(model, placed.size(), device),
         share=share,
         source=f"measured on {placed.size()} ranks, {device}",
     )
-    return rates
 
 
 def measured_apart(mesh: tuple[int, ...], device: str, model: Model) -> dict[str, Any]:
@@ -59,8 +60,8 @@ def measured_apart(mesh: tuple[int, ...], device: str, model: Model) -> dict[str
     ranks = functools.reduce(lambda one, other: one * other, mesh)
     if ranks > MOST_LOCAL:
         raise InputError(
-            f"a mesh of {ranks} ranks is not measured on one machine (at most {MOST_LOCAL}): start this command on all of them with "
-            "torchrun, or give --rates FILE.json"
+            f"a mesh of {ranks} ranks is not measured on one machine (at most {MOST_LOCAL}): start this command on all of them "
+            "with torchrun, or give --rates FILE.json"
         )
     if device == "cuda" and torch.cuda.device_count() < ranks:
         raise InputError(
@@ -84,6 +85,25 @@ def measured_apart(mesh: tuple[int, ...], device: str, model: Model) -> dict[str
 
 def _convolved(images: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.conv2d(images, weight, padding=1)
+
+
+def _normalized(values: torch.Tensor) -> torch.Tensor:
+    """A batch normalization as it is computed on several ranks, without what they exchange; see `batch_norm.py`."""
+    dims = [dim for dim in range(values.ndim) if dim != 1]
+    shape = [-1 if dim == 1 else 1 for dim in range(values.ndim)]
+    count = values.numel() // values.shape[1]
+    mean = values.sum(dims) / count
+    centered = values - mean.view(shape)
+    variance = (centered * centered).sum(dims) / count
+    scaled = centered * torch.rsqrt(variance + 1e-5).view(shape)
+    return scaled * torch.ones_like(mean).view(shape) + torch.zeros_like(mean).view(shape)
+
+
+def _updated(device: str) -> float:
+    """Bytes of parameters that Adam updates in a second."""
+    value = torch.nn.Parameter(torch.ones(1 << 20, device=device))
+    value.grad = torch.ones_like(value)
+    return 4 * (1 << 20) / timed(torch.optim.Adam([value]).step)
 
 
 def _computed(device: str, function: Callable[..., Any], *shapes: Sequence[int]) -> float:
@@ -111,8 +131,8 @@ def _both_ways(run: Callable[[], Any], given: Sequence[torch.Tensor]) -> float:
 
 def timed(step: Callable[[], Any]) -> float:
     """The median of the seconds that it takes while all ranks do it, averaged over them; they do it equally often."""
-    step()
-    count = torch.tensor([max(3.0, min(200.0, _SECONDS / max(_once(step), 1e-6)))])
+    first = min(_once(step) for _ in range(4))
+    count = torch.tensor([max(5.0, min(200.0, _SECONDS / max(first, 1e-6)))])
     _all(count, dist.ReduceOp.MAX)
     dist.barrier()
     taken = torch.tensor([statistics.median(_once(step) for _ in range(int(count)))], dtype=torch.float64)
@@ -155,6 +175,9 @@ def _link(placed: DeviceMesh, axis: int, device: str) -> Link:
         except (RuntimeError, NotImplementedError):  # what this backend has not, alike on all ranks
             continue
         measured[name] = (small, volume * 4 * (_LARGE - _SMALL) / max(large - small, 1e-7))
+    if dist.get_backend(group) == "gloo" and "all_gather" in measured:  # DTensor gathers and cuts there
+        fixed, speed = measured["all_gather"]
+        measured["all_to_all"] = (fixed, speed / ranks)
     latency, bandwidth = measured["point_to_point"]
     return Link(latency, bandwidth, measured)
 
@@ -165,9 +188,11 @@ def _moving(name: str, count: int, group: Any, ranks: int, device: str) -> Calla
     if name == "all_reduce":
         return lambda: dist.all_reduce(whole, group=group)
     if name == "all_gather":
-        return lambda: dist.all_gather_into_tensor(whole, part, group=group)
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name before torch 2.13
+        return lambda: gather(whole, part, group=group)
     if name == "reduce_scatter":
-        return lambda: dist.reduce_scatter_tensor(part, whole, group=group)
+        scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+        return lambda: scatter(part, whole, group=group)
     if name == "all_to_all":
         other = torch.empty_like(part[: len(part) - len(part) % ranks])
         return lambda: dist.all_to_all_single(other, part[: len(other)], group=group)
@@ -223,10 +248,8 @@ def _alone(operator: Operator, rows: int, ranks: int, device: str) -> float | No
     try:
         args = [made(value) for value in operator.call["args"]]
         kwargs = {key: made(value) for key, value in operator.call["kwargs"].items()}
-        if operator.kind == "batch_norm":  # its statistics take no gradient, and are written
-            args = [
-                value.detach() if at in (3, 4) and isinstance(value, torch.Tensor) else value for at, value in enumerate(args)
-            ]
+        if operator.kind == "batch_norm":
+            return _both_ways(lambda: _normalized(args[0]), tensors[:1])
         target(*args, **kwargs)
     except (RuntimeError, TypeError):
         return None

@@ -27,7 +27,8 @@ ALIKE = 0.05
 @dataclass(frozen=True)
 class Plan:
     """One way to run a model on a mesh. `seconds` of a step, `compute` and `moved` of them; `memory` in bytes of the rank that
-    needs most. `layouts` has the sbp, for each axis, of the parameters that are split, `inputs` that of the batch, `boxed` the
+    needs most. `layouts` has the sbp, for each axis, of the parameters that are split, `inputs` and `outputs`
+    those of the batch and of what the model gives, `boxed` the
     conversions that are to be written: (module, operator, from, to). A pipeline has `stages`, the modules that each begins and
     ends with, instead. `why` it was not taken."""
 
@@ -38,6 +39,7 @@ class Plan:
     memory: float
     fits: bool
     inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
     layouts: Mapping[str, tuple[str, ...]] | None = None
     boxed: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = ()
     zero: int = 0
@@ -205,7 +207,8 @@ def _described(costs: Costs, placed: Placed, memory: float, share: float) -> Pla
     for operator, chosen in zip(model.operators[1:], placed.chosen, strict=True):
         for number, source in enumerate(operator.inputs):
             needs = tuple(option.needs[number] for option in chosen)
-            if needs != outs[source]:
+            back = source and number == 0 and any(option.sums_back for option in chosen)
+            if needs != outs[source] or back:  # a conversion to what it is already sums the gradient
                 boxed.append((operator.module, operator.name, _words(outs[source]), _words(needs)))
         if any(option.sums for option in chosen):
             partial = tuple("partial_sum" if option.sums else _word(option.out) for option in chosen)
@@ -219,6 +222,7 @@ def _described(costs: Costs, placed: Placed, memory: float, share: float) -> Pla
         memory=needed,
         fits=needed <= memory,
         inputs=_words(placed.input),
+        outputs=_words(outs[-1]),
         layouts={name: _words(words) for name, words in layouts.items()},
         boxed=tuple(boxed),
         zero=settings.zero,
@@ -291,6 +295,7 @@ def _piped(model: Model, mesh: tuple[int, ...], rates: Rates, memory: float, opt
                     memory=max(done.memory),
                     fits=max(done.memory) <= memory,
                     inputs=tuple(words),
+                    outputs=tuple(words),
                     stages=tuple(
                         (_place(model, begin + 1), _place(model, end)) for begin, end in zip(begins, done.ends, strict=True)
                     ),

@@ -62,6 +62,8 @@ class Rates:
     links: tuple[Link, ...]
     operators: Mapping[str, float] = field(default_factory=dict)
     share: float = 1.0
+    update: float = 0.0
+    """Bytes of parameters that Adam updates in a second; 0: as many as seven times those can be read and written."""
     source: str = "given"
 
     def link(self, axis: int) -> Link:
@@ -79,6 +81,10 @@ class Rates:
         rate = {"linear": self.linear, "conv": self.conv}.get(kind, self.matmul)
         return times * max(self.operator / 3, work / rate, traffic / self.memory)
 
+    @property
+    def updates(self) -> float:
+        return self.update or self.memory / 7
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -94,7 +100,13 @@ class Rates:
                     raise InputError(f"rates: {', '.join(sorted(unknown))} is none of {', '.join(COLLECTIVES)}")
                 links.append(Link(float(item["latency"]), float(item["bandwidth"]), measured))
             operators = {str(name): float(value) for name, value in data.get("operators", {}).items()}
-            made = cls(**numbers, links=tuple(links), operators=operators, share=float(data.get("share", 1.0)))
+            made = cls(
+                **numbers,
+                links=tuple(links),
+                operators=operators,
+                share=float(data.get("share", 1.0)),
+                update=float(data.get("update", 0.0)),
+            )
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise InputError(
                 f"rates: {error!r}; they are an object with {', '.join(_KINDS)} and links, a list of objects with latency and "
@@ -102,7 +114,7 @@ class Rates:
             ) from None
         rates = [numbers[name] for name in _KINDS[:4]] + [link.bandwidth for link in links] + [made.share]
         rates += [pair[1] for link in links for pair in link.measured.values()]
-        times = [made.operator, *(link.latency for link in links), *operators.values()]
+        times = [made.operator, made.update, *(link.latency for link in links), *operators.values()]
         times += [pair[0] for link in links for pair in link.measured.values()]
         if not all(0 < rate < math.inf for rate in rates) or not all(0 <= seconds < math.inf for seconds in times):
             raise InputError("rates: operations and bytes per second must be above 0, and seconds 0 or more")

@@ -80,7 +80,7 @@ def cut(
             for at, there in ((begin, number > 0), (end, number < stages - 1))
             if there
         )
-        after = synced[end] - synced[begin] + 2 * parameters / rates.memory
+        after = synced[end] - synced[begin] + parameters / 4 / rates.updates
         return times[end] - times[begin] + moved, after, size
 
     # For each stage and the place where it ends: the slowest stage, the sum of all, the longest that follows, the ends.
