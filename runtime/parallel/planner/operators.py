@@ -117,8 +117,9 @@ def read_model(module: Any, shape: Sequence[int]) -> Model:
     """
     import torch
 
-    module = module.to("meta").train()
-    names = {id(value): name for name, value in module.named_parameters()}
+    names: dict[int, str] = {}
+    called = {name: names.setdefault(id(value), name) for name, value in module.named_parameters(remove_duplicate=False)}
+    module = module.to("meta").train()  # which makes of shared parameters several
     example = torch.empty(tuple(shape), device="meta")
     try:
         program = torch.export.export(module, (example,), strict=False)
@@ -129,19 +130,19 @@ def read_model(module: Any, shape: Sequence[int]) -> Model:
             f"({type(error).__name__}: {lines[0][:300]}); see that --input-size fits, and take Python that depends on "
             "values out of its forward pass; headrace compile names the lines"
         ) from None
-    by_target = dict(module.named_parameters(remove_duplicate=False))
-    reads = {
-        spec.arg.name: names[id(by_target[spec.target])]
-        for spec in program.graph_signature.input_specs
-        if spec.target in by_target
-    }
+    specs = program.graph_signature.input_specs
+    reads = {spec.arg.name: called[spec.target] for spec in specs if spec.target in called}
     uncuttable = tuple(
         f"{name} ({type(part).__name__})"
         for name, part in module.named_modules()
         if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
         or (isinstance(part, torch.nn.modules.dropout._DropoutNd) and part.p > 0)
     )
-    weights = {name: value.numel() * value.element_size() for name, value in module.named_parameters()}
+    weights = {
+        name: value.numel() * value.element_size()
+        for name, value in module.named_parameters(remove_duplicate=False)
+        if called[name] == name
+    }
     return Model(tuple(_operators(program.graph_module.graph, reads)), weights, uncuttable)
 
 

@@ -15,6 +15,8 @@ torch.set_num_threads(1)
 import headrace  # noqa: E402
 from headrace import parallel  # noqa: E402
 from headrace.runtime.parallel.agreement import Agreement  # noqa: E402
+from headrace.runtime.parallel.planner.measure import measure  # noqa: E402
+from headrace.runtime.parallel.planner.operators import Model  # noqa: E402
 from tests.runtime.parallel import cases  # noqa: E402
 
 sbp = parallel.sbp
@@ -153,6 +155,11 @@ def head(mesh, classes, steps):
         "best": best,
         "steps": [str(record) for record in step.steps + graph.steps],
     }
+
+
+def rates(mesh, model):
+    """The rates that this rank knows."""
+    return measure(tuple(mesh), "cpu", Model.from_json(model)).to_json()
 
 
 def agreeing():

@@ -1,0 +1,49 @@
+"""Rates measured on two real ranks, and by a job that is started for it."""
+
+import pytest
+import torch
+from torch import nn
+
+from headrace.errors import InputError
+from headrace.runtime.parallel.planner.measure import measured_apart
+from headrace.runtime.parallel.planner.operators import read_model
+from headrace.runtime.parallel.planner.plan import plan
+from headrace.runtime.parallel.planner.rates import Rates
+
+
+def small():
+    parts = (
+        nn.Conv2d(3, 8, 3, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 6),
+    )
+    return read_model(nn.Sequential(*parts), (4, 3, 16, 16))
+
+
+def test_two_ranks_measure_alike_and_each_operator(ranks):
+    model = small()
+    first, second = ranks.run(2, "rates", mesh=[2], model=model.to_json())
+    assert first == second  # or they would plan differently
+    found = Rates.from_json(first, 1)
+    assert set(found.operators) == {"conv2d", "batch_norm", "relu", "adaptive_avg_pool2d", "linear"}
+    assert {"all_reduce", "all_gather", "point_to_point"} <= found.links[0].measured.keys()
+    assert plan(model, (2,), found, 1e9).best.fits
+
+
+def test_a_job_is_started_where_there_is_none(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    found = Rates.from_json(measured_apart((2, 1), "cpu", small()), 2)
+    assert found.links[1].seconds("all_reduce", 1e6, 1) == 0
+    assert found.linear > 1e6
+
+
+def test_a_mesh_that_is_not_here_takes_rates():
+    with pytest.raises(InputError, match=r"torchrun.*--rates"):
+        measured_apart((8, 8), "cpu", small())
+    if torch.cuda.device_count() < 2:
+        with pytest.raises(InputError, match=r"GPUs.*--rates"):
+            measured_apart((2,), "cuda", small())

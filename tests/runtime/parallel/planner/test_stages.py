@@ -1,0 +1,61 @@
+"""Where a pipeline is cut: against every cut there is, for small chains."""
+
+import itertools
+
+import pytest
+
+from headrace.runtime.parallel.planner.operators import Model, Operator
+from headrace.runtime.parallel.planner.rates import Link, Rates
+from headrace.runtime.parallel.planner.stages import cut, places
+
+RATES = Rates(linear=1e9, conv=1e9, matmul=1e9, memory=1e30, operator=0.0, links=(Link(0.0, 1e30),))
+
+
+def chain(works):
+    operators = [Operator("input", "input", "", (), (16, 4), 4)]
+    for at, work in enumerate(works):
+        operators.append(Operator(f"linear_{at}", "linear", str(at), (at,), (16, 4), 4, (f"{at}.weight",), True, work, 1.0))
+    return Model(tuple(operators), {f"{at}.weight": 64 for at in range(len(works))})
+
+
+def cut_of(model, stages, microbatches, schedule="1f1b", memory=1e12):
+    return cut(
+        model, RATES, stages=stages, axis=0, data=1, data_axis=None, microbatches=microbatches, schedule=schedule,
+        optimizer="sgd", memory=memory,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("works", [[1e9, 1e9, 1e9, 1e9], [5e9, 1e9, 1e9, 1e9, 1e9, 3e9], [1e9, 8e9, 1e9, 2e9, 2e9, 2e9, 1e9]])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_the_slowest_stage_is_as_fast_as_any_cut_makes_it(works, stages):
+    found = cut_of(chain(works), stages, 8)
+
+    def slowest(ends):
+        return max(sum(works[begin:end]) for begin, end in itertools.pairwise((0, *ends, len(works))))
+
+    best = min(slowest(ends) for ends in itertools.combinations(range(1, len(works)), stages - 1))
+    assert slowest(found.ends[:-1]) == best
+    assert found.seconds == pytest.approx(3 * (sum(works) + 7 * best) / 8 / 1e9)
+
+
+def test_memory_moves_the_cuts():
+    model = chain([1e9] * 6)
+    free = cut_of(model, 2, 4)
+    assert max(free.memory) > min(free.memory)  # the first stage keeps more microbatches
+    assert cut_of(model, 2, 4, memory=min(free.memory) / 2) is None
+    gpipe = cut_of(model, 2, 4, schedule="gpipe")
+    assert gpipe.memory[1] > free.memory[1]
+
+
+def test_a_skip_connection_is_not_cut():
+    a = Operator("a", "linear", "a", (0,), (16, 4), 4, ("w",), True, 1e9, 1.0)
+    b = Operator("b", "linear", "b", (1,), (16, 4), 4, ("v",), True, 1e9, 1.0)
+    both = Operator("both", "pointwise", "", (1, 2), (16, 4), 4, traffic=1.0)
+    last = Operator("last", "linear", "last", (3,), (16, 4), 4, ("u",), True, 1e9, 1.0)
+    model = Model((chain([]).operators[0], a, b, both, last), {"w": 64, "v": 64, "u": 64})
+    assert places(model) == [1, 3]
+    assert cut_of(model, 4, 4) is None
+    shared = Model(
+        (*model.operators[:4], Operator("last", "linear", "", (3,), (16, 4), 4, ("w",), True, 1e9, 1.0)), {"w": 64, "v": 64}
+    )
+    assert places(shared) == []
