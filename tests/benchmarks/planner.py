@@ -149,6 +149,7 @@ def main():
                 f"  the choice is {'the fastest' if best is measured[0] else f'{100 * behind:.0f} % behind {best.title}'}",
                 flush=True,
             )
+    dist.barrier()
     dist.destroy_process_group()
 
 

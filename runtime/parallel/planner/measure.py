@@ -130,14 +130,14 @@ def _both_ways(run: Callable[[], Any], given: Sequence[torch.Tensor]) -> float:
 
 
 def timed(step: Callable[[], Any]) -> float:
-    """The median of the seconds that it takes while all ranks do it, averaged over them; they do it equally often."""
+    """The mean of the seconds that it takes while all ranks do it, on the slowest rank, for which a step waits."""
     first = min(_once(step) for _ in range(4))
     count = torch.tensor([max(5.0, min(200.0, _SECONDS / max(first, 1e-6)))])
     _all(count, dist.ReduceOp.MAX)
     dist.barrier()
-    taken = torch.tensor([statistics.median(_once(step) for _ in range(int(count)))], dtype=torch.float64)
-    _all(taken, dist.ReduceOp.SUM)
-    return float(taken) / dist.get_world_size()
+    taken = torch.tensor([statistics.mean(_once(step) for _ in range(int(count)))], dtype=torch.float64)
+    _all(taken, dist.ReduceOp.MAX)
+    return float(taken)
 
 
 def _all(value: torch.Tensor, operation: Any) -> None:
@@ -159,10 +159,16 @@ def _once(step: Callable[[], Any]) -> float:
 
 
 def _link(placed: DeviceMesh, axis: int, device: str) -> Link:
+    """Collectives as they come in a step, between computations: ranks wait for each other, whose times are never alike."""
     group, ranks = placed.get_group(axis), placed.size(axis)
     if ranks == 1:
         return Link(0.0, 1e12)
     measured = {}
+    rows, weight = torch.ones(96, 1024, device=device), torch.ones(1024, 1024, device=device)
+
+    def compute() -> None:
+        torch.mm(rows, weight)
+
     for name, volume in (
         ("all_reduce", 2 * (ranks - 1) / ranks),
         ("all_gather", (ranks - 1) / ranks),
@@ -171,7 +177,9 @@ def _link(placed: DeviceMesh, axis: int, device: str) -> Link:
         ("point_to_point", 1.0),
     ):
         try:
-            small, large = (timed(_moving(name, count - count % ranks, group, ranks, device)) for count in (_SMALL, _LARGE))
+            small, large = (
+                _added(_moving(name, count - count % ranks, group, ranks, device), compute) for count in (_SMALL, _LARGE)
+            )
         except (RuntimeError, NotImplementedError):  # what this backend has not, alike on all ranks
             continue
         measured[name] = (small, volume * 4 * (_LARGE - _SMALL) / max(large - small, 1e-7))
@@ -180,6 +188,17 @@ def _link(placed: DeviceMesh, axis: int, device: str) -> Link:
         measured["all_to_all"] = (fixed, speed / ranks)
     latency, bandwidth = measured["point_to_point"]
     return Link(latency, bandwidth, measured)
+
+
+def _added(move: Callable[[], Any], compute: Callable[[], Any]) -> float:
+    """Seconds that moving data adds to a computation before it."""
+
+    def both() -> None:
+        compute()
+        move()
+
+    move()
+    return max(timed(both) - timed(compute), 1e-7)
 
 
 def _moving(name: str, count: int, group: Any, ranks: int, device: str) -> Callable[[], Any]:
