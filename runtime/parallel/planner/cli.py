@@ -77,8 +77,10 @@ def plan_parallel(
             return  # another rank prints
         data = measured
     else:
-        from .measure import measured_apart
+        from .measure import check_apart, measured_apart
 
+        if given is None:
+            check_apart(sizes, device)
         read = _described(model, rows, row, trusted=trust_repository)
         data = given.to_json() if given is not None else measured_apart(sizes, device, read)
     found = Rates.from_json(data, len(sizes))

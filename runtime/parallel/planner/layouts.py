@@ -30,7 +30,7 @@ def options(operator: Operator, inputs: Sequence[Operator], layouts: Sequence[in
     """All that are worth trying where the inputs lie so along the axis; never none. Sizes are not looked at."""
     if operator.kind in ("linear", "conv"):
         return list(_weighted(operator))
-    found = {}
+    found: dict[int, Option] = {}
     for tried in dict.fromkeys((*_as_results(operator, inputs, layouts), WHOLE, 0)):
         if found and tried in (WHOLE, 0) and tried not in layouts:
             continue  # nothing asks for it

@@ -32,7 +32,8 @@ _KINDS = {
     },
     "item": {"getitem"},
 }  # fmt: skip
-_KIND = {name: kind for kind, names in _KINDS.items() for name in names}
+KINDS = {name: kind for kind, names in _KINDS.items() for name in names}
+"""What an operator is, by its name in torch; those that are not here are \"other\"."""
 HEAVY = ("linear", "conv", "matmul", "attention", "embedding")
 NO_COPY = ("view", "permute", "item", "cut")
 
@@ -88,7 +89,9 @@ class Model:
         try:
             operators = []
             for at, item in enumerate(data["operators"]):
-                made = {key: tuple(value) if isinstance(value, list | tuple) else value for key, value in item.items()}
+                made: dict[str, Any] = {
+                    key: tuple(value) if isinstance(value, list | tuple) else value for key, value in item.items()
+                }
                 made["work"], made["traffic"] = float(made["work"]), float(made["traffic"])
                 one = Operator(**made)
                 numbers = (*one.inputs, *one.shape, *one.dims, one.itemsize)
@@ -168,7 +171,7 @@ def _operators(graph: Any, reads: Mapping[str, str]) -> list[Operator]:
             constant[node] = ()
             continue
         name = node.target.__name__.split(".")[0] if not hasattr(node.target, "_schema") else _plain_name(node.target)
-        kind = _KIND.get(name, "other")
+        kind = KINDS.get(name, "other")
         direct = False
         work = 0.0
         tensors = [item.meta["val"] for item in node.all_input_nodes if isinstance(item.meta.get("val"), torch.Tensor)]
@@ -253,7 +256,7 @@ def _dims(name: str, node: Any, value: Any) -> tuple[int, ...]:
         return (args[0] % rank,)
     if name in ("layer_norm", "native_layer_norm", "rms_norm"):
         return tuple(range(rank - len(args[0]), rank))
-    return tuple(range(2, rank)) if _KIND.get(name) == "pool" else ()
+    return tuple(range(2, rank)) if KINDS.get(name) == "pool" else ()
 
 
 def _call(node: Any, made: Mapping[Any, int]) -> Mapping[str, Any] | None:

@@ -135,11 +135,11 @@ def plan(
     if not found:
         words = ", ".join(kept) or "the operators"
         raise InputError(f"no placement of {words} is possible on a mesh of {'x'.join(map(str, mesh))}; leave out --keep")
-    remarks = []
+    remarks: list[str] = []
     if training and not any(layout != WHOLE for choices in kept.values() for words in choices for layout in words):
         piped, remarks = _piped(model, mesh, rates, memory, optimizer)
         found += piped
-    unique = {}
+    unique: dict[tuple[str, bool], Plan] = {}
     for one in sorted(found, key=lambda one: (not one.fits, one.seconds if one.fits else one.memory)):
         same = (one.title, one.fits)
         unique.setdefault(same, one)

@@ -101,7 +101,11 @@ class Rates:
                 links.append(Link(float(item["latency"]), float(item["bandwidth"]), measured))
             operators = {str(name): float(value) for name, value in data.get("operators", {}).items()}
             made = cls(
-                **numbers,
+                linear=numbers["linear"],
+                conv=numbers["conv"],
+                matmul=numbers["matmul"],
+                memory=numbers["memory"],
+                operator=numbers["operator"],
                 links=tuple(links),
                 operators=operators,
                 share=float(data.get("share", 1.0)),

@@ -66,8 +66,6 @@ def test_plans_and_mistakes(warm_headrace, tmp_path):
         (["nets.py:face", *given], "--input-size"),
         (["nets.py:Deciding", *given, "--input-size", "8"], "only a graph can be planned"),
         (["nets.py:face", "--mesh", "2by4", *given[2:], *image], "--mesh"),
-        (["nets.py:face", *given[:2], "--memory", "1MB", *given[4:], *image], "nothing fits into 1 MB"),
-        (["nets.py:face", *given, *image, "--keep", "tail=split(0)"], "no parameter"),
         (["nets.py:face", *given[:4], "--rates", "none.json", *image], "none.json"),
         (["nets.py:face", *given, "--input-size", "big"], "--input-size"),
         (["nets.py:face", *given, *image, "--batch", "0"], "--batch"),

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from headrace.errors import InputError
-from headrace.runtime.parallel.planner.measure import measured_apart
-from headrace.runtime.parallel.planner.operators import read_model
+from headrace.runtime.parallel.planner.measure import _alone, measured_apart
+from headrace.runtime.parallel.planner.operators import Operator, read_model
 from headrace.runtime.parallel.planner.plan import plan
 from headrace.runtime.parallel.planner.rates import Rates
 
@@ -31,6 +31,21 @@ def test_two_ranks_measure_alike_and_each_operator(ranks):
     assert set(found.operators) == {"conv2d", "batch_norm", "relu", "adaptive_avg_pool2d", "linear"}
     assert {"all_reduce", "all_gather", "point_to_point"} <= found.links[0].measured.keys()
     assert plan(model, (2,), found, 1e9).best.fits
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"target": "aten.from_file.default", "args": ["/etc/hostname", True, 4], "kwargs": {}},
+        {"target": "aten.relu.default", "args": [{"shape": "much"}], "kwargs": {}},
+        {"target": "aten.relu.default", "args": [{"shape": [4], "dtype": "system", "rows": True}], "kwargs": {}},
+        {"target": "relu", "args": [], "kwargs": {}},
+        {"target": "os.system.default", "args": ["true"], "kwargs": {}},
+        {},
+    ],
+)
+def test_a_description_makes_nothing_run_but_what_computes(call):
+    assert _alone(Operator("x", "pointwise", "", (0,), (4,), 4, call=call), 4, 2, "cpu") is None
 
 
 def test_a_job_is_started_where_there_is_none(monkeypatch):
