@@ -180,11 +180,14 @@ def _described(what: str, rows: int, row: tuple[int, ...] | None, *, trusted: bo
 
 def _told_size(subject: Any, recipe: Any, sandbox: Any) -> tuple[int, ...]:
     """What a library says of its model's input."""
-    from ....migrate.proving.worker_protocol import Evaluate, Evaluated
+    from ....migrate.named.code import said
+    from ....migrate.proving.worker_protocol import Evaluate, Evaluated, Failed
     from ....migrate.stages.worker_client import ask
 
     if subject.facts:
         answer = ask(Evaluate(recipe=replace(recipe, expression=subject.facts)), sandbox)
+        if isinstance(answer, Failed):
+            raise MigrateError(f"{subject.what}: {said(answer)}")
         size = answer.value.get("input") if isinstance(answer, Evaluated) else None
         if isinstance(size, list | tuple) and size and all(type(item) is int and item > 0 for item in size):
             return tuple(size)

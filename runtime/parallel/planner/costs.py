@@ -69,6 +69,17 @@ class Costs:
                 found.setdefault(name, at)
         return found
 
+    def signature(self, at: int) -> tuple[object, ...]:
+        """What `of` depends on: operators with the same cost the same wherever they are."""
+        operator = self.model.operators[at]
+        values = [self.model.operators[source] for source in operator.inputs]
+        return (
+            operator.kind, operator.direct, operator.work, operator.traffic, operator.shape, operator.itemsize, operator.dims,
+            tuple((value.shape, value.itemsize, source == 0) for value, source in zip(values, operator.inputs, strict=True)),
+            tuple((self.model.weights[name], self.first_uses[name] == at) for name in operator.weights),
+            self.rates.operators.get(operator.name),
+        )  # fmt: skip
+
     def of(self, at: int, inputs: Sequence[Sequence[int]], chosen: Sequence[Option]) -> Cost:
         """Of an operator: `inputs` has for each of its inputs the layouts along all axes, `chosen` an option for each axis."""
         operator = self.model.operators[at]

@@ -58,30 +58,35 @@ def place(
     starts = [words for words in itertools.product((0, WHOLE), repeat=len(mesh)) if divides(model.operators[0], words, mesh)]
     # A state's values, each with its layouts: cost, and the way there as a chain of (way, chosen, cost) from the end.
     states: dict[Any, tuple[float, Any]] = {((0, words),): (0.0, (None, words, Cost())) for words in starts}
+    ways: dict[Any, list[tuple[tuple[Option, ...], Cost]]] = {}  # of operators that are alike, as those of repeated blocks
     for at, operator in enumerate(model.operators[1:], 1):
         inputs = [model.operators[source] for source in operator.inputs]
-        ways: dict[Any, list[tuple[tuple[Option, ...], Cost]]] = {}
+        alike = (*costs.signature(at), kept.get(operator.weights[0]) if operator.weights else None)
+        tied = any(name in shared for name in operator.weights[:1])
         after: dict[Any, tuple[float, Any]] = {}
         for state, (score, way) in states.items():
             values = dict(state)
             given = tuple(values[source] for source in operator.inputs)
-            if given not in ways:
-                ways[given] = [
-                    (chosen, costs.of(at, given, chosen)) for chosen in _ways(costs, at, inputs, given, kept, allowed)
-                ]
+            key = (alike, given)
+            if key not in ways:
+                ways[key] = _cheapest(
+                    [(chosen, costs.of(at, given, chosen)) for chosen in _ways(costs, at, inputs, given, kept, allowed)],
+                    price,
+                    tied=tied,
+                )
             names = [name for name in operator.weights[:1] if name in shared]
             rest = {key: value for key, value in values.items() if not (isinstance(key, int) and last.get(key, -1) <= at)}
-            for chosen, cost in ways[given]:
+            for chosen, cost in ways[key]:
                 words = tuple(option.weight for option in chosen)
                 if any(values.get(name, words) != words for name in names):
                     continue  # a parameter that several use lies one way
                 now = {**rest, at: tuple(option.out for option in chosen)} if at in last else dict(rest)
                 now |= dict.fromkeys(names, words)
                 now = {key: value for key, value in now.items() if isinstance(key, int) or shared[key] > at}
-                key = tuple(sorted(now.items(), key=str))
+                lying = tuple(sorted(now.items(), key=str))
                 total = score + cost.seconds + price * (cost.parameters + cost.activations)
-                if key not in after or total < after[key][0]:
-                    after[key] = (total, (way, chosen, cost))
+                if lying not in after or total < after[lying][0]:
+                    after[lying] = (total, (way, chosen, cost))
         states = dict(sorted(after.items(), key=lambda item: item[1][0])[:WIDTH])
     ended = []
     for state, (score, way) in states.items():
@@ -123,6 +128,19 @@ def _ways(
             continue
         ways.append(chosen)
     return ways
+
+
+def _cheapest(
+    ways: list[tuple[tuple[Option, ...], Cost]], price: float, *, tied: bool
+) -> list[tuple[tuple[Option, ...], Cost]]:
+    """Of those that leave the result lying alike, and where that matters the parameter, the one with the least cost."""
+    found: dict[Any, tuple[float, tuple[tuple[Option, ...], Cost]]] = {}
+    for chosen, cost in ways:
+        same = (tuple(option.out for option in chosen), tuple(option.weight for option in chosen) if tied else ())
+        total = cost.seconds + price * (cost.parameters + cost.activations)
+        if same not in found or total < found[same][0]:
+            found[same] = (total, (chosen, cost))
+    return [way for _, way in found.values()]
 
 
 def _shared(model: Model) -> dict[str, int]:
