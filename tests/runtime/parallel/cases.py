@@ -117,7 +117,7 @@ def stages(name, rank):
             for value in module.parameters():
                 value.add_(1)
     if name == "mlp":
-        return [module[:2], module[2:4], module[4], module[5]]
+        return [module[:1], module[1:3], module[3:5], module[5]]  # each with parameters, which optimizers want
     blocks, last = module.blocks, Head(module)
     del module.blocks, module.norm, module.head
     return [Tokens(module), blocks[0], blocks[1], last]
