@@ -171,7 +171,7 @@ def _mended(text: str, literal: _String, *, within: str = "") -> list[Edit]:
             begin, end = inner.body
             edits += [Edit(begin - 1, begin, swap[inner.quote]), Edit(end, inner.end, swap[inner.quote])]
         elif inner.inner:
-            edits += _mended(text, inner, within=taken or "".join({*within}))
+            edits += _mended(text, inner, within=taken or within)
     return edits
 
 
