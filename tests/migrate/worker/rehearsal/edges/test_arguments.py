@@ -35,6 +35,19 @@ def test_a_wrong_argument_is_still_wrong(rehearsed):
     assert "invalid choice" in done.stderr
 
 
+def test_another_spelling_of_a_choice_is_taken_for_it(rehearsed):
+    text = (
+        "import argparse\nMODELS = {'lenet': 1, 'mobile-net-v2': 2, 'mobile-net': 3}\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--model', choices=MODELS.keys(), required=True)\nparser.add_argument('--size', default='1')\n"
+        "args = parser.parse_args()\nprint(MODELS[args.model], args.size)\n"
+    )
+    done = rehearsed({"main.py": text}, "--model", "MobileNet", "--size", "2")
+    assert (done.stdout, done.report.attempts) == ("3 2\n", 2)
+    assert "--model mobile-net was guessed" in [item.what for item in done.standins("arguments")]
+    assert rehearsed({"main.py": text}, "--model=MobileNet", "--size=2").stdout == "3 2\n"
+    assert rehearsed({"main.py": text}, "--model", "ResNet").report.ended == "stopped"
+
+
 def test_click_and_argv_are_answered(rehearsed):
     click = "import click\n@click.command()\n@click.argument('image')\n@click.option('--size', type=int, required=True)\n"
     done = rehearsed({"main.py": click + "def main(image, size):\n    print(image, size)\nmain()\n"})
