@@ -57,6 +57,8 @@ class Stage:
         """What scripts of the migration saved; looked for here, since what is asked later is asked of stand-ins."""
         self.saved_over: dict[str, None] = {}
         """Files of the repository that were there before the script saved weights in them."""
+        self.refused: tuple[str, str] | None = None
+        """An option that was given what it does not take, and what it takes instead."""
         self.made_flat = False
         """Whether a folder of images was made without folders of classes for its name alone."""
         self.entered: dict[str, bool] = {}

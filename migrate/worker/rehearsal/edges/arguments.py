@@ -53,7 +53,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     sys_argv = [guess(name, "", maker) for name in stage.learned.get("argv", ())] + stage.learned.get(_OVERRIDES, [])
 
     def parse(original: Any, self: Any, args: Any = None, namespace: Any = None) -> Any:
-        given = [*sys.argv[1:]] if args is None else list(args)
+        given = _without(chosen, [*sys.argv[1:]] if args is None else list(args))
         given += [part for flag, value in chosen.items() if flag in self._option_string_actions for part in (flag, value)]
         try:
             found = original(self, given, namespace)
@@ -71,6 +71,10 @@ def stand_in(stage: Stage) -> Iterator[None]:
         if found and id(self) not in asked:
             asked.add(id(self))
             raise _RequiredError(found[1].split(", "))
+        if refused := re.match(r"argument ([-\w/]+): invalid choice: '(.*)' \(choose from (.*)\)$", message):
+            offered = [word.strip("'\"") for word in re.split(r",\s*", refused[3])]
+            if (meant := _respelled(refused[2], offered)) is not None:
+                stage.refused = (refused[1].split("/")[-1], meant)
         return original(self, message)
 
     asked: set[int] = set()  # each parser once: those of commands have arguments of their own
@@ -92,6 +96,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
 def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that reads `sys.argv` itself, or cannot go on with an option that is None, is given more."""
     own = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename, stage.root)]
+    if isinstance(error, SystemExit) and stage.refused is not None and stage.refused[0].startswith("-"):
+        flag, choice = stage.refused
+        return stage.learn("choices", {**stage.learned.get("choices", {}), flag: choice})
     if missing := re.search(r"Missing mandatory value: ([\w.]+)", str(error)):  # OmegaConf's, under any configuration library
         value = guess(missing[1].rpartition(".")[2], "", Maker(stage))
         return stage.add(_OVERRIDES, f"{missing[1]}={value}")
@@ -119,6 +126,26 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     number = 1 + len(known) + len(stage.request.argv)
     named = next((line.split("=")[0].strip() for line in reads if f"argv[{number}]" in line and "=" in line), "image")
     return stage.learn("argv", [*known, named])
+
+
+def _respelled(name: str, offered: Sequence[str]) -> str | None:
+    """What an option takes that is another spelling of a name: `mobile-net` for MobileNet. Any other name stays refused."""
+
+    def plain(text: str) -> str:
+        return re.sub(r"[\W_]", "", text).lower()
+
+    return next((item for item in offered if plain(item) == plain(name)), None)
+
+
+def _without(chosen: Iterable[str], given: Sequence[str]) -> list[str]:
+    """Arguments without those that another value was chosen for: argparse refuses a wrong one though a right one follows."""
+    kept: list[str] = []
+    flags = set(chosen)
+    for number, word in enumerate(given):
+        if word.partition("=")[0] in flags or (number and given[number - 1] in flags and not word.startswith("-")):
+            continue
+        kept.append(word)
+    return kept
 
 
 def _other_choice(stage: Stage, key: str, frame: Any) -> bool:
