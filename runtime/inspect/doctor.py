@@ -13,7 +13,6 @@ from ..._version import __version__
 from ...errors import ArtifactError
 from ...specs import BF16, FP8, FP16, FP32
 from .. import backends
-from ..artifact.artifact import load_artifact, model_names
 from ..base.fingerprint import fingerprint, versions
 from ..base.session import Target, default_threads
 
@@ -60,7 +59,7 @@ def examine(models: Path | None = None) -> tuple[Section, ...]:
 
     Imports backends' libraries where asking them is the only way to know, so it takes seconds.
     """
-    plans = [] if models is None else [row for name in model_names(models) for row in _plans(models / name)]
+    plans = [] if models is None else _plans(models)
     return (
         Section(title="This machine", rows=_machine()),
         Section(title="Backends", rows=tuple(_backend(backend) for backend in backends.discover().values())),
@@ -69,18 +68,22 @@ def examine(models: Path | None = None) -> tuple[Section, ...]:
     )
 
 
-def _plans(folder: Path) -> list[Row]:
-    """Which of a model's plans can be used here, and what mends those that cannot."""
-    try:
-        artifact = load_artifact(folder)
-    except ArtifactError as error:
-        return [Row(present=False, name=folder.name, remark=str(error))]
-    if not artifact.plans:
-        return [Row(present=False, name=folder.name, remark=artifact.unmeasured)]
+def _plans(models: Path) -> list[Row]:
+    """Which plans of a repository's models can be used here, and what mends those that cannot."""
+    from ..artifact.artifact import load_artifact, model_names  # which need numpy, as looking at the machine does not
+
     rows = []
-    for plan in artifact.plans:
-        why, choices = artifact.why_not(plan), ", ".join(dict.fromkeys(map(str, plan.choices.values())))
-        rows.append(Row(present=why is None, name=folder.name, version=plan.device, remark=choices if why is None else why))
+    for name in model_names(models):
+        try:
+            artifact = load_artifact(models / name)
+        except ArtifactError as error:
+            rows.append(Row(present=False, name=name, remark=str(error)))
+            continue
+        if not artifact.plans:
+            rows.append(Row(present=False, name=name, remark=artifact.unmeasured))
+        for plan in artifact.plans:
+            why, choices = artifact.why_not(plan), ", ".join(dict.fromkeys(map(str, plan.choices.values())))
+            rows.append(Row(present=why is None, name=name, version=plan.device, remark=choices if why is None else why))
     return rows
 
 
