@@ -8,7 +8,7 @@ from ..reading.edits import Edit
 from ..reading.names import has_fallback, is_installed
 from ..reading.scopes import Module, upward
 from ..rewriting.rule import Context, Fix, Repair, diff
-from ..survey.survey import is_runnable
+from ..survey.survey import does_something
 
 _EXAMPLE = diff("""\
 # nets/__init__.py:
@@ -116,7 +116,7 @@ def _is_package(module: Module, folder: str) -> bool:
 
 def _is_only_imported(context: Context, folder: str) -> bool:
     beside = (file for path, file in context.module.repository.modules.items() if posixpath.dirname(path) == folder)
-    return not any(is_runnable(context.survey, file) for file in beside)
+    return not any(does_something(file) for file in beside)
 
 
 def _lies_beside(context: Context, folder: str, name: str) -> bool:

@@ -210,6 +210,14 @@ class _ModelNames:
         return bool(_NAMED.match(leaf)) and not _OTHER.search(leaf)
 
 
+def _is_set(module: Module, attribute: str) -> bool:
+    """Whether anything of that name is given a value in the file, in a class or on an object."""
+    return any(
+        isinstance(node.ctx, ast.Store) and (node.id if isinstance(node, ast.Name) else node.attr) == attribute
+        for node in (*module.of_kind(ast.Name), *module.of_kind(ast.Attribute))
+    )
+
+
 def _read(module: Module, call: ast.Call, function: Function | None, evidence: _ModelNames) -> CallSite | None:
     callee: ast.AST = call.func
     if isinstance(callee, ast.Attribute) and callee.attr in ("forward", "__call__", "module"):
@@ -226,6 +234,8 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
             return None
     elif "." not in name and name in module.definitions:
         return None
+    if isinstance(module.definitions.get(root), ast.ClassDef) and not _is_set(module, name.rpartition(".")[2]):
+        return None  # a method of a class itself, such as one that makes an instance
     if _is_method(module, call) or ("." in name and module.imported_as(root, call) and not isinstance(callee, ast.Name)):
         return None
     if isinstance(module.parents[call], ast.withitem):

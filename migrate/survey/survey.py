@@ -107,9 +107,14 @@ def runnable(survey: Survey) -> list[Script]:
     return [_script_of(module, found, ()) for module in found.repository.modules.values() if is_runnable(survey, module)]
 
 
+def does_something(module: Module) -> bool:
+    """Whether a file does more than to define things when it is run: it asks whether it is, or starts work."""
+    return _is_guarded(module) or started_work([item for item in module.tree.body if not isinstance(item, Definition)])
+
+
 def is_runnable(survey: Survey, module: Module) -> bool:
     """Whether a file does something when it is run, and mentions torch or is documented."""
-    if not _is_guarded(module) and not started_work([item for item in module.tree.body if not isinstance(item, Definition)]):
+    if not does_something(module):
         return False
     documented = any(command.script == module.path for command in survey.commands)
     return documented or _TORCH.search((module.file.text or "").encode()) is not None

@@ -234,6 +234,16 @@ def test_the_working_folder_is_no_installed_package(tmp_path, monkeypatch):
     }
 
 
+def test_a_package_whose_file_is_run_as_it_is_keeps_its_imports(tmp_path):
+    """Nothing but a guard says that it is run: `python main.py` in that folder finds what lies beside."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/__init__.py").touch()
+    (tmp_path / "src/nets.py").write_text(HEAD)
+    (tmp_path / "src/train.py").write_text(HEAD + "from nets import Net\n")
+    (tmp_path / "src/main.py").write_text("from train import Net\nif __name__ == '__main__':\n    print(Net())\n")
+    assert rewrite(survey(tmp_path), select=["PS138"]) == []
+
+
 def test_an_installed_package_is_meant_before_a_file_beside(tmp_path):
     (tmp_path / "nets").mkdir()
     (tmp_path / "nets/__init__.py").write_text(HEAD + "from numpy import array\nimport json\n")

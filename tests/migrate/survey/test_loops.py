@@ -63,6 +63,30 @@ def test_a_method_of_its_class_and_an_imported_function_are_no_models(tmp_path):
     assert [name for _, name, _, _ in loops(tmp_path, NOT_MODELS)] == ["self.net", "self.model"]
 
 
+OF_CLASSES = """
+import torch
+from pydantic import BaseModel
+
+class Answer(BaseModel):
+    text: str
+
+class Service:
+    model = None
+
+    @classmethod
+    def load(cls):
+        cls.model = torch.load("net.pt")
+
+def answer(text, images):
+    Service.load()
+    return Answer.model_validate_json(text), Service.model(images)
+"""
+
+
+def test_a_method_of_a_class_itself_is_no_model_and_what_a_class_holds_is(tmp_path):
+    assert [name for _, name, _, _ in loops(tmp_path, OF_CLASSES)] == ["Service.model"]
+
+
 @pytest.mark.parametrize("framework", ["mxnet", "tensorflow", "paddle", "flax.linen"])
 def test_another_frameworks_network_is_no_model(tmp_path, framework):
     root = framework.partition(".")[0]
