@@ -212,10 +212,9 @@ class _ModelNames:
 
 def _is_set(module: Module, attribute: str) -> bool:
     """Whether anything of that name is given a value in the file, in a class or on an object."""
-    return any(
-        isinstance(node.ctx, ast.Store) and (node.id if isinstance(node, ast.Name) else node.attr) == attribute
-        for node in (*module.of_kind(ast.Name), *module.of_kind(ast.Attribute))
-    )
+    named = [node.ctx for node in module.of_kind(ast.Name) if node.id == attribute]
+    named += [node.ctx for node in module.of_kind(ast.Attribute) if node.attr == attribute]
+    return any(isinstance(context, ast.Store) for context in named)
 
 
 def _read(module: Module, call: ast.Call, function: Function | None, evidence: _ModelNames) -> CallSite | None:

@@ -97,8 +97,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that reads `sys.argv` itself, or cannot go on with an option that is None, is given more."""
     own = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename, stage.root)]
     if isinstance(error, SystemExit) and stage.refused is not None and stage.refused[0].startswith("-"):
-        flag, choice = stage.refused
-        return stage.learn("choices", {**stage.learned.get("choices", {}), flag: choice})
+        option, choice = stage.refused
+        return stage.learn("choices", {**stage.learned.get("choices", {}), option: choice})
     if missing := re.search(r"Missing mandatory value: ([\w.]+)", str(error)):  # OmegaConf's, under any configuration library
         value = guess(missing[1].rpartition(".")[2], "", Maker(stage))
         return stage.add(_OVERRIDES, f"{missing[1]}={value}")
