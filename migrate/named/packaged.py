@@ -129,18 +129,23 @@ def _made(
         raise MigrateError(f"{options.images}: no such folder of images, and no .npz file")
     if options.name is not None and options.name != model_name(options.name):
         raise MigrateError(f"--name {options.name!r} cannot name a model: letters, digits, dot, dash and underscore may")
-    limits = Limits(timeout=options.timeout, memory_bytes=psutil.virtual_memory().total * 3 // 4)
-    images = () if options.images is None else (options.images.resolve(),)
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch, Stages(console) as stages:
-        sandbox = Sandbox(
-            scratch=Path(scratch), limits=limits, trusted=options.trust_checkpoint,
-            trust_repository=_trusted(subject, options), readable=(*subject.readable, *images),
-            variables={"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"},
-        )  # fmt: skip
+        sandbox = sandbox_for(subject, options, Path(scratch))
         made = subject.package(sandbox, options, stages, planned=planned)
         if not isinstance(made, ModelPackaged):
             raise MigrateError(f"{subject.what}: {said(made)}")
         yield made, sandbox.models
+
+
+def sandbox_for(subject: Packageable, options: Options, scratch: Path) -> Sandbox:
+    """Where the subject's code runs, with what it and the options need to be read. Raises SandboxError where this platform has
+    no walls and nobody trusted the code."""
+    images = () if options.images is None else (options.images.resolve(),)
+    return Sandbox(
+        scratch=scratch, limits=Limits(timeout=options.timeout, memory_bytes=psutil.virtual_memory().total * 3 // 4),
+        trusted=options.trust_checkpoint, trust_repository=_trusted(subject, options), readable=(*subject.readable, *images),
+        variables={"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"},
+    )  # fmt: skip
 
 
 def _trusted(subject: Packageable, options: Options) -> bool:

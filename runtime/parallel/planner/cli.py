@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +17,6 @@ import typer
 from ....console import check_format, make_console
 from ....errors import HeadraceError, MigrateError
 from ....extras import require
-from ....trust import is_trusted
 
 if TYPE_CHECKING:
     from .operators import Model
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _META = "import torch\ntorch.set_default_device('meta')\n"
 _SHOWN = 12
+_MOST_SECONDS = 600.0  # for a model to be built and captured
 
 
 def plan_parallel(
@@ -59,10 +61,7 @@ def plan_parallel(
 
     check_format(format)
     sizes, bytes_ = read_mesh(mesh), read_memory(memory)
-    ranks = 1
-    for length in sizes:
-        ranks *= length
-    rows = 32 * ranks if batch is None else batch
+    rows = 32 * math.prod(sizes) if batch is None else batch
     if rows < 1:
         raise typer.BadParameter("must be at least 1", param_hint="--batch")
     if device not in ("cpu", "cuda"):
@@ -136,31 +135,23 @@ def _in_job(
 
 def _described(what: str, rows: int, row: tuple[int, ...] | None, *, trusted: bool) -> Model:
     """The operators of a model, which is built and captured in a sandbox. Raises MigrateError saying why it cannot be."""
-    import psutil
-
     from ....migrate.named.code import Code, said
-    from ....migrate.named.packaged import read
+    from ....migrate.named.packaged import read, sandbox_for
     from ....migrate.named.source import Options
-    from ....migrate.proving.confined_run import Limits
-    from ....migrate.proving.sandbox import Sandbox, missing_isolation
-    from ....migrate.proving.sandbox import trust_repository as trust
     from ....migrate.proving.worker_pool import WorkerPool
     from ....migrate.proving.worker_protocol import Evaluate, Evaluated
     from ....migrate.stages.worker_client import ask
     from .operators import Model
 
-    subject = read(what, Options(random_weights=not what.partition(":")[0].endswith(".py")))
+    random = not what.partition(":")[0].endswith(".py")
+    options = Options(random_weights=random, trust_repository=trusted, timeout=_MOST_SECONDS)
+    subject = read(what, options)
     if not isinstance(subject, Code):
         raise MigrateError(
             f"{what} holds a graph already; plan-parallel takes code: timm:NAME, torchvision:NAME, FILE.py:EXPRESSION"
         )
-    limits = Limits(timeout=600.0, memory_bytes=psutil.virtual_memory().total * 3 // 4)
-    alone = trust(trusted) if subject.strange else is_trusted(trusted) or missing_isolation() is not None
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
-        sandbox = Sandbox(
-            scratch=Path(scratch), limits=limits, trust_repository=alone, readable=subject.readable,
-            variables={"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"},
-        )  # fmt: skip
+        sandbox = sandbox_for(subject, options, Path(scratch))
         recipe = subject.recipe if subject.recipe.root else subject.recipe.in_copy(sandbox.readable_folder())
         with WorkerPool(sandbox, subject.preload) as pool:
             if row is None:
@@ -237,8 +228,6 @@ def _sbp(words: tuple[str, ...]) -> str:
 
 def _grouped(layouts: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     """Names that lie alike on one line, with their numbers as *."""
-    import re
-
     return {
         re.sub(r"(^|\.)\d+(?=\.)", r"\1*", name) if len(layouts) > 8 else name: _sbp(words) for name, words in layouts.items()
     }
