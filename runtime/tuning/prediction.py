@@ -176,7 +176,7 @@ def work_of(program: ExportedProgram) -> Work:
         name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
         given = [item for item in node.args if isinstance(item, torch.fx.Node)]
         shapes = [shape(item) for item in given]
-        if (made := shape(node)) and (deep := _depth(name, shapes)):
+        if (made := shape(node)) and (deep := depth(name, shapes)):
             sizes = [math.prod(size) for size in shapes]
             weights = sum(size for size, item in zip(sizes, given, strict=True) if item.name in fixed)
             moved = sum(sizes) - weights + math.prod(made)
@@ -195,7 +195,7 @@ def work_of_portable(path: Path) -> Work:
     layers = []
     for node in graph.node:
         given = [weights.get(name) or shapes.get(name, ()) for name in node.input]
-        deep = _depth({"Conv": "conv2d", "Gemm": "linear", "MatMul": "matmul"}.get(node.op_type, ""), given)
+        deep = depth({"Conv": "conv2d", "Gemm": "linear", "MatMul": "matmul"}.get(node.op_type, ""), given)
         if deep and (made := shapes.get(node.output[0])):
             own = sum(math.prod(weights[name]) for name in node.input if name in weights)
             moved = sum(math.prod(size) for size, name in zip(given, node.input, strict=True) if name not in weights)
@@ -203,13 +203,13 @@ def work_of_portable(path: Path) -> Work:
     return Work(tuple(layers))
 
 
-def _depth(name: str, shapes: list[tuple[int, ...]]) -> int:
+def depth(name: str, shapes: list[tuple[int, ...]]) -> int:
     """Products that are summed for one element of the result; 0 for what is no convolution or product."""
     if not shapes or not shapes[0]:
         return 0
     if name in ("conv1d", "conv2d", "conv3d", "convolution"):
         return math.prod(shapes[1][1:])
-    if name == "addmm":
+    if name in ("addmm", "baddbmm"):
         return shapes[1][-1]
     if name in ("linear", "matmul", "mm", "bmm"):
         return shapes[0][-1]

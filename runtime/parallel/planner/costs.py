@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from .layouts import WHOLE, Option
 from .operators import NO_COPY, Model, Operator
@@ -43,6 +42,10 @@ class Cost:
     def seconds(self) -> float:
         return self.compute + self.forward + self.backward
 
+    def weighed(self, price: float) -> float:
+        """Seconds, and `price` of them for each byte that stays."""
+        return self.seconds + price * (self.parameters + self.activations)
+
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(a + b for a, b in zip(self.fields, other.fields, strict=True)))
 
@@ -60,15 +63,6 @@ class Costs:
     rates: Rates
     settings: Settings
 
-    @cached_property
-    def first_uses(self) -> dict[str, int]:
-        """The operator that first reads a parameter, whose memory is counted there."""
-        found: dict[str, int] = {}
-        for at, operator in enumerate(self.model.operators):
-            for name in operator.weights:
-                found.setdefault(name, at)
-        return found
-
     def signature(self, at: int) -> tuple[object, ...]:
         """What `of` depends on: operators with the same cost the same wherever they are."""
         operator = self.model.operators[at]
@@ -76,7 +70,7 @@ class Costs:
         return (
             operator.kind, operator.direct, operator.work, operator.traffic, operator.shape, operator.itemsize, operator.dims,
             tuple((value.shape, value.itemsize, source == 0) for value, source in zip(values, operator.inputs, strict=True)),
-            tuple((self.model.weights[name], self.first_uses[name] == at) for name in operator.weights),
+            tuple((self.model.weights[name], self.model.uses[name][0] == at) for name in operator.weights),
             self.rates.operators.get(operator.name),
         )  # fmt: skip
 
@@ -162,7 +156,7 @@ class Costs:
             if split and option.weight != WHOLE:
                 size /= self.mesh[axis]
         cut = self.mesh[settings.axis] if settings.zero and weight[settings.axis] == WHOLE else 1
-        first = self.first_uses[name] == at
+        first = self.model.uses[name][0] == at  # whose memory is counted there
         if not settings.training:
             return Cost(parameters=size if first else 0.0)
         forward = backward = 0.0

@@ -25,7 +25,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ....errors import InputError
 from ..mesh import world
 from .operators import KINDS, NO_COPY, Model, Operator
-from .rates import Link, Rates
+from .rates import COLLECTIVES, Link, Rates, volume
 
 _SMALL, _LARGE = 1 << 10, 1 << 20  # numbers of four bytes
 _SECONDS = 0.1
@@ -175,20 +175,14 @@ def _link(placed: DeviceMesh, axis: int, device: str) -> Link:
     def compute() -> None:
         torch.mm(rows, weight)
 
-    for name, volume in (
-        ("all_reduce", 2 * (ranks - 1) / ranks),
-        ("all_gather", (ranks - 1) / ranks),
-        ("reduce_scatter", (ranks - 1) / ranks),
-        ("all_to_all", (ranks - 1) / ranks**2),
-        ("point_to_point", 1.0),
-    ):
+    for name in COLLECTIVES:
         try:
             small, large = (
                 _added(_moving(name, count - count % ranks, group, ranks, device), compute) for count in (_SMALL, _LARGE)
             )
         except (RuntimeError, NotImplementedError):  # what this backend has not, alike on all ranks
             continue
-        measured[name] = (small, volume * 4 * (_LARGE - _SMALL) / max(large - small, 1e-7))
+        measured[name] = (small, volume(name, ranks) * 4 * (_LARGE - _SMALL) / max(large - small, 1e-7))
     if dist.get_backend(group) == "gloo" and "all_gather" in measured:  # DTensor gathers and cuts there
         fixed, speed = measured["all_gather"]
         measured["all_to_all"] = (fixed, speed / ranks)

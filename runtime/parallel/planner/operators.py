@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from ....errors import CaptureError
+from ...tuning.prediction import depth
 
 _KINDS = {
     "linear": {"linear"},
@@ -79,6 +81,20 @@ class Model:
     @property
     def rows(self) -> int:
         return self.operators[0].shape[0]
+
+    @cached_property
+    def uses(self) -> dict[str, list[int]]:
+        """The operators that read each parameter, in order."""
+        found: dict[str, list[int]] = {}
+        for at, operator in enumerate(self.operators):
+            for name in operator.weights:
+                found.setdefault(name, []).append(at)
+        return found
+
+    @cached_property
+    def last(self) -> dict[int, int]:
+        """The last operator that takes the result of each."""
+        return {source: at for at, operator in enumerate(self.operators) for source in operator.inputs}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -170,25 +186,19 @@ def _operators(graph: Any, reads: Mapping[str, str]) -> list[Operator]:
         if first is None:
             constant[node] = ()
             continue
-        name = node.target.__name__.split(".")[0] if not hasattr(node.target, "_schema") else _plain_name(node.target)
+        name = getattr(node.target, "overloadpacket", node.target).__name__
         kind = KINDS.get(name, "other")
         direct = False
-        work = 0.0
+        given = [item.meta["val"] for item in node.args if isinstance(item, torch.fx.Node)]
+        work = 2.0 * first.numel() * depth(name, [tuple(item.shape) for item in given if isinstance(item, torch.Tensor)])
         tensors = [item.meta["val"] for item in node.all_input_nodes if isinstance(item.meta.get("val"), torch.Tensor)]
         if kind in ("linear", "conv"):
             weight = node.args[1]
-            weight_value = weight.meta["val"]
             own = constant.get(weight, ())
             weights = (*own, *(item for item in weights if item not in own))
             direct = weight.op == "placeholder" and bool(own) and node.args[0] in made
-            work = 2.0 * first.numel() * weight_value[0].numel()
             if weight in made or node.args[0] not in made:  # a weight that is computed from the input
                 kind, direct = "other", False
-        elif kind == "matmul":
-            work = 2.0 * first.numel() * tensors[0].shape[-1]
-        elif kind == "attention":
-            query, key = tensors[:2]
-            work = 4.0 * query.numel() * key.shape[-2]
         sizes = sum(item.numel() * item.element_size() for item in tensors)
         outputs = sum(item.numel() * item.element_size() for item in _flat(value) if isinstance(item, torch.Tensor))
         if kind == "batch_norm":  # `batch_norm.py` writes it out: six operators that read and write
@@ -214,10 +224,6 @@ def _operators(graph: Any, reads: Mapping[str, str]) -> list[Operator]:
         )
         made[node] = len(found) - 1
     return found
-
-
-def _plain_name(target: Any) -> str:
-    return str(target._schema.name).split("::")[-1]
 
 
 def _flat(value: Any) -> list[Any]:

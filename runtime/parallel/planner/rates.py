@@ -32,17 +32,23 @@ class Link:
         """Of one collective over the axis; `size` is the bytes of the tensor as a whole."""
         if ranks == 1:
             return 0.0
-        rounds, volume = {
-            "all_reduce": (2 * (ranks - 1), 2 * (ranks - 1) / ranks),
-            "all_gather": (ranks - 1, (ranks - 1) / ranks),
-            "reduce_scatter": (ranks - 1, (ranks - 1) / ranks),
-            "all_to_all": (ranks - 1, (ranks - 1) / ranks**2),
-            "point_to_point": (1, 1.0),
-        }[collective]
+        moved = volume(collective, ranks) * size
         if collective in self.measured:
             fixed, bandwidth = self.measured[collective]
-            return fixed + volume * size / bandwidth
-        return rounds * self.latency + volume * size / self.bandwidth
+            return fixed + moved / bandwidth
+        rounds = {"all_reduce": 2 * (ranks - 1), "point_to_point": 1}.get(collective, ranks - 1)
+        return rounds * self.latency + moved / self.bandwidth
+
+
+def volume(collective: str, ranks: int) -> float:
+    """What a rank sends in a ring, as a share of the tensor as a whole."""
+    return {
+        "all_reduce": 2 * (ranks - 1) / ranks,
+        "all_gather": (ranks - 1) / ranks,
+        "reduce_scatter": (ranks - 1) / ranks,
+        "all_to_all": (ranks - 1) / ranks**2,
+        "point_to_point": 1.0,
+    }[collective]
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,7 @@ def place(
     """
     model, mesh = costs.model, costs.mesh
     kept = kept or {}
-    last = {source: at for at, operator in enumerate(model.operators) for source in operator.inputs}
-    last[len(model.operators) - 1] = len(model.operators)
+    last = {**model.last, len(model.operators) - 1: len(model.operators)}
     shared = _shared(model)
     starts = [words for words in itertools.product((0, WHOLE), repeat=len(mesh)) if divides(model.operators[0], words, mesh)]
     # A state's values, each with its layouts: cost, and the way there as a chain of (way, chosen, cost) from the end.
@@ -84,14 +83,14 @@ def place(
                 now |= dict.fromkeys(names, words)
                 now = {key: value for key, value in now.items() if isinstance(key, int) or shared[key] > at}
                 lying = tuple(sorted(now.items(), key=str))
-                total = score + cost.seconds + price * (cost.parameters + cost.activations)
+                total = score + cost.weighed(price)
                 if lying not in after or total < after[lying][0]:
                     after[lying] = (total, (way, chosen, cost))
         states = dict(sorted(after.items(), key=lambda item: item[1][0])[:WIDTH])
     ended = []
     for state, (score, way) in states.items():
         cost = costs.end(dict(state)[len(model.operators) - 1])
-        ended.append((score + cost.seconds + price * cost.activations, way, cost))
+        ended.append((score + cost.weighed(price), way, cost))
     if not ended:
         return None
     _, way, end = min(ended, key=lambda item: item[0])
@@ -137,7 +136,7 @@ def _cheapest(
     found: dict[Any, tuple[float, tuple[tuple[Option, ...], Cost]]] = {}
     for chosen, cost in ways:
         same = (tuple(option.out for option in chosen), tuple(option.weight for option in chosen) if tied else ())
-        total = cost.seconds + price * (cost.parameters + cost.activations)
+        total = cost.weighed(price)
         if same not in found or total < found[same][0]:
             found[same] = (total, (chosen, cost))
     return [way for _, way in found.values()]

@@ -23,17 +23,12 @@ class Cut:
 
 def places(model: Model) -> list[int]:
     """Operators after which their result alone is needed: where a chain of modules can be cut."""
-    last = {source: at for at, operator in enumerate(model.operators) for source in operator.inputs}
     reach, found = 0, []
     for at in range(1, len(model.operators) - 1):
-        reach = max([reach, *(last[source] for source in range(at - 1, at) if source in last)])
-        if reach <= at and last.get(at, 0) > at:
+        reach = max(reach, model.last.get(at - 1, 0))
+        if reach <= at and model.last.get(at, 0) > at:
             found.append(at)
-    users: dict[str, list[int]] = {}
-    for at, operator in enumerate(model.operators):
-        for name in operator.weights:
-            users.setdefault(name, []).append(at)
-    spans = [(numbers[0], numbers[-1]) for numbers in users.values() if numbers[0] != numbers[-1]]
+    spans = [(numbers[0], numbers[-1]) for numbers in model.uses.values() if numbers[0] != numbers[-1]]
     return [at for at in found if not any(first <= at < end for first, end in spans)]  # shared parameters stay on one rank
 
 
@@ -53,9 +48,8 @@ def cut(
     parts = data * microbatches
     times, kept = [0.0], [0.0]
     weights, synced = [0.0], [0.0]
-    seen: set[str] = set()
-    for operator in model.operators[1:]:
-        share = 1 / parts
+    share, link = 1 / parts, rates.link(data_axis or 0)
+    for at, operator in enumerate(model.operators[1:], 1):
         times.append(
             times[-1]
             + rates.seconds(
@@ -63,10 +57,8 @@ def cut(
             )
         )
         kept.append(kept[-1] + (operator.bytes * share if operator.kind not in NO_COPY else 0.0))
-        new = [name for name in operator.weights if name not in seen]
-        seen.update(new)
+        new = [name for name in operator.weights if model.uses[name][0] == at]
         weights.append(weights[-1] + sum(model.weights[name] for name in new))
-        link = rates.link(data_axis or 0)
         synced.append(synced[-1] + sum(link.seconds("all_reduce", model.weights[name], data) for name in new))
     between = rates.link(axis)
 

@@ -23,6 +23,18 @@ def test_work_and_shapes_are_those_of_the_layers():
     assert model.uncuttable == ("1 (BatchNorm2d)",)
 
 
+def test_a_product_with_a_bias_is_as_deep_as_its_factors():
+    class Biased(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.ones(7, 3)), nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return torch.addmm(self.bias, x, self.weight)
+
+    assert read_model(Biased(), (5, 7)).operators[-1].work == 2 * 5 * 3 * 7
+
+
 def test_parameters_that_are_shared_are_counted_once():
     class Tied(nn.Module):
         def __init__(self):
