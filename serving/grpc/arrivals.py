@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +28,13 @@ class _Arriving:
 
 class Arrivals:
     """The messages of unary calls, each within `seconds`. One that takes long holds `largest` bytes of the budget meanwhile:
-    whoever sends most of a long message and stops there would have memory that is counted nowhere. For one event loop."""
+    whoever sends most of a long message and stops there would have memory that is counted nowhere. `give_back` is told how many
+    bytes those may have taken that were ended. For one event loop."""
 
-    def __init__(self, budget: ByteBudget, turns: Turns, *, largest: int, seconds: float) -> None:
-        self._budget, self._turns = budget, turns
+    def __init__(
+        self, budget: ByteBudget, turns: Turns, *, largest: int, seconds: float, give_back: Callable[[int], None]
+    ) -> None:
+        self._budget, self._turns, self._give_back = budget, turns, give_back
         self._largest, self._seconds = largest, seconds
         self._arriving: dict[_Arriving, None] = {}  # in the order in which they began
         self._looking = False
@@ -56,7 +60,7 @@ class Arrivals:
         return data
 
     def _look(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, before = asyncio.get_running_loop(), len(self._ending)
         for arriving in self._arriving:
             age = loop.time() - arriving.since
             if age > self._seconds:
@@ -72,6 +76,8 @@ class Arrivals:
                         f"the message did not arrive within {_GRACE_SECONDS:g} s, and too many others are on their way that "
                         "slowly; send fewer at a time",
                     )
+        if ended := len(self._ending) - before:
+            self._give_back(ended * self._largest)
         self._looking = bool(self._arriving)
         if self._looking:
             loop.call_later(_LOOK_SECONDS, self._look)

@@ -46,7 +46,10 @@ class GrpcServer:
         self._draining = _DrainInterceptor()
         self._health = Health(plane, access)
         limits, turns = plane.config.limits, Turns()
-        arrivals = Arrivals(plane.bytes, turns, largest=limits.grpc_message_bytes, seconds=limits.body_timeout_seconds)
+        arrivals = Arrivals(
+            plane.bytes, turns, largest=limits.grpc_message_bytes, seconds=limits.body_timeout_seconds,
+            give_back=plane.give_back_soon,
+        )  # fmt: skip
         self._server = server = Server(
             interceptors=[self._draining, *([AccessInterceptor(access)] if access else []), DecodeErrorInterceptor(arrivals)],
             options=_options(plane),

@@ -14,8 +14,10 @@ from headrace.serving.guard.byte_budget import ByteBudget
 LARGEST = 100
 
 
-async def _served(ask: Callable[[grpc.aio.Channel], Awaitable[None]], budget: ByteBudget, seconds: float) -> None:
-    arrivals = Arrivals(budget, Turns(), largest=LARGEST, seconds=seconds)
+async def _served(ask: Callable[[grpc.aio.Channel], Awaitable[None]], budget: ByteBudget, seconds: float) -> list[int]:
+    """Ask it; what was to be given back of the memory that ended messages took."""
+    given: list[int] = []
+    arrivals = Arrivals(budget, Turns(), largest=LARGEST, seconds=seconds, give_back=given.append)
 
     async def echo(_, context) -> bytes:
         return await arrivals.read(context, "client")
@@ -29,6 +31,7 @@ async def _served(ask: Callable[[grpc.aio.Channel], Awaitable[None]], budget: By
         assert await channel.unary_unary("/test.Service/Echo")(b"message", timeout=20) == b"message"
     await server.stop(1)
     assert budget.held == 0
+    return given
 
 
 async def _fails(call: Awaitable[bytes]) -> grpc.StatusCode:
@@ -43,7 +46,7 @@ def test_a_call_without_a_message():
             await _fails(channel.stream_unary("/test.Service/Echo")(iter(()), timeout=20)) == grpc.StatusCode.INVALID_ARGUMENT
         )
 
-    asyncio.run(_served(ask, ByteBudget(LARGEST), 20))
+    assert asyncio.run(_served(ask, ByteBudget(LARGEST), 20)) == []
 
 
 def test_slow_messages_hold_the_budget_and_give_it_back():
@@ -67,4 +70,4 @@ def test_slow_messages_hold_the_budget_and_give_it_back():
             await asyncio.sleep(0.05)
 
     budget = ByteBudget(LARGEST + 50)
-    asyncio.run(_served(ask, budget, 4.0))
+    assert asyncio.run(_served(ask, budget, 4.0)) == [LARGEST, LARGEST]
