@@ -3,21 +3,33 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c '
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
-STAMP  := $(VENV)/.installed-$(EXTRA)
+USERS  := $(VENV)/.installed-$(EXTRA)
+STAMP  := $(USERS)-dev
 
 .PHONY: setup zoo-setup open-cases-setup names names-setup demo test test-all test-triton lint bench bench-graphs bench-by-hand bench-training bench-gpu gpu-wheels bench-migrate bench-decoding bench-serving bench-host peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom docs test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
+	$(call install,$(EXTRA)$(COMMA)dev)
+	@touch $(USERS) $@
+
+# What a user installs, and the digits: half the time of everything that development takes.
+$(USERS): pyproject.toml constraints.txt
+	$(call install,$(EXTRA),scikit-learn)
+	@touch $@
+
+COMMA := ,
+define install
 	@test -n "$(PYTHON)" || { echo "Headrace needs Python >= 3.11; install it, or name it: make PYTHON=/path/to/python3"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing headrace with the $(EXTRA) extra into $(VENV) ..."
+	@echo "Installing headrace[$(1)] into $(VENV) ..."
 	@grep -v '$(if $(filter cuda,$(EXTRA)),^triton==,^$$)' constraints.txt > $(VENV)/constraints.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[$(EXTRA),dev]'
-	@rm -f $(VENV)/.installed-* && touch $@
+	@rm -f $(VENV)/.installed-*
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[$(1)]' $(2)
+endef
 
-demo: setup
+demo: $(USERS)
 	@$(BIN)/python examples/demo.py
 
 # Two processes more than two cores have: many tests of the server wait. They steal work from each other, so that none is left
