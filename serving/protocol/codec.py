@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InputError
-from .json_limits import parse_json
+from ...errors import InputError, TooLargeError
+from .json_limits import LongString, parse_json
 from .messages import DATATYPES, InferenceRequest, InferenceResponse, RequestedOutput, SharedInput, Tensor, bytes_array
 from .request_fields import check_names, read_output, read_parameters, read_place, read_tensor
 
@@ -134,6 +134,8 @@ def from_json_data(name: str, datatype: str, shape: list[int], data: Any) -> np.
     count = math.prod(shape)
     if datatype == "BYTES":
         flat = _flatten(data)
+        if any(isinstance(value, LongString) for value in flat):
+            raise TooLargeError(f"input '{name}': a string has more than 1 MiB; send it as binary data")
         if not all(isinstance(value, str) for value in flat):
             raise InputError(f"input '{name}': BYTES in JSON must be strings")
         if len(flat) != count:

@@ -7,6 +7,7 @@ nested lists, or for models of several inputs an object of them by the inputs' n
 from __future__ import annotations
 
 import binascii
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from ...errors import InputError, TooLargeError
 from ...runtime.artifact.model_config import ConfigTensor
 from .codec import from_json_data
-from .json_limits import parse_json
+from .json_limits import LongString, parse_json
 from .messages import Tensor
 
 _MOST_LABELS = 200_000  # an object each, as many as a request may hold
@@ -92,25 +93,38 @@ def _values(tensor: Tensor) -> list[Any]:
     return list(texts.reshape(tensor.shape).tolist())
 
 
-def _encoded(instance: Any) -> str | None:
+def _encoded(instance: Any) -> str | LongString | None:
     """The base64 of an instance that is an image."""
     found = instance
     if isinstance(found, dict) and len(found) == 1 and isinstance(one := next(iter(found.values())), dict):
         found = one
-    return found["b64"] if isinstance(found, dict) and set(found) == {"b64"} and isinstance(found["b64"], str) else None
+    text = found["b64"] if isinstance(found, dict) and set(found) == {"b64"} else None
+    return text if isinstance(text, (str, LongString)) else None
 
 
-def _decoded(number: int, text: str | None) -> bytes:
+def _decoded(number: int, text: str | LongString | None) -> bytes:
     if text is None:
         raise InputError(f'instances[{number}] is no image; the others are images, as in {{"b64": "..."}}')
+    pieces = text.pieces if isinstance(text, LongString) else (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
+    image, left, over = io.BytesIO(), "", False
     try:
-        if 0 <= text.find("=") < len(text) - 2:
+        for piece in pieces:
+            if over:
+                raise ValueError
+            whole, left = _in_fours(left + piece)
+            over = whole.endswith("=")
+            image.write(binascii.a2b_base64(whole, strict_mode=True))
+        if left:
             raise ValueError
-        return b"".join(
-            binascii.a2b_base64(text[at : at + _PIECE], strict_mode=True) for at in range(0, len(text) or 1, _PIECE)
-        )
     except ValueError:
         raise InputError(f"instances[{number}] is not valid base64") from None
+    return image.getvalue()
+
+
+def _in_fours(text: str) -> tuple[str, str]:
+    """The characters of base64 that are bytes of their own, and the few that wait for the next piece."""
+    end = len(text) // 4 * 4
+    return text[:end], text[end:]
 
 
 def _lengths(value: Any) -> list[int]:

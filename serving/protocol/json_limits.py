@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,16 +23,23 @@ _PIECE = 32 * 1024  # bytes of numbers or white space
 _COUNTED = 1 << 20
 
 # Strings go first, so that brackets inside them do not count.
-_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 # Below this size a document cannot nest deeply enough to matter and the scan is skipped.
 _TINY = 64
 _BLANKS = re.compile(rb"[ \t\r\n]++")
 _NUMBERS = re.compile(rb"[-+.0-9eE,\s]*+")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 # The characters of a string, but no escape that is not whole; and the first half of a pair of escapes, which is one character.
-_CHARACTERS = re.compile(rb'(?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*+', re.DOTALL)
+_CHARACTERS = re.compile(rb'(?:[^"\\]++|\\u[0-9a-fA-F]{4}|\\[^u])*+', re.DOTALL)
 _HALF_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
 _WORD = re.compile(rb"true|false|null|NaN|-?Infinity")
+
+
+@dataclass(frozen=True, slots=True)
+class LongString:
+    """A string of more than 1 MiB, where such are allowed, as the pieces that were read: joining them would be one long copy."""
+
+    pieces: tuple[str, ...]
 
 
 def parse_json(
@@ -40,7 +48,8 @@ def parse_json(
     """The value of the document in the first `end` bytes, by default in all.
 
     Raises InputError when it is malformed, not UTF-8, or nested deeper than `max_depth`, and TooLargeError when it has more
-    than `max_values` numbers, a string of more than `max_string` bytes, or more of anything else than a tensor needs.
+    than `max_values` numbers, a string of more than `max_string` bytes, or more of anything else than a tensor needs. With a
+    `max_string` above 1 MiB, what is longer than that is a `LongString`.
     """
     try:
         end = len(data) if end is None else end
@@ -149,6 +158,8 @@ class _Reading:
             if self._next() != b'"':
                 raise self._wrong()
             name = self._string()
+            if isinstance(name, LongString):
+                raise TooLargeError(f"a name in the JSON has more than {_MAX_STRING:,} bytes")
             if self._next() != b":":
                 raise self._wrong()
             self._at += 1
@@ -171,10 +182,11 @@ class _Reading:
         self._at = found.end()
         return self._load(found.group())
 
-    def _long_string(self) -> str:
+    def _long_string(self) -> str | LongString:
         """A string that is read in pieces, between which no character and no escape is cut."""
         data, limit, pieces = self._data, self._most(self._max_string), list[str]()
         long = self._end > limit
+        begin = self._at
         self._at += 1
         while True:
             window = min(self._at + _PIECE, limit)
@@ -198,7 +210,7 @@ class _Reading:
             self._at = stop
             if ends:
                 self._at += 1
-                return "".join(pieces)
+                return "".join(pieces) if self._at - begin <= _MAX_STRING else LongString(tuple(pieces))
 
     def _numbers(self, most: int | None = None) -> list[Any]:
         """The next numbers, as many as a piece has, or the one that is here."""

@@ -77,6 +77,34 @@ def test_base64_in_pieces(monkeypatch):
             read_instances(json.dumps({"instances": [{"b64": wrong}]}).encode(), max_depth=32, max_values=10)
 
 
+def test_a_long_image_is_never_one_long_string():
+    image = bytes(range(256)) * 8192 + b"end"  # 2 MiB: its base64 is read in pieces that are no multiples of four
+    text = base64.b64encode(image).decode()
+    escaped = text.replace("+", "\\u002b")
+    for spelled in (text, escaped, f'{text[:9]}\\u{ord(text[9]):04x}{text[10:]}'):
+        body = b'{"instances": [{"b64": "%b"}]}' % spelled.encode()
+        assert read_instances(body, max_depth=32, max_values=10).images == [image]
+    for wrong in (text[:-1], text + "QUJD", text + "=", f"{text[:1_000_000]}={text[1_000_001:]}", f"{text[:7]} {text[8:]}"):
+        with pytest.raises(InputError, match="not valid base64"):
+            read_instances(b'{"instances": [{"b64": "%b"}]}' % wrong.encode(), max_depth=32, max_values=10)
+
+
+def test_long_strings_are_nothing_else_than_images():
+    long = "x" * (2 << 20)
+    with pytest.raises(TooLargeError, match="a name in the JSON has more than"):
+        read_instances(json.dumps({"instances": [{long: 1}]}).encode(), max_depth=32, max_values=10)
+    rows = read_instances(json.dumps({"instances": [{"a": [1], "b": ["x", long]}]}).encode(), max_depth=32, max_values=10).rows
+    with pytest.raises(TooLargeError, match="more than 1 MiB"):
+        tensors_of(rows, TWO)
+    rows = read_instances(json.dumps({"instances": [[[1, 2, 3], [4, 5, long]]]}).encode(), max_depth=32, max_values=10).rows
+    with pytest.raises(InputError, match="does not hold FP32|not a regular array"):
+        tensors_of(rows, ONE)
+    with pytest.raises(InputError, match='"parameters" must be an object'):
+        read_instances(json.dumps({"instances": [1], "parameters": long}).encode(), max_depth=32, max_values=10)
+    with pytest.raises(InputError, match="k must be"):
+        read_instances(json.dumps({"instances": [1], "parameters": {"k": long}}).encode(), max_depth=32, max_values=10)
+
+
 def test_an_answer_holds_no_more_labels_than_a_request_may_hold_objects():
     """9 MB of small images with a thousand labels each would become a hundred million objects."""
     body = json.dumps({"instances": [{"b64": ""}] * 201, "parameters": {"k": 1000}}).encode()
