@@ -37,7 +37,7 @@ _WORD = re.compile(rb"true|false|null|NaN|-?Infinity")
 
 @dataclass(frozen=True, slots=True)
 class LongString:
-    """A string of more than 1 MiB, where such are allowed, as the pieces that were read: joining them would be one long copy."""
+    """A string of more than 1 MiB, where such are allowed, in the pieces that were read: joining them is one long copy."""
 
     pieces: tuple[str, ...]
 
