@@ -22,7 +22,7 @@ from headrace.runtime.artifact.manifest import check_file, check_name, labels_fi
 from headrace.runtime.artifact.parity import ParityRecord
 from headrace.runtime.artifact.plan import Choice, Measurement, Plan
 from headrace.runtime.base.fingerprint import fingerprint
-from headrace.specs import BF16, FP32, CenterCrop, Labels, Preprocessing, Resize, Signature, TensorSpec
+from headrace.specs import FP32, INT8, CenterCrop, Labels, Preprocessing, Resize, Signature, TensorSpec
 
 SIGNATURE = Signature(
     inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, 4, 4)),),
@@ -133,7 +133,7 @@ def test_another_machines_plan_is_not_used(write):
     ],
 )
 def test_in_place_of_a_lossy_choice_the_form_in_fp32_that_was_measured_to_be_fastest_runs(write, times, backend):
-    lossy = Choice(backend="openvino", precision=BF16, files=("model.onnx",))
+    lossy = Choice(backend="openvino", precision=INT8, files=("model.onnx",))
     measured = [
         Measurement(choice=Choice(backend=name, precision=FP32), bucket=size, status="lost", median_ms=taken)
         for (name, size), taken in times.items()
