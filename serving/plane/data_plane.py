@@ -287,6 +287,15 @@ class DataPlane:
             return await self.embed(name, image, timeout=timeout)
         return await self.classify(name, image, count=count, timeout=timeout)
 
+    async def fill(self, name: str, image: bytes, write: Callable[[Sequence[str], np.ndarray], Any]) -> Any:
+        """What `write` makes of the labels and of the one row of scores that an encoded image has."""
+
+        def read(task: Task, outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+            ((output, row),) = outputs.items()
+            return {"answer": write(next(head.labels for head in task.heads if head.output == output), row[0].reshape(-1))}
+
+        return (await self._answered("classify", name, "", image, None, read))["answer"]
+
     async def _answered(
         self,
         route: str,
