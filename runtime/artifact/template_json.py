@@ -30,10 +30,10 @@ from .answer_template import (
 )
 
 MOST_NODES = 5_000
-MOST_LEAVES = 20_000
+MOST_LEAVES = 5_000
 """That one answer may have: those within a list of the best classes count as often as it has items."""
 MOST_DEPTH = 16
-MOST_CHARACTERS = 4_096
+MOST_CHARACTERS = 1_000
 MOST_BEST = 1_000
 MOST_DECIMALS = 12
 

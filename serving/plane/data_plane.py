@@ -291,8 +291,9 @@ class DataPlane:
         """What `write` makes of the labels and of the one row of scores that an encoded image has."""
 
         def read(task: Task, outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-            ((output, row),) = outputs.items()
-            return {"answer": write(next(head.labels for head in task.heads if head.output == output), row[0].reshape(-1))}
+            if len(outputs) != 1:
+                raise ExecutionError("has several outputs, and the route was proved of one")
+            return {"answer": write(task.heads[0].labels, outputs[task.heads[0].output][0].reshape(-1))}
 
         return (await self._answered("classify", name, "", image, None, read))["answer"]
 
