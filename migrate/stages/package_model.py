@@ -165,7 +165,8 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
 
 
 def _keep_routes(migration: Migration, resolved: Resolved, name: str, recipe: Recipe) -> None:
-    """Of an application, have the package hold the routes that it can answer in its place; remark those, and why others are not."""
+    """Of an application, have the package hold the routes that it can answer in its place; remark those, and why others are
+    not."""
     if recipe.live is None or "servers" not in migration.stood_in.get(recipe.script, ()):
         return
     migration.stages.start("Asking the application's routes")
@@ -182,8 +183,8 @@ def _keep_routes(migration: Migration, resolved: Resolved, name: str, recipe: Re
             migration.remark("PS522", f"POST {route.path} cannot be kept: {route.why}; {_INSTEAD}", "note", where)
             continue
         message = (
-            f"POST {route.path} takes an image as {route.image}, and what it answers was found and proved on {route.proved} other "
-            "images: headrace serve --keep-routes answers there in the same JSON"
+            f"POST {route.path} takes an image as {route.image}, and what it answers was found and proved on {route.proved} "
+            "other images: headrace serve --keep-routes answers there in the same JSON"
         )
         migration.remark("PS521", message, "note", where)
 

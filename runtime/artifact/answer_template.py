@@ -2,8 +2,9 @@
 
     {"prediction": Name(best), "confidence": Score(best, "softmax", times=100, decimals=2), "top": Best(3, {...})}
 
-A template says nothing but this: constants, the name, the index and the score of a class, the name of the file that was sent, and
-texts made of those. There are no conditions and no arithmetic, so that whoever reads one knows every answer that it can give.
+A template says nothing but this: constants, the name, the index and the score of a class, the name of the file that was sent,
+and texts made of those. There are no conditions and no arithmetic, so that whoever reads one knows every answer that it can
+give.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True)
 class Pick:
-    """The class that a leaf speaks of: that of a rank (0 is the best), that of an index, or with neither the one that the `Best`
-    around it is at."""
+    """The class that a leaf speaks of: that of a rank (0 is the best), that of an index, or with neither the one that the
+    `Best` around it is at."""
 
     rank: int | None = None
     index: int | None = None

@@ -38,8 +38,8 @@ def why_no_path(path: object) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageForm:
-    """How a request holds its image: as the file `name` of a multipart form, as its body, or as base64 in the member `name` of a
-    JSON object."""
+    """How a request holds its image: as the file `name` of a multipart form, as its body, or as base64 in the member `name` of
+    a JSON object."""
 
     kind: ImageKind
     name: str = ""
@@ -51,8 +51,8 @@ class ImageForm:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptRoute:
-    """One route, which takes POST. `tables` name the classes beside the labels; `proved` is on how many images it was, and `source`
-    the place of the application's function."""
+    """One route, which takes POST. `tables` name the classes beside the labels; `proved` is on how many images it was, and
+    `source` the place of the application's function."""
 
     path: str
     image: ImageForm
@@ -73,7 +73,8 @@ class KeptRoute:
 
     @classmethod
     def from_json(cls, data: Any, *, classes: int, labeled: bool) -> Self:
-        """The route of a model with so many classes, which labels name or not. Raises ValueError saying what is wrong with it."""
+        """The route of a model with so many classes, which labels name or not. Raises ValueError saying what is wrong with
+        it."""
         if not isinstance(data, Mapping) or set(data) != {"path", "image", "template", "tables", "proved", "source"}:
             raise ValueError("a route must have path, image, template, tables, proved and source")
         if why := why_no_path(data["path"]):

@@ -1,4 +1,5 @@
-"""Answer templates as JSON. Whoever wrote a package may be hostile: what is read is bounded, and every reference in it leads somewhere.
+"""Answer templates as JSON. Whoever wrote a package may be hostile: what is read is bounded, and every reference in it leads
+somewhere.
 
     {"is": "object", "members": [["label", {"is": "name", "pick": {"rank": 0}, "table": 0}]]}
 """
@@ -58,8 +59,8 @@ def _plain(value: Any) -> Any:
 
 
 def template_from_json(data: Any, *, classes: int, tables: int, labeled: bool) -> Node:
-    """The template of a model with so many classes, which labels (table 0) and so many other tables name. Raises ValueError saying
-    what is wrong with it."""
+    """The template of a model with so many classes, which labels (table 0) and so many other tables name. Raises ValueError
+    saying what is wrong with it."""
     return _Reader(classes, tables, 0 if labeled else 1).read(data)
 
 
@@ -79,7 +80,9 @@ class _Reader:
         self._nodes += 1
         self._leaves += times
         if self._nodes > MOST_NODES or self._leaves > MOST_LEAVES or depth > MOST_DEPTH:
-            raise ValueError(f"a template may have {MOST_NODES:,} parts, {MOST_DEPTH} levels, and {MOST_LEAVES:,} values in an answer")
+            raise ValueError(
+                f"a template may have {MOST_NODES:,} parts, {MOST_DEPTH} levels, and {MOST_LEAVES:,} values in an answer"
+            )
         if leaf and (kind not in LEAVES or kind is Text):
             raise ValueError(f"a text of a template cannot hold {word!r}")
         names = {item.name for item in fields(kind)}
@@ -87,7 +90,9 @@ class _Reader:
             raise ValueError(f"{word!r} of a template must have {', '.join(sorted(names)) or 'nothing else'}")
 
         def inner(part: Any, *, count: int = 1, in_text: bool = False) -> Any:
-            return self._node(part, depth + 1, times * count, each=each or count > 0 and kind in (Best, BestByName), leaf=in_text)
+            return self._node(
+                part, depth + 1, times * count, each=each or (count > 0 and kind in (Best, BestByName)), leaf=in_text
+            )
 
         readers: dict[str, Callable[[Any], Any]] = {
             "value": inner if kind is BestByName else self._constant,

@@ -1,4 +1,5 @@
-"""What answers the routes that are kept of migrated applications: their forms of requests and answers, and this server's limits."""
+"""What answers the routes that are kept of migrated applications: their forms of requests and answers, and this server's
+limits."""
 
 from __future__ import annotations
 
@@ -64,9 +65,7 @@ class KeptHandlers:
                 raise InputError(f"the form must hold the file {form.name!r} alone, not {other[:100]!r}")
             return sent
         limits, plane = self._plane.config.limits, self._plane
-        read = partial(
-            image_of_json, body, form.name, max_depth=limits.max_json_depth, max_values=limits.max_json_values
-        )
+        read = partial(image_of_json, body, form.name, max_depth=limits.max_json_depth, max_values=limits.max_json_values)
         if len(body) <= SMALL_JSON:
             return FormFile("", "", read())
         held.callback(plane.give_back_soon, len(body))

@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class KeptPaths:
-    """An ASGI application around another that gets requests for `paths` under the paths that those stand for. The raw path stays
-    as it was sent: it is what the access log writes."""
+    """An ASGI application around another that gets requests for `paths` under the paths that those stand for. The raw path
+    stays as it was sent: it is what the access log writes."""
 
     def __init__(self, app: ASGIApp, paths: Mapping[str, str]) -> None:
         self._app = app

@@ -17,7 +17,8 @@ PREFIX = "/v1/kept"
 
 @dataclass(frozen=True)
 class KeptRoutes:
-    """By model, in the order of its package. They are read when the server starts: a path does not come or go while it serves."""
+    """By model, in the order of its package. They are read when the server starts: a path does not come or go while it
+    serves."""
 
     models: Mapping[str, tuple[KeptRoute, ...]]
 
@@ -25,7 +26,9 @@ class KeptRoutes:
     def paths(self) -> dict[str, str]:
         """The path of the server's own that each kept one stands for."""
         return {
-            route.path: f"{PREFIX}/{model}/{number}" for model, routes in self.models.items() for number, route in enumerate(routes)
+            route.path: f"{PREFIX}/{model}/{number}"
+            for model, routes in self.models.items()
+            for number, route in enumerate(routes)
         }
 
     @property
@@ -39,8 +42,8 @@ class KeptRoutes:
 
 
 def kept_routes(config: ServeConfig) -> KeptRoutes | None:
-    """The routes that are to be kept; None where nobody asked for that. Raises HeadraceError where there are none, or two models
-    would answer at one path."""
+    """The routes that are to be kept; None where nobody asked for that. Raises HeadraceError where there are none, or two
+    models would answer at one path."""
     if not config.addresses.keep_routes:
         return None
     found = {name: routes for name in model_names(config.models) if (routes := _read(config.models / name))}

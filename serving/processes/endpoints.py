@@ -77,9 +77,7 @@ class Endpoints:
         self._grpc: GrpcServer | None = None
         self._serving: list[asyncio.Task[None]] = []
 
-    def add_http(
-        self, app: App, bound: socket.socket, *, log: bool = False, kept: Mapping[str, str] | None = None
-    ) -> None:
+    def add_http(self, app: App, bound: socket.socket, *, log: bool = False, kept: Mapping[str, str] | None = None) -> None:
         """Serve an ASGI application on a listening socket, which is closed at the end. With `log`, every request has its line
         in the access log. `kept` has the paths that stand for others."""
         settings = options(self._config, self._tls)

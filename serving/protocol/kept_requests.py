@@ -12,7 +12,8 @@ _DATA_URL = re.compile(r"data:[A-Za-z0-9.+/-]{1,100};base64,")
 
 
 def image_of_json(body: bytes, name: str, *, max_depth: int, max_values: int) -> bytes:
-    """The image in the member `name`, which must be the only one: what another changed of the application's answers is not known.
+    """The image in the member `name`, which must be the only one: what another changed of the application's answers is not
+    known.
 
     Raises InputError saying what was expected.
     """

@@ -1,7 +1,7 @@
 """Which routes of an application a package can answer in its place, each proved: three runs in the sandbox.
 
-The package says which images tell its classes apart; the application, run as it stands, is asked about those; and what it said is
-compared with a template that is filled from the package's own scores. `headrace.json` then holds the routes that are proved.
+The package says which images tell its classes apart; the application, run as it stands, is asked about those; and what it said
+is compared with a template that is filled from the package's own scores. `headrace.json` then holds the routes that are proved.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _NAME = re.compile(r"photo-[0-9]{1,3}\.jpg")
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """A route of the application, at `where` in its sources; `why` it cannot be kept, else how an image is sent to it, and on how
-    many images its answers were proved."""
+    """A route of the application, at `where` in its sources; `why` it cannot be kept, else how an image is sent to it, and on
+    how many images its answers were proved."""
 
     path: str
     where: str
@@ -50,8 +50,10 @@ def keep_routes(recipe: Recipe, package: Path, sandbox: Sandbox) -> list[Route]:
         raise SandboxError("the images that were made are not as they are written")
     probes = [str(folder / name) for name in names]
     seen, asked = _run("observe", sandbox, {"recipe": recipe.to_json(), "probes": probes}, "answers.json")
+    if isinstance(why := seen.get("why"), str):
+        raise SandboxError(f"it could not be asked about images, {why}")
     if not seen.get("routes"):
-        raise SandboxError(f"no route of Flask's or FastAPI's takes POST{_said(seen.get('why'))}")
+        raise SandboxError("no route of Flask's or FastAPI's takes POST")
     request = {"package": str(package), "probes": probes, "answers": str(asked / "answers.json")}
     proved, written = _run("prove", sandbox, request, "proved.json")
     routes = [_route(item, kept) for kept in (True, False) for item in _list(proved.get("kept" if kept else "refused"))]
@@ -91,7 +93,3 @@ def _route(item: Any, kept: bool) -> Route:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _said(why: Any) -> str:
-    return f": {why}" if isinstance(why, str) and why else ""

@@ -137,7 +137,7 @@ def _declared(takes: Any, files: Sequence[str], entries: Sequence[str]) -> tuple
     kinds = [(type(field.field_info).__name__, field) for field in takes.body_params]
     if not kinds and getattr(takes, "request_param_name", None) is not None:
         return [Sent("body"), *(Sent("file", name) for name in files), *(Sent("json", name) for name in entries)], ""
-    needed = [(kind, field) for kind, field in kinds if field.required or len(kinds) == 1]
+    needed = [(kind, field) for kind, field in kinds if len(kinds) == 1 or field.field_info.is_required()]
     if len(needed) != 1:
         return [], "it takes more than an image" if kinds else "it takes no image"
     ((kind, field),) = needed
@@ -145,7 +145,10 @@ def _declared(takes: Any, files: Sequence[str], entries: Sequence[str]) -> tuple
         return [Sent("file", field.alias)], ""
     names = _text_fields(field.field_info.annotation)
     if kind != "Body" or (names is not None and len(names) != 1):
-        return [], "it takes an image neither as the file of a form, nor as base64 in one member of a JSON object, nor as the body"
+        return (
+            [],
+            "it takes an image neither as the file of a form, nor as base64 in one member of a JSON object, nor as the body",
+        )
     if names is None:
         embedded = len(kinds) > 1 or getattr(field.field_info, "embed", None) is True
         return ([Sent("json", field.alias)], "") if embedded else ([], "it takes a JSON text, no object")

@@ -10,12 +10,10 @@ from ....runtime.artifact.answer_template import (
     Answered,
     Best,
     BestByName,
-    Index,
     Items,
     Node,
     Object,
     Pick,
-    Position,
     Score,
     Text,
 )
@@ -80,9 +78,7 @@ def near(score: Score, said: float, answered: Answered, each: int | None) -> boo
 def _same_text(node: Text | Score, said: str, answered: Answered, each: int | None) -> bool:
     parts = node.parts if isinstance(node, Text) else (node,)
     numbers = [part for part in parts if isinstance(part, Score)]
-    pattern = "".join(
-        f"({NUMBER})" if isinstance(part, Score) else re.escape(str(part.fill(answered, each))) for part in parts
-    )
+    pattern = "".join(f"({NUMBER})" if isinstance(part, Score) else re.escape(str(part.fill(answered, each))) for part in parts)
     match = re.fullmatch(pattern, said)
     return match is not None and all(
         near(score, float(text), answered, each) and _as_written(score, text)

@@ -1,7 +1,8 @@
 """`python -m headrace.migrate.worker.routes.choose REQUEST.json`: images that an application is to be asked about.
 
-A template is told from chance only by answers that differ. So of many made images those are taken for which the package itself says
-different classes, surely and unsurely; where it is sure of all, mixtures of two of them are added, which lie between classes.
+A template is told from chance only by answers that differ. So of many made images those are taken for which the package itself
+says different classes, surely and unsurely; where it is sure of all, mixtures of two of them are added, which lie between
+classes.
 """
 
 from __future__ import annotations
@@ -56,14 +57,29 @@ def made(count: int, seed: int) -> Iterator[np.ndarray]:
     for number in range(count):
         height, width = (int(side) for side in random.integers(64, 288, 2))
         coarse = random.uniform(0, 255, (*random.integers(1, 9, 2), 3))
-        picture = np.asarray(Image.fromarray(coarse.astype(np.uint8)).resize((width, height), Image.Resampling.BICUBIC), np.float64)
+        picture = np.asarray(
+            Image.fromarray(coarse.astype(np.uint8)).resize((width, height), Image.Resampling.BICUBIC), np.float64
+        )
         kind = number % 4
         if kind == 1:
-            waves = np.sin(np.arange(width) * random.uniform(0.02, 0.8)) if number % 8 == 1 else np.sin(np.arange(height) * random.uniform(0.02, 0.8))[:, None]
-            picture = picture + (waves * 120)[..., None] if number % 8 == 1 else picture + (waves * 120)[..., None] * np.ones((1, width, 1))
+            waves = (
+                np.sin(np.arange(width) * random.uniform(0.02, 0.8))
+                if number % 8 == 1
+                else np.sin(np.arange(height) * random.uniform(0.02, 0.8))[:, None]
+            )
+            picture = (
+                picture + (waves * 120)[..., None]
+                if number % 8 == 1
+                else picture + (waves * 120)[..., None] * np.ones((1, width, 1))
+            )
         elif kind == 2:
-            away = np.hypot(np.arange(height)[:, None] - height * random.uniform(0.3, 0.7), np.arange(width) - width * random.uniform(0.3, 0.7))
-            picture = np.where((away < min(height, width) * random.uniform(0.15, 0.45))[..., None], random.uniform(0, 255, 3), picture)
+            away = np.hypot(
+                np.arange(height)[:, None] - height * random.uniform(0.3, 0.7),
+                np.arange(width) - width * random.uniform(0.3, 0.7),
+            )
+            picture = np.where(
+                (away < min(height, width) * random.uniform(0.15, 0.45))[..., None], random.uniform(0, 255, 3), picture
+            )
         elif kind == 3:
             picture = picture + random.normal(0, random.uniform(5, 90), picture.shape)
         yield np.clip(picture, 0, 255).astype(np.uint8)

@@ -1,7 +1,7 @@
 """The template of an application's answers, from what it answered to images whose scores are known.
 
-Every leaf is tried as each thing that a template can say; what fits all images is taken where it is one thing alone. Where two fit,
-as where every image is of one class, nothing is guessed: that is said, with the member.
+Every leaf is tried as each thing that a template can say; what fits all images is taken where it is one thing alone. Where two
+fit, as where every image is of one class, nothing is guessed: that is said, with the member.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ def _object(values: Sequence[Value], place: str) -> Node:
     names = list(values[0].said)
     if all(list_equal(value.said, names) for value in values):
         members = [
-            (name, _node([Value(value.said[name], value.answered, value.each) for value in values], f"{place}.{name}".lstrip(".")))
+            (
+                name,
+                _node([Value(value.said[name], value.answered, value.each) for value in values], f"{place}.{name}".lstrip(".")),
+            )
             for name in names
         ]
         return Object(members=tuple(members))
@@ -88,7 +91,8 @@ def _object(values: Sequence[Value], place: str) -> Node:
             return BestByName(count=count, value=_node(inner, f"{place}.*".lstrip(".")), table=table)
     other = next(value.said for value in values if not list_equal(value.said, names))
     raise NoTemplateError(
-        f"the members of {_named(place)} differ ({shown(names)}, {shown(list(other))}) and are not the labels of the best classes"
+        f"the members of {_named(place)} differ ({shown(names)}, {shown(list(other))}) and are not the labels of the best "
+        "classes"
     )
 
 
@@ -110,7 +114,9 @@ def _name(answered: Answered, rank: int, table: int) -> str:
 def _list(values: Sequence[Value], place: str) -> Node:
     lengths = {len(value.said) for value in values}
     if len(lengths) != 1:
-        raise NoTemplateError(f"{_named(place)} is a list of {min(lengths)} to {max(lengths)} items: its length is not always the same")
+        raise NoTemplateError(
+            f"{_named(place)} is a list of {min(lengths)} to {max(lengths)} items: its length is not always the same"
+        )
     (count,) = lengths
     if values[0].each is None and 1 < count <= len(values[0].answered.row):
         items = [Value(item, value.answered, rank) for value in values for rank, item in enumerate(value.said)]
@@ -202,8 +208,13 @@ def _scores(
                 continue  # a probability as a whole number says nothing; it is a constant
             for pick in (*picks, *fixed):
                 style: Style = "integer" if whole and "integer" in styles else styles[0]
-                score = Score(pick=pick, source=source, times=times, decimals=decimals if decimals <= _DECIMALS else None, style=style)
-                if all(near(score, float(number), value.answered, value.each) for number, value in zip(numbers, values, strict=True)):
+                score = Score(
+                    pick=pick, source=source, times=times, decimals=decimals if decimals <= _DECIMALS else None, style=style
+                )
+                if all(
+                    near(score, float(number), value.answered, value.each)
+                    for number, value in zip(numbers, values, strict=True)
+                ):
                     yield score
 
 
@@ -288,8 +299,8 @@ def _part(values: Sequence[Value], column: Sequence[Any], name: Name | FileName 
         found.insert(0, Constant(value=texts[0]))
         if len(found) > 1:
             raise NoTemplateError(
-                f"the text {shown(values[0].said)} holds {texts[0]} for every image that was tried: whether it is a constant or "
-                f"{_told(found[1])} cannot be told"
+                f"the text {shown(values[0].said)} holds {texts[0]} for every image that was tried: whether it is a constant "
+                f"or {_told(found[1])} cannot be told"
             )
     return found[0] if len(found) == 1 else None
 
@@ -303,7 +314,11 @@ def _scores_of_texts(values: Sequence[Value], picks: Sequence[Pick], texts: Sequ
 
 def _nothing_fits(values: Sequence[Value], place: str) -> str:
     one, other = values[0].said, next((value.said for value in values if value.said != values[0].said), values[0].said)
-    kind = "a text that is made of no label and no score" if isinstance(one, str) else "neither a score nor an index of the model's"
+    kind = (
+        "a text that is made of no label and no score"
+        if isinstance(one, str)
+        else "neither a score nor an index of the model's"
+    )
     return f"{_named(place)} ({shown(one)}, {shown(other)}) is {kind}"
 
 

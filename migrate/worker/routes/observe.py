@@ -24,8 +24,13 @@ def main(arguments: list[str]) -> int:
     asked = replace(asked, probes=tuple(request["probes"]), answers=str(answers))
     ended = rehearse(asked, watch=nullcontext, attempts=ATTEMPTS)
     if not answers.exists():
-        why = ended.why or "it came to its end and made no application of Flask's or FastAPI's"
-        answers.write_text(json.dumps({"routes": [], "tables": [], "why": f"{why} ({ended.where})" if ended.where else why}), encoding="utf-8")
+        why = (
+            ended.why
+            or "it came to its end and made no application of Flask's or FastAPI's, the only ones whose routes are kept"
+        )
+        answers.write_text(
+            json.dumps({"routes": [], "tables": [], "why": f"{why} ({ended.where})" if ended.where else why}), encoding="utf-8"
+        )
     return 0
 
 

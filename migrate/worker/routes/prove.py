@@ -1,7 +1,8 @@
 """`python -m headrace.migrate.worker.routes.prove REQUEST.json`: templates of what an application said, proved, and written.
 
-Half of the images show the form of an answer; on the other half the template, filled from what the package computes, must say what
-the application said. What it said comes from the user's code, so nothing of it is taken for granted; none of that code runs here.
+Half of the images show the form of an answer; on the other half the template, filled from what the package computes, must say
+what the application said. What it said comes from the user's code, so nothing of it is taken for granted; none of that code
+runs here.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def main(arguments: list[str]) -> int:
     probes = [Path(probe) for probe in request["probes"]]
     rows = model.scores([probe.read_bytes() for probe in probes])
     seen = json.loads(Path(request["answers"]).read_text(encoding="utf-8"))
-    tables = [tuple(table) for table in seen["tables"] if len(table) == model.classes and tuple(table) != model.labels][:_MOST_TABLES]
+    tables = [tuple(table) for table in seen["tables"] if len(table) == model.classes and tuple(table) != model.labels][
+        :_MOST_TABLES
+    ]
     answered = [Answered(row, (model.labels, *tables), probe.name) for row, probe in zip(rows, probes, strict=True)]
     kept: list[KeptRoute] = []
     refused: list[dict[str, str]] = []
@@ -45,7 +48,9 @@ def main(arguments: list[str]) -> int:
         try:
             kept.append(_kept(route, answered, tables, model, [one.path for one in kept]))
         except NotKept as error:
-            refused.append({"path": str(route.get("path"))[:200], "where": str(route.get("where", ""))[:500], "why": str(error)[:1000]})
+            refused.append(
+                {"path": str(route.get("path"))[:200], "where": str(route.get("where", ""))[:500], "why": str(error)[:1000]}
+            )
     if kept:
         write_routes(model.artifact, kept, out)
     told = [{"path": one.path, "where": one.source, "image": str(one.image), "proved": one.proved} for one in kept]
@@ -59,7 +64,11 @@ def write_routes(artifact: Artifact, routes: Sequence[KeptRoute], out: Path) -> 
 
 
 def _kept(
-    route: dict[str, Any], answered: Sequence[Answered], tables: Sequence[tuple[str, ...]], model: PackagedModel, taken: Sequence[str]
+    route: dict[str, Any],
+    answered: Sequence[Answered],
+    tables: Sequence[tuple[str, ...]],
+    model: PackagedModel,
+    taken: Sequence[str],
 ) -> KeptRoute:
     if route["why"]:
         raise NotKept(route["why"])
@@ -71,20 +80,29 @@ def _kept(
     if len(said) != 1 + len(answered):
         raise NotKept(f"it answered {len(said)} of {1 + len(answered)} requests")
     if said[0] != said[1]:
-        raise NotKept(f"{_differing(said[0], said[1], '')} differs from answer to answer for one and the same image, as times do")
+        raise NotKept(
+            f"{_differing(said[0], said[1], '')} differs from answer to answer for one and the same image, as times do"
+        )
     said = said[1:]
     fit, proof = slice(0, None, 2), slice(1, None, 2)
     if min(len(answered[fit]), len(answered[proof])) < _FEWEST:
         raise NotKept(f"only {len(answered)} images could be made, too few to tell")
     if min(varied(answered[fit]), varied(answered[proof])) < 2:
-        raise NotKept("every image that could be made is of one class for the model, so that a label cannot be told from a constant")
+        raise NotKept(
+            "every image that could be made is of one class for the model, so that a label cannot be told from a constant"
+        )
     try:
         template = infer(said[fit], answered[fit])
         for value, one in zip(said[proof], answered[proof], strict=True):
             check(template, value, one)
         form = ImageForm(kind=route["sent"]["kind"], name=route["sent"]["name"])
         made = KeptRoute(
-            path=route["path"], image=form, template=template, tables=tuple(tables), proved=len(answered[proof]), source=route["where"]
+            path=route["path"],
+            image=form,
+            template=template,
+            tables=tuple(tables),
+            proved=len(answered[proof]),
+            source=route["where"],
         )
         # As it is read when it is served: what would be refused then is refused now.
         return KeptRoute.from_json(json.loads(json.dumps(made.to_json())), classes=model.classes, labeled=bool(model.labels))
