@@ -43,7 +43,7 @@ HOSTILE = {
     "encoded": {"path": "/%76%32"},
     "a pattern": {"path": "/{path:path}"},
     "a header": {"image": {"kind": "file", "name": "x\r\nSet-Cookie: a=b"}},
-    "deep": {"template": nested(500)},
+    "deep": {"template": nested(100)},
     "wide": {"template": {"is": "items", "items": [BEST] * 4000}},
     "product": {"template": {"is": "best", "count": 7, "item": BEST}},
     "an index beyond": {"template": {"is": "index", "pick": {"index": 10**9}, "text": False}},

@@ -1,6 +1,7 @@
 """Kept routes through a real socket: the application's form of a request, its form of an answer, this server's limits."""
 
 import base64
+import http.client
 import json
 import shutil
 import urllib.error
@@ -12,6 +13,7 @@ import pytest
 from headrace.runtime.artifact.answer_template import Best, FileName, Name, Object, Pick, Score
 from headrace.runtime.artifact.kept_route import ImageForm, KeptRoute
 from headrace.runtime.artifact.manifest import read_content, write_manifest
+from headrace.serving.protocol.json_limits import SMALL_JSON
 
 TEMPLATE = Object(
     members=(
@@ -102,7 +104,7 @@ def test_an_image_is_answered_in_the_applications_form(url, make_photo, referenc
 
 def test_a_long_image_in_json_is_parsed_beside_the_others(url, make_photo, reference, labels):
     photo = make_photo(3, size=(900, 700))
-    assert len(photo) > 300_000
+    assert len(photo) > SMALL_JSON
     status, answer = ask(url + "/api/json", *sent("/api/json", photo))
     assert (status, answer) == (200, expected(reference, labels, photo, ""))
 
@@ -129,7 +131,10 @@ def test_what_a_request_holds_beside_the_image_is_refused(url, make_photo):
 
 
 def test_the_servers_limits_hold(url):
-    assert ask(url + "/api/raw", bytes(9 << 20))[0] == 413
+    connection = http.client.HTTPConnection(url.removeprefix("http://"))
+    connection.request("POST", "/api/raw", headers={"Content-Length": str(9 << 20)})
+    assert connection.getresponse().status == 413
+    connection.close()
 
 
 def test_other_methods_and_other_spellings_are_not_there(url, make_photo):

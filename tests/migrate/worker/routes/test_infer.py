@@ -83,8 +83,11 @@ def test_names_of_another_table_are_told_from_the_labels():
 
 
 REFUSED = {
-    "a threshold": (lambda one: {"label": LABELS[best(one)] if top(one) > 0.6 else "unknown"}, "'label'.*no label and no
-    score"), "another arithmetic": (lambda one: {"p": top(one) ** 2}, "'p'.*neither a score nor an index"),
+    "a threshold": (
+        lambda one: {"label": LABELS[best(one)] if top(one) > 0.6 else "unknown"},
+        "'label'.*no label and no score",
+    ),
+    "another arithmetic": (lambda one: {"p": top(one) ** 2}, "'p'.*neither a score nor an index"),
     "a number cut off": (lambda one: {"p": int(top(one) * 100)}, "'p'.*neither a score nor an index"),
     "as many as are sure": (lambda one: [LABELS[index] for index in range(5) if shares(one)[index] > 0.15], "its length"),
     "another kind": (lambda one: {"x": LABELS[best(one)] if top(one) > 0.6 else ["none"]}, "'x' is not always of one kind"),

@@ -95,11 +95,10 @@ def test_what_is_not_proved_is_refused_and_nothing_is_written(asked, say, change
 
 
 def test_a_member_that_differs_for_one_image_is_named(asked):
-    count = iter(range(1000))
-    answers = [{"status": 200, "type": "application/json", "text": json.dumps({"a": [{"seconds": next(count)}]})} for _ in range(25)]
-    told, *_ = asked(label, answers=answers)
-    assert "the member 'a[0].seconds' (0, 1) differs from answer to answer for one and the same image" in
-    told["refused"][0]["why"]
+    texts = [json.dumps({"a": [{"seconds": number}]}) for number in range(25)]
+    told, *_ = asked(label, answers=[{"status": 200, "type": "application/json", "text": text} for text in texts])
+    why = told["refused"][0]["why"]
+    assert "the member 'a[0].seconds' (0, 1) differs from answer to answer for one and the same image" in why
 
 
 def test_what_half_of_the_images_do_not_show_the_others_contradict(asked):
