@@ -19,7 +19,10 @@ _MOST_TABLES = 4
 _MOST_PATH = 200
 _PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+/?", re.ASCII)
 # What the server answers itself begins so; serving/protocol/routes.py is held to this by a test.
-RESERVED = ("v1", "v2", "ping", "invocations", "vertex", "console", "docs", "openapi.json", "metrics")
+RESERVED = (
+    *("v2", "ping", "invocations", "vertex", "console", "docs", "openapi.json", "metrics"),
+    *("v1/classify", "v1/embed", "v1/models", "v1/figures", "v1/history", "v1/plan", "v1/preprocess", "v1/kept"),
+)
 _NAME = re.compile(r"[^\x00-\x1f\x7f\"\\\r\n]{1,100}")
 
 ImageKind = Literal["file", "body", "json"]
@@ -30,10 +33,8 @@ def why_no_path(path: object) -> str | None:
     """Why a path cannot be that of a kept route; None where it can."""
     if not isinstance(path, str) or len(path) > _MOST_PATH or not _PATH.fullmatch(path):
         return "only paths of letters, digits, '.', '_', '~' and '-' between slashes are kept, none that begins with a dot"
-    first = path.split("/")[1]
-    if first in RESERVED:
-        return f"Headrace answers at /{first} itself"
-    return None
+    own = next((begin for begin in RESERVED if f"{path}/".startswith(f"/{begin}/")), None)
+    return None if own is None else f"Headrace answers at /{own} itself"
 
 
 @dataclass(frozen=True, kw_only=True)

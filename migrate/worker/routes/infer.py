@@ -37,7 +37,7 @@ from .agree import NUMBER, Disagreement, check, near, shown
 _MOST_RANKS = 10
 _DECIMALS = 8
 """With more, a number was not rounded."""
-_NUMBER = re.compile(NUMBER)
+_NUMBER = re.compile(rf"(?<![A-Za-z0-9_.])(?:{NUMBER})")  # not that of "v1"
 
 
 class NoTemplateError(Exception):
@@ -204,13 +204,14 @@ def _scores(
     fixed = [] if values[0].each is not None else [Pick(index=index) for index in range(classes)]
     for source in SOURCES:
         for times in (1, 100):
-            if whole and times == 1 and source != "output" and "integer" in styles:
-                continue  # a probability as a whole number says nothing; it is a constant
+            places = decimals if decimals <= _DECIMALS else None
+            if decimals == 0 and times == 1:
+                if whole or styles[0] != "number":
+                    continue  # a score as 0 or 1 says nothing; it is a constant
+                places = None  # 1.0 is one that was not rounded
             for pick in (*picks, *fixed):
                 style: Style = "integer" if whole and "integer" in styles else styles[0]
-                score = Score(
-                    pick=pick, source=source, times=times, decimals=decimals if decimals <= _DECIMALS else None, style=style
-                )
+                score = Score(pick=pick, source=source, times=times, decimals=places, style=style)
                 if all(
                     near(score, float(number), value.answered, value.each)
                     for number, value in zip(numbers, values, strict=True)

@@ -29,7 +29,9 @@ def test_what_is_written_is_read():
     assert read([]) == ()
 
 
-@pytest.mark.parametrize("path", ["/predict", "/api/v1/predict", "/a_b/c-d.json", "/predict/", "/v3/x", "/~me"])
+@pytest.mark.parametrize(
+    "path", ["/predict", "/api/v1/predict", "/a_b/c-d.json", "/predict/", "/v3/x", "/v1/predict", "/v1", "/pings", "/~me"]
+)
 def test_plain_absolute_paths_are_kept(path):
     assert why_no_path(path) is None
 

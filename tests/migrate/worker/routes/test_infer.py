@@ -61,7 +61,8 @@ FORMS = {
     "a list of other things": lambda one: ["ok", 1, LABELS[best(one)]],
     "a sigmoid": lambda one: {"p": float(1 / (1 + np.exp(-np.float32(one.row[best(one)]))))},
     "nested": lambda one: {"result": {"data": [{"prediction": {"name": LABELS[best(one)]}}]}, "version": "1.2", "count": 1},
-    "empty": lambda one: {"label": LABELS[best(one)], "extra": [], "more": {}},
+    "numbers that are constants": lambda one: {"label": LABELS[best(one)], "model": "net-v1", "of": "3 of 5", "limit": 1.0,
+    "n": 1}, "empty": lambda one: {"label": LABELS[best(one)], "extra": [], "more": {}},
 }  # fmt: skip
 
 
