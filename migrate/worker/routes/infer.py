@@ -246,8 +246,10 @@ def _split(value: Value, name: Name | FileName | None) -> tuple[list[Any], ...] 
     if name is None:
         return (_numbers(text),)
     written = str(name.fill(value.answered, value.each))
-    before, found, after = text.partition(written)
-    return (_numbers(before), _numbers(after)) if found and written else None
+    if not written or written not in text:
+        return None
+    before, _, after = text.partition(written)
+    return (_numbers(before), _numbers(after))
 
 
 def _numbers(text: str) -> list[Any]:
