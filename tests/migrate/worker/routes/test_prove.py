@@ -1,6 +1,7 @@
 """Answers that were left as JSON: what is proved goes into the package's manifest, the rest is refused with its reason."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,21 +10,27 @@ from headrace.migrate.worker.routes import choose, prove
 from headrace.migrate.worker.routes.package import PackagedModel
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.manifest import read_content
+from tests.migrate.worker.routes.colors import write_colors
 
 LABELS = ("red", "green", "blue")
 
 
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A package, and the images that are chosen for it."""
+    place = tmp_path_factory.mktemp("photos")
+    folder = write_colors(place)
+    for number, image in enumerate(choose.chosen(PackagedModel(folder), 24)):
+        (place / f"photo-{number}.jpg").write_bytes(image)
+    return place
+
+
 @pytest.fixture
-def asked(package, tmp_path):
+def asked(photos, tmp_path):
     """asked(say, ...): what comes of an application that says so of the scores of an image."""
-    folder = package()
-    model = PackagedModel(folder)
-    images = choose.chosen(model, 24)
-    probes = []
-    for number, image in enumerate(images):
-        probes.append(tmp_path / f"photo-{number}.jpg")
-        probes[-1].write_bytes(image)
-    rows = model.scores(images)
+    folder = shutil.copytree(photos / "models" / "colors", tmp_path / "colors")
+    probes = [photos / f"photo-{number}.jpg" for number in range(24)]
+    rows = PackagedModel(folder).scores([probe.read_bytes() for probe in probes])
 
     def run(say, *, path="/predict", tables=(), many=24, kind="application/json", **changed):
         said = [json.dumps(say(row)) for row in rows[:many]]
