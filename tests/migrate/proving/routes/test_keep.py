@@ -74,9 +74,9 @@ def test_what_is_proved_is_in_the_package_and_the_rest_says_why(kept):
     routes, package = kept(APP)
     found = {route.path: route for route in routes}
     image = "the file 'photo' of a form"
-    assert found.pop("/predict") == Route(path="/predict", where="app.py:17", image=image, proved=IMAGES // 2)
+    assert found.pop("/predict") == Route(path="/predict", where="app.py:16", image=image, proved=IMAGES // 2)
     assert {path: route.where for path, route in found.items()} == {
-        "/sure": "app.py:23", "/drawn": "app.py:28", "/page": "app.py:32", "/v2/predict": "app.py:36",
+        "/sure": "app.py:22", "/drawn": "app.py:27", "/page": "app.py:31", "/v2/predict": "app.py:35",
     }  # fmt: skip
     assert "no label and no score" in found["/sure"].why
     assert "the member 'lot'" in found["/drawn"].why
