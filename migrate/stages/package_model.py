@@ -169,6 +169,10 @@ def _keep_routes(migration: Migration, resolved: Resolved, name: str, recipe: Re
     not."""
     if recipe.live is None or "servers" not in migration.stood_in.get(recipe.script, ()):
         return
+    if recipe.script not in migration.asked:
+        message = f"its routes cannot be kept: only those of Flask and FastAPI that take POST are asked; {_INSTEAD}"
+        migration.remark("PS522", message, "note", resolved.recipe.script)
+        return
     migration.stages.start("Asking the application's routes")
     migration.fresh_tree()  # the script runs again
     try:
