@@ -18,6 +18,12 @@ def test_the_image_is_taken_with_and_without_a_browsers_head(head):
     assert read({"image": head + base64.b64encode(b"bytes").decode()}) == b"bytes"
 
 
+def test_a_long_one_is_never_one_string():
+    image = bytes(range(256)) * 8192  # 2 MiB
+    for head in ("", "data:image/jpeg;base64,"):
+        assert read({"image": head + base64.b64encode(image).decode()}) == image
+
+
 @pytest.mark.parametrize(
     ("message", "says"),
     [
