@@ -200,8 +200,6 @@ def _scores(
     """Scores that the numbers may be: of a rank or, outside of lists, of a class; each thing once."""
     whole = all(isinstance(number, int) for number in numbers)
     decimals = max(_decimals(number) for number in numbers)
-    classes = len(values[0].answered.row)
-    fixed = [] if values[0].each is not None else [Pick(index=index) for index in range(classes)]
     for source in SOURCES:
         for times in (1, 100):
             places = decimals if decimals <= _DECIMALS else None
@@ -209,6 +207,8 @@ def _scores(
                 if whole or styles[0] != "number":
                     continue  # a score as 0 or 1 says nothing; it is a constant
                 places = None  # 1.0 is one that was not rounded
+            first = values[0]
+            fixed = [] if first.each is not None else _near_classes(first.answered, source, times, places, float(numbers[0]))
             for pick in (*picks, *fixed):
                 style: Style = "integer" if whole and "integer" in styles else styles[0]
                 score = Score(pick=pick, source=source, times=times, decimals=places, style=style)
@@ -217,6 +217,13 @@ def _scores(
                     for number, value in zip(numbers, values, strict=True)
                 ):
                     yield score
+
+
+def _near_classes(answered: Answered, source: str, times: int, places: int | None, number: float) -> list[Pick]:
+    """The classes whose score may be a number of the first image: of thousands, few are to be looked at closely."""
+    slack = 1e-3 * times * max(1.0, float(abs(answered.row).max())) + (0.0 if places is None else 10.0**-places)
+    close = np.flatnonzero(abs(getattr(answered, source) * times - number) <= slack)
+    return [Pick(index=int(index)) for index in close]
 
 
 def _decimals(number: float | str) -> int:
