@@ -55,6 +55,10 @@ class Addresses(OptionGroup):
         (), f"Take requests in another platform's form, too: {', '.join(APIS)}. Repeatable.", name="api", metavar="FORM",
         not_with_ray="Ray Serve's proxies pass on what the other routes take",
     )  # fmt: skip
+    keep_routes: bool = option(
+        False, "Answer at the paths of the application that a model was migrated from, in its JSON.",
+        not_with_ray="Ray Serve's proxies pass on what the other routes take",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,6 +6,7 @@ import asyncio
 
 from .config import ServeConfig
 from .images.gpu_preprocessing import check_gpu_decoding
+from .models.kept_routes import kept_routes
 from .models.repository import ModelRepository
 from .models.scan import foreign_models
 from .ready_file import report
@@ -22,6 +23,9 @@ def serve(config: ServeConfig) -> None:
         report(f"one process serves all models, since {foreign[0]} is not Headrace's own and may have tensors of any size")
         config = config.changed(frontends=0)
     repository = ModelRepository(config)
+    if (kept := kept_routes(config)) is not None:
+        for path, model in kept.served:
+            report(f"POST {path} is answered by {model} as the application did that it was migrated from")
     if config.images.decoding == "gpu":
         check_gpu_decoding(config.decoding_gpu)
     if config.front_ends:

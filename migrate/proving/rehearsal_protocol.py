@@ -55,6 +55,10 @@ class Rehearsal:
     caches: tuple[str, ...] = ()
     """Folders of the user's where downloaded weights may lie: torch hub's, Hugging Face's."""
     standins: tuple[str, ...] | None = None
+    probes: tuple[str, ...] = ()
+    """Images, as files, that an application's routes are called with, beside the made one."""
+    answers: str | None = None
+    """The file that holds what the routes answered to those."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -102,6 +102,12 @@ PS519 outputs-taken-for
     label holds; the message says what they are taken for. --task says otherwise.
 PS520 model-left-out
     One of the models that --all-models asks for could not be packaged; the message says why. The others are as usual.
+PS521 route-kept
+    A route of the application was asked about made images, and its answers follow from the package's scores by a form that was
+    proved on other images. headrace serve --keep-routes answers at its path in that form.
+PS522 route-not-kept
+    What a route of the application answers could not be shown to follow from the package's scores alone, so the package does
+    not answer in its place. The message names the member of the answer, or what else stands in the way.
 PS530 trained-otherwise
     Training prepares images otherwise than evaluation. The package does as evaluation does; see which of them is meant.
 PS531 evaluated-in-training-mode

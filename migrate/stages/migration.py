@@ -68,6 +68,8 @@ class Migration:
     """Script -> the rules that changed code which it is or calls; those that no rule touched are left out."""
     stood_in: dict[str, frozenset[str]] = field(default_factory=dict)
     """Script -> the edges of its world at which something stood in when it was run to see its model."""
+    asked: set[str] = field(default_factory=set)
+    """Scripts whose routes, those of Flask or FastAPI, were asked about an image when they were run to see their models."""
     stopped: dict[str, str] = field(default_factory=dict)
     """Script -> what stopped it before it called a model, and what to do about that."""
     told: dict[str, Sequence[str]] = field(default_factory=dict)

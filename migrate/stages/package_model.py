@@ -11,6 +11,7 @@ from typing import Any, overload
 from ...errors import AmbiguousError, SandboxError
 from ...specs import Preprocessing
 from ..proving.instrument import site_of
+from ..proving.routes.keep import keep_routes
 from ..proving.trace_transform import Traced, confirm, row_shape, trace
 from ..proving.verify import Recorded
 from ..proving.visible_files import remedy
@@ -31,6 +32,7 @@ from .worker_client import class_names, inspect, model_name, package, smoke_test
 
 _UNSEEN = re.compile(r"safetensors|safe_open")  # reads files without Python's knowledge
 """In the source of a construction: its weights may be more than initial ones."""
+_INSTEAD = "its clients can send the image to /v1/classify/MODEL"
 _SIZES = ("3,224,224", "3,32,32", "1,28,28")
 
 
@@ -149,6 +151,8 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     if isinstance(made, Failed):
         model = _rejected(migration, model, made)
         return ModelOutcome(model=model, weights_loaded=weights, preprocessing=preprocessing)
+    if weights and not model.random_weights and preprocessing is not None:
+        _keep_routes(migration, resolved, name, request.recipe)
     parity = Parity(**{**vars(made.parity), "batches": list(made.parity.batches)})
     told = [Speedup.of(duel) for duel in made.duels]
     speed = [one for one in told if isinstance(one, Speedup)]
@@ -158,6 +162,35 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
         model, captured=True, artifact=artifact, parity=parity, speed=speed, speed_unknown=unknown, outputs=list(made.outputs)
     )  # fmt: skip
     return ModelOutcome(model=model, packaged=True, weights_loaded=weights, preprocessing=preprocessing)
+
+
+def _keep_routes(migration: Migration, resolved: Resolved, name: str, recipe: Recipe) -> None:
+    """Of an application, have the package hold the routes that it can answer in its place; remark those, and why others are
+    not."""
+    if recipe.live is None or "servers" not in migration.stood_in.get(recipe.script, ()):
+        return
+    if recipe.script not in migration.asked:
+        message = f"its routes cannot be kept: only those of Flask and FastAPI that take POST are asked; {_INSTEAD}"
+        migration.remark("PS522", message, "note", resolved.recipe.script)
+        return
+    migration.stages.start("Asking the application's routes")
+    migration.fresh_tree()  # the script runs again
+    try:
+        routes = keep_routes(recipe, migration.sandbox.models / name, migration.sandbox)
+    except SandboxError as error:
+        message = f"none of its routes can be kept: {error}; {_INSTEAD}"
+        migration.remark("PS522", message, "note", resolved.recipe.script)
+        return
+    for route in routes:
+        where = route.where or resolved.recipe.script
+        if route.why:
+            migration.remark("PS522", f"POST {route.path} cannot be kept: {route.why}; {_INSTEAD}", "note", where)
+            continue
+        message = (
+            f"POST {route.path} takes an image as {route.image}, and what it answers was found and proved on {route.proved} "
+            "other images: headrace serve --keep-routes answers there in the same JSON"
+        )
+        migration.remark("PS521", message, "note", where)
 
 
 def serve(migration: Migration, outcomes: Sequence[ModelOutcome]) -> list[ModelOutcome]:

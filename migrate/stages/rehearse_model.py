@@ -232,6 +232,8 @@ def _run(
         answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=())
     assert isinstance(answer, Rehearsed)
     migration.stood_in[script.path] = frozenset(answer.edges)
+    if any(item.startswith("servers: POST ") for item in answer.standins):
+        migration.asked.add(script.path)
     return Run(script, recipe, answer, _best(answer.models, model), remark, as_read=True)
 
 

@@ -165,7 +165,19 @@ def run_script(
 
     The caller may go on in another process than it was in: see `rehearse`.
     """
-    request = Rehearsal(
+    request = rehearsal_of(recipe, seed=seed)
+
+    @contextmanager
+    def watch() -> Iterator[None]:
+        with _alarm(min(_SECONDS, max(1.0, until - time.monotonic())), request.root, late), _seeded(seed), calls:
+            yield
+
+    return rehearse(request, watch=watch, attempts=ATTEMPTS, seen=lambda: bool(calls.seen))
+
+
+def rehearsal_of(recipe: Recipe, *, seed: int) -> Rehearsal:
+    """What is asked of a rehearsal of the recipe's script."""
+    return Rehearsal(
         root=str(Path(recipe.root).resolve()),
         script=recipe.script,
         made=str(kept_in(Path(os.environ.get("HEADRACE_CACHE", Path.cwd())), recipe.script, recipe.argv)),
@@ -176,13 +188,6 @@ def run_script(
         checkpoint=recipe.checkpoint,
         caches=tuple(os.environ[name] for name in ("TORCH_HOME", "HF_HUB_CACHE") if name in os.environ),
     )
-
-    @contextmanager
-    def watch() -> Iterator[None]:
-        with _alarm(min(_SECONDS, max(1.0, until - time.monotonic())), request.root, late), _seeded(seed), calls:
-            yield
-
-    return rehearse(request, watch=watch, attempts=ATTEMPTS, seen=lambda: bool(calls.seen))
 
 
 def _why(ended: RehearsalReport) -> str | None:

@@ -27,7 +27,20 @@ from ..base.atomic import replacing
 from ..base.fingerprint import Differences, differences, fingerprint
 from ..base.session import Session, Target
 from ..base.task import MULTI_LABEL, SINGLE_LABEL, GivenLabels, Task
-from .manifest import FORMAT, MANIFEST, STEPS_FILE, check_file, check_name, digest, labels_file, read_manifest, write_manifest
+from .kept_route import KeptRoute, routes_from_json
+from .manifest import (
+    FORMAT,
+    LABELS,
+    MANIFEST,
+    STEPS_FILE,
+    check_file,
+    check_name,
+    digest,
+    labels_file,
+    read_content,
+    read_manifest,
+    write_manifest,
+)
 from .model_config import FILE, ModelConfig, check_config, config_text, read_config
 from .parity import ParityRecord
 from .plan import Choice, Plan
@@ -65,6 +78,7 @@ class Artifact:
     created: str = ""
     trusted: bool = False
     answers: Mapping[str, Any] | None = field(default=None, repr=False)
+    routes: tuple[KeptRoute, ...] = field(default=(), repr=False)
 
     @property
     def labels(self) -> Labels | None:
@@ -230,6 +244,7 @@ def load_artifact(directory: Path | str, *, version: int | None = None, trusted:
         written_as = str(content["name"])
         parity, provenance = dict(content["parity"]), dict(content["provenance"])
         answers = None if content.get("answers") is None else dict(content["answers"])
+        routes = _routes(content, signature)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{path / MANIFEST} holds what this version of Headrace cannot read: {error!r}") from error
     files = tuple(file for file in content["digests"] if not file.startswith("../"))
@@ -262,7 +277,28 @@ def load_artifact(directory: Path | str, *, version: int | None = None, trusted:
         created=str(content.get("created", "")),
         trusted=is_trusted(trusted),
         answers=answers,
+        routes=routes,
     )
+
+
+def read_routes(directory: Path) -> tuple[KeptRoute, ...]:
+    """The routes of the newest version of a model folder, without a look at the model itself. Raises ArtifactError."""
+    path, _ = _version(directory, None)
+    content = read_content(path)
+    try:
+        return _routes(content, Signature.from_json(content["signature"])) if content.get("routes") else ()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArtifactError(f"{path / MANIFEST} holds what this version of Headrace cannot read: {error!r}") from error
+
+
+def _routes(content: Mapping[str, Any], signature: Signature) -> tuple[KeptRoute, ...]:
+    """The routes that a manifest says can be kept. Raises ValueError."""
+    if not (data := content.get("routes", [])):
+        return ()
+    classes = signature.outputs[0].classes
+    if len(signature.outputs) != 1 or classes is None:
+        raise ValueError("routes are those of a model with one output of scores")
+    return routes_from_json(data, classes=classes, labeled=f"../{LABELS}" in content["digests"])
 
 
 def _task(content: Mapping[str, Any], signature: Signature, label_files: Mapping[str, bytes]) -> Task:

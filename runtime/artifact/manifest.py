@@ -65,6 +65,28 @@ def read_manifest(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     Every file it lists has been read and compared. Raises DigestError naming the file that differs, ArtifactError for
     missing files, links, names that lead elsewhere, and other formats.
     """
+    content = read_content(path)
+    labels: dict[str, bytes] = {}
+    if not isinstance(content.get("digests"), dict):
+        raise ArtifactError(f"{path / MANIFEST} lists no files")
+    for name, written in content["digests"].items():
+        file_path = path / check_file(name)
+        if name.startswith("../"):
+            with _open(file_path) as file:
+                read = labels[name.removeprefix("../")] = file.read(_MAX_LABELS + 1)
+            actual = "sha256:" + hashlib.sha256(read).hexdigest()
+        else:
+            actual = digest(file_path, inside=path)
+        if actual != written:
+            raise DigestError(
+                f"{file_path} is not the file that was written; package the model again, or restore it from a copy"
+            )
+    return content, labels
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """The content of `path/headrace.json`, as it was written; the files that it lists are not looked at. Raises as
+    `read_manifest` does."""
     where = path / MANIFEST
     with _open(where) as file:
         raw = file.read(_MAX_MANIFEST + 1)
@@ -89,22 +111,8 @@ def read_manifest(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         raise DigestError(f"{where} is not as it was written{f', or {other}' if other else f'; {remedy}'}")
     if other:
         raise ArtifactError(f"{where} {other}")
-    labels: dict[str, bytes] = {}
-    if not isinstance(content.get("digests"), dict):
-        raise ArtifactError(f"{where} lists no files")
-    for name, written in content["digests"].items():
-        file_path = path / check_file(name)
-        if name.startswith("../"):
-            with _open(file_path) as file:
-                read = labels[name.removeprefix("../")] = file.read(_MAX_LABELS + 1)
-            actual = "sha256:" + hashlib.sha256(read).hexdigest()
-        else:
-            actual = digest(file_path, inside=path)
-        if actual != written:
-            raise DigestError(
-                f"{file_path} is not the file that was written; package the model again, or restore it from a copy"
-            )
-    return content, labels
+    assert isinstance(content, dict), "what is intact is an object"
+    return content
 
 
 def digest(file_path: Path, *, inside: Path) -> str:

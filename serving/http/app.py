@@ -11,18 +11,20 @@ from starlette.requests import ClientDisconnect
 
 from ..._version import __version__
 from ...errors import RequestError
+from ..models.kept_routes import KeptRoutes
 from ..plane.data_plane import DataPlane
-from ..protocol.routes import ROUTES, Cost
+from ..protocol.routes import KEPT, ROUTES, Cost
 from .errors import error_response, response_of
 from .handlers import Handlers
 from .instance_handlers import InstanceHandlers
+from .kept_handlers import KeptHandlers
 from .openapi import DescribedApp
 
 _CLIENT_GONE = 499  # nginx's status for it; nobody reads it
 
 
-def create_app(plane: DataPlane) -> FastAPI:
-    """The application that serves one data plane."""
+def create_app(plane: DataPlane, kept: KeptRoutes | None = None) -> FastAPI:
+    """The application that serves one data plane, and the routes that are kept of migrated applications."""
     app = DescribedApp(
         title="Headrace",
         version=__version__,
@@ -31,14 +33,17 @@ def create_app(plane: DataPlane) -> FastAPI:
         redirect_slashes=False,  # the redirect would name whatever host the request's header claims
     )
     _add_error_handlers(app)
-    handlers, of_platforms = Handlers(plane), InstanceHandlers(plane)
+    platforms = InstanceHandlers(plane)
+    handlers: dict[str, object] = {"": Handlers(plane), **dict.fromkeys(plane.config.addresses.apis, platforms)}
+    if kept is not None:
+        handlers[KEPT] = KeptHandlers(plane, kept)
     for route in ROUTES:
-        if route.api and route.api not in plane.config.addresses.apis:
+        if route.api not in handlers:
             continue
         for path in route.paths if route.handler else ():
             app.add_api_route(
                 path,
-                getattr(of_platforms if route.api else handlers, route.handler),
+                getattr(handlers[route.api], route.handler),
                 methods=route.methods.split(),
                 name=route.name or route.handler,
                 tags=[route.tag] if route.tag else None,

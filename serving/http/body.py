@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -143,8 +144,23 @@ class _InMemoryParser(MultiPartParser):
     spool_max_size = 1 << 40
 
 
+@dataclass(frozen=True)
+class FormFile:
+    """A file of a form: the field that holds it, its name, and what it holds. `others` are the form's other fields."""
+
+    field: str
+    name: str
+    data: bytes
+    others: tuple[str, ...] = ()
+
+
 async def image_of_form(request: Request, body: bytes) -> bytes:
     """The one file of a multipart form."""
+    return (await file_of_form(request, body)).data
+
+
+async def file_of_form(request: Request, body: bytes) -> FormFile:
+    """The one file of a multipart form, with its names."""
 
     async def stream() -> AsyncIterator[bytes]:
         yield body
@@ -157,10 +173,13 @@ async def image_of_form(request: Request, body: bytes) -> bytes:
             f"the form cannot be read: {getattr(error, 'message', 'the body is not valid multipart/form-data')}"
         ) from None
     try:
-        files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
+        items = form.multi_items()
+        files = [(field, value) for field, value in items if isinstance(value, UploadFile)]
         if len(files) != 1:
             raise InputError("the form must hold one image file, as in curl -F file=@photo.jpg")
-        return await files[0].read()
+        ((field, file),) = files
+        others = tuple(name for name, value in items if value is not file)
+        return FormFile(field, file.filename or "", await file.read(), others)
     finally:
         await form.close()
 

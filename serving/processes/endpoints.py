@@ -8,7 +8,7 @@ import ctypes
 import logging
 import socket
 import struct
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 import uvicorn
@@ -21,6 +21,7 @@ from ..guard.hosts import known_hosts
 from ..guard.tls import load_tls
 from ..http.connection import HttpServer, options
 from ..http.edge import Edge
+from ..http.kept_paths import KeptPaths
 from ..observe.telemetry import Telemetry, TracedApplication
 from ..plane.data_plane import DataPlane
 
@@ -76,13 +77,15 @@ class Endpoints:
         self._grpc: GrpcServer | None = None
         self._serving: list[asyncio.Task[None]] = []
 
-    def add_http(self, app: App, bound: socket.socket, *, log: bool = False) -> None:
+    def add_http(self, app: App, bound: socket.socket, *, log: bool = False, kept: Mapping[str, str] | None = None) -> None:
         """Serve an ASGI application on a listening socket, which is closed at the end. With `log`, every request has its line
-        in the access log."""
+        in the access log. `kept` has the paths that stand for others."""
         settings = options(self._config, self._tls)
         edge: App = Edge(app, access=self._access, hosts=self._hosts, log=log)
         if self._telemetry is not None:
             edge = TracedApplication(edge, self._telemetry)
+        if kept:
+            edge = KeptPaths(edge, kept)
         config = uvicorn.Config(edge, timeout_graceful_shutdown=int(self._config.processes.drain_seconds), **settings)
         self._listening.append((HttpServer(config), bound))
 

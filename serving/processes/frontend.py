@@ -9,6 +9,7 @@ import socket
 from ..config import ServeConfig
 from ..http.app import create_app
 from ..images.decode_pool import DecodePool
+from ..models.kept_routes import kept_routes
 from ..observe.logs import LogSettings
 from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
@@ -45,7 +46,9 @@ class FrontEnd:
         telemetry = Telemetry(self._config.observe.trace_otlp) if self._config.observe.trace_otlp else None
         endpoints, host = Endpoints(self._config, telemetry=telemetry), self._config.addresses.host
         bound = listen(host, self._ports["http"], "http", shared=True)
-        endpoints.add_http(create_app(self._plane), bound, log=self._config.observe.access_log)
+        kept = kept_routes(self._config)
+        app, log = create_app(self._plane, kept), self._config.observe.access_log
+        endpoints.add_http(app, bound, log=log, kept=kept.paths if kept is not None else None)
         if "grpc" in self._ports:
             endpoints.add_grpc(self._plane, host, self._ports["grpc"])
         await endpoints.start()

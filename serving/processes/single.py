@@ -8,6 +8,7 @@ import signal
 
 from ..config import ServeConfig
 from ..images.decode_pool import DecodePool
+from ..models.kept_routes import kept_routes
 from ..models.repository import ModelRepository
 from ..observe.logs import LogSettings
 from ..observe.metrics import metrics_app
@@ -57,7 +58,9 @@ class SingleProcess:
         from ..http.app import create_app
 
         bound, numbers = self._ports.listening, self._ports.numbers
-        self._endpoints.add_http(create_app(self._plane), bound["http"], log=self._config.observe.access_log)
+        kept = kept_routes(self._config)
+        app, log = create_app(self._plane, kept), self._config.observe.access_log
+        self._endpoints.add_http(app, bound["http"], log=log, kept=kept.paths if kept is not None else None)
         if "metrics" in bound:
             self._endpoints.add_http(metrics_app(self._repository), bound["metrics"])
         if "grpc" in numbers:

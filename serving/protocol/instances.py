@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import binascii
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +105,12 @@ def _encoded(instance: Any) -> str | LongString | None:
 def _decoded(number: int, text: str | LongString | None) -> bytes:
     if text is None:
         raise InputError(f'instances[{number}] is no image; the others are images, as in {{"b64": "..."}}')
-    pieces = text.pieces if isinstance(text, LongString) else (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
+    return decode_base64(text.pieces if isinstance(text, LongString) else [text], f"instances[{number}]")
+
+
+def decode_base64(parts: Iterable[str], what: str) -> bytes:
+    """The bytes that a text of several parts holds. Raises InputError saying that `what` is none."""
+    pieces = (part[at : at + _PIECE] for part in parts for at in range(0, len(part), _PIECE))
     image, left, over = io.BytesIO(), "", False
     try:
         for piece in pieces:
@@ -117,7 +122,7 @@ def _decoded(number: int, text: str | LongString | None) -> bytes:
         if left:
             raise ValueError
     except ValueError:
-        raise InputError(f"instances[{number}] is not valid base64") from None
+        raise InputError(f"{what} is not valid base64") from None
     return image.getvalue()
 
 

@@ -38,7 +38,8 @@ class Route:
 
     `handler` names the method of `http.handlers.Handlers` that answers; without one the metrics port does. A route without a
     `tag` is not in the OpenAPI document, where `body` and `answer` stand; it is called `name` there, or as its handler. One
-    with an `api` is another platform's, there only where that was asked for, and answered by `InstanceHandlers`.
+    with an `api` is another platform's or a migrated application's, there only where that was asked for, and answered by
+    `InstanceHandlers` or `KeptHandlers`.
     """
 
     methods: str
@@ -76,6 +77,9 @@ _TRACE = "/v2[/models/{model}]/trace/setting"
 _REGISTER = "/v2/systemsharedmemory/region/{region}/register"
 _MEMORY = "shared memory"
 
+# The `api` of the routes of applications that models were migrated from; --keep-routes asks for it.
+KEPT = "kept"
+
 # The first row that fits a path is its route.
 ROUTES = (
     Route("GET", "/v2", "server_metadata", _READ, Cost.READ, "server", answer=of.SERVER),
@@ -112,6 +116,8 @@ ROUTES = (
     Route("POST", "/invocations", "invocations", _INFER, Cost.INFERENCE, api="sagemaker"),
     Route("GET", "/vertex/health", "platform_health", _OPEN, Cost.PROBE, api="vertex", name="vertex_health"),
     Route("POST", "/vertex/predict", "vertex_predict", _INFER, Cost.INFERENCE, api="vertex"),
+    # What a path that is kept of a migrated application stands for: `http/kept_paths.py`.
+    Route("POST", "/v1/kept/{model}/{number}", "kept", _INFER, Cost.INFERENCE, api=KEPT),
     # The console is a page without data; what it draws is read as whoever looks at it.
     Route("GET HEAD", "/", "page", _OPEN, Cost.PROBE),
     Route("GET HEAD", "/console/{name}", "page_file", _OPEN, Cost.PROBE),

@@ -81,7 +81,7 @@ def test_a_long_image_is_never_one_long_string():
     image = bytes(range(256)) * 8192 + b"end"  # 2 MiB: its base64 is read in pieces that are no multiples of four
     text = base64.b64encode(image).decode()
     escaped = text.replace("+", "\\u002b")
-    for spelled in (text, escaped, f'{text[:9]}\\u{ord(text[9]):04x}{text[10:]}'):
+    for spelled in (text, escaped, f"{text[:9]}\\u{ord(text[9]):04x}{text[10:]}"):
         body = b'{"instances": [{"b64": "%b"}]}' % spelled.encode()
         assert read_instances(body, max_depth=32, max_values=10).images == [image]
     for wrong in (text[:-1], text + "QUJD", text + "=", f"{text[:1_000_000]}={text[1_000_001:]}", f"{text[:7]} {text[8:]}"):

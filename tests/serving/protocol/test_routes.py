@@ -5,7 +5,8 @@ import pytest
 from headrace.serving.config import APIS
 from headrace.serving.http.handlers import Handlers
 from headrace.serving.http.instance_handlers import InstanceHandlers
-from headrace.serving.protocol.routes import METHODS, ROUTES, SERVICE, Cost, find_route
+from headrace.serving.http.kept_handlers import KeptHandlers
+from headrace.serving.protocol.routes import KEPT, METHODS, ROUTES, SERVICE, Cost, find_route
 
 
 @pytest.mark.parametrize(
@@ -39,13 +40,13 @@ def test_another_spelling_has_none(path):
 
 
 def test_every_row_leads_to_a_handler_and_every_handler_has_a_row():
-    for api, handlers in ((False, Handlers), (True, InstanceHandlers)):
-        named = {route.handler for route in ROUTES if bool(route.api) == api} - {""}
+    for apis, handlers in (({""}, Handlers), (set(APIS), InstanceHandlers), ({KEPT}, KeptHandlers)):
+        named = {route.handler for route in ROUTES if route.api in apis} - {""}
         assert named == {name for name in vars(handlers) if not name.startswith("_")}
 
 
 def test_every_platform_that_may_be_asked_for_has_rows():
-    assert {route.api for route in ROUTES} - {""} == set(APIS)
+    assert {route.api for route in ROUTES} - {"", KEPT} == set(APIS)
 
 
 def test_an_optional_part_makes_two_paths():

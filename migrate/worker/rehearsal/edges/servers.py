@@ -16,6 +16,7 @@ from typing import Any
 from ..making import photo
 from ..places import is_users
 from ..requests import ADDRESS
+from ..route_answers import Sent, fastapi_routes, flask_routes, observe
 from ..stage import Stage
 
 _REFUSED = 400
@@ -106,6 +107,10 @@ def _call_flask(stage: Stage, app: Any) -> None:
     stage.served = True
     client = app.test_client()
     how = taken(stage)
+    if stage.request.probes:
+        asked = [*(Sent("file", name) for name in how.files), *(Sent("json", name) for name in how.entries), Sent("body")]
+        observe(stage, flask_routes(app, how.with_header), [] if how.forms else asked)
+        return
     text = base64.b64encode(jpeg().read()).decode()
     text = f"data:image/jpeg;base64,{text}" if how.with_header else text
     rules = [rule for rule in app.url_map.iter_rules() if not rule.arguments]
@@ -130,6 +135,11 @@ def _call_fastapi(stage: Stage, app: Any) -> None:
     from fastapi.testclient import TestClient
 
     stage.served = True
+    if stage.request.probes:
+        how = taken(stage)
+        with TestClient(app) as client:
+            observe(stage, fastapi_routes(app, client, how.with_header, how.files, how.entries))
+        return
     with TestClient(app) as client:
         for route in getattr(app, "routes", ()):
             if "POST" not in (getattr(route, "methods", None) or ()) or "{" in route.path:
