@@ -42,6 +42,7 @@ from .portable_parity import portable_parity
 
 _CHUNK = 16
 _DUEL_SECONDS = 0.5
+_DUEL_CALL_SECONDS = 1.0  # eager mode is called four times or more, and larger batches tell nothing more
 _MOST_COMPARED = 64  # of the images whose outputs the script recorded, evenly spread
 
 
@@ -123,8 +124,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
                 scores = None  # others are judged, too
             plan, probed = _tune(model, source, order, scores, directory, device, tuning)
             tell(0.9, "measuring what that is worth")
-            ends = sorted({min(plan.choices), max(plan.choices)})
-            duels = _duels(captured, order, plan, ends, directory, device)
+            duels = _duels(captured, order, plan, directory, device)
             parity = _joined(plan.worst_parity(), original, plan, captured, directory, order, device)
         else:
             tell(0.6, "comparing the portable graph with the model")
@@ -178,13 +178,15 @@ def _captured(model: torch.nn.Module, example: Any, order: Order) -> CapturedGra
     return replace(captured, disabled=order.config.disable_passes)
 
 
-def _duels(
-    captured: CapturedGraph, order: Order, plan: Plan, batches: Sequence[int], directory: Path, device: str
-) -> tuple[Duel, ...]:
-    """Of each batch size, with one eager session for all."""
+def _duels(captured: CapturedGraph, order: Order, plan: Plan, directory: Path, device: str) -> tuple[Duel, ...]:
+    """At the smallest batch size and at the largest of which eager mode computes one in `_DUEL_CALL_SECONDS`."""
     eager = _eagerly(captured, Target(device=device, threads=plan.threads), directory)
+    smallest, *larger = sorted(plan.choices)
     try:
-        return tuple(_duel(eager, order, plan, batch, directory, device) for batch in batches)
+        first = _duel(eager, order, plan, smallest, directory, device)
+        row = float(np.median(first.eager)) / smallest
+        fitting = [batch for batch in larger if batch * row <= _DUEL_CALL_SECONDS]
+        return (first, *(_duel(eager, order, plan, batch, directory, device) for batch in fitting[-1:]))
     finally:
         eager.close()
 

@@ -16,6 +16,7 @@ _LONG_SECONDS = 20.0
 # Times the leader's time beyond which a candidate is not prepared; and beyond which it is not where that takes long.
 _HOPE, _LONG_HOPE = 4.0, 1.2
 _CALLS_TO_PROVE = 14.0  # of one finalist at one batch size, to be measured and proved
+_MOST_KEPT = 1 / 3  # of max_tuning_seconds for those: which arithmetic it is matters more than that all sizes are measured
 _OPENING = 1.5  # times the memory of an open candidate, while one is opened
 # What takes its ranges from images must promise so much to go before what does not: the images cost more than any preparation,
 # and once in three times the arithmetic is refused.
@@ -111,7 +112,7 @@ class Admission:
             enough = any(other.session is not None or other.status in tried for other in others)
         kept = 0.0  # for what leads so far, to be measured and proved at every batch size
         if leader is not None and bucket in leader.samples:
-            kept = _CALLS_TO_PROVE * rows / bucket * self.work(leader, bucket)
+            kept = min(_CALLS_TO_PROVE * rows / bucket * self.work(leader, bucket), _MOST_KEPT * self.budget.seconds)
         if not enough or self.config.backend or needed + kept <= self.budget.left:
             return None
         allowed = f"max_tuning_seconds={self.config.seconds(self.device):g}"

@@ -196,9 +196,9 @@ class Autotuner:
                 winner = self._winner(bucket)
             if winner is not None:
                 winners[bucket] = winner
-                if self.largest_decides and not index and len(buckets) > 1:
+                if not index and len(buckets) > 1:
                     for candidate in self._able(bucket):
-                        self._leave_behind(candidate, bucket, winner, _FAR_BEHIND)
+                        self._leave_behind(candidate, bucket, winner, _FAR_BEHIND if self.largest_decides else _HOPE)
         if not winners:
             raise _nothing_left(self.candidates, self.config)
         self._prove_portable()

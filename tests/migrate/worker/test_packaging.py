@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from headrace.errors import ParityError
-from headrace.migrate.worker.packaging import Order, _with_original
+from headrace.migrate.worker import packaging
+from headrace.migrate.worker.packaging import Order, _with_original, package_model
 from headrace.runtime.base.config import GraphConfig
 from headrace.runtime.base.session import Target
 from headrace.runtime.capture.capture import capture
@@ -74,3 +75,15 @@ def test_one_image_alone_is_held_to_what_the_script_computed(tmp_path: Path, row
     else:
         with pytest.raises(ParityError, match="does not compute what the script computed"):
             _with_original(captured, order, tmp_path, "cpu")
+
+
+@pytest.mark.parametrize(("seconds", "batches"), [(0.0, [1]), (1.0, [1, 4])])
+def test_eager_mode_is_not_timed_at_batch_sizes_that_take_it_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, batches: list[int]
+) -> None:
+    monkeypatch.setattr(packaging, "_DUEL_CALL_SECONDS", seconds)
+    module = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 4)).eval()
+    config = GraphConfig(precision="fp32", backend="onnxruntime", buckets=(1, 2, 4), max_tuning_seconds=5)
+    order = Order(name="one", out=tmp_path / "one", row=ROW, config=config, provenance={})
+    made = package_model(module, order, lambda fraction, text: None)
+    assert [duel.batch for duel in made.duels] == batches

@@ -91,6 +91,16 @@ def test_the_images_that_give_int8_its_ranges_take_their_time(admission):
     assert admission().why_not(int8, leader, [leader, int8], 1, 15) is None
 
 
+@pytest.mark.parametrize(("left", "tried"), [(25.0, True), (10.5, False)])
+def test_a_leader_that_is_slow_at_every_batch_size_keeps_a_third_of_the_time_and_no_more(admission, left, tried):
+    """Measuring it at all of them would take 140 s: what is four times as fast was never tried on such a machine."""
+    given = ranges()
+    given.of_portable["x"] = Observer()
+    int8, leader = candidate("openvino", INT8, calibration=given), leads(candidate("openvino", FP32), 0.1)
+    why = admission(left=left).why_not(int8, leader, [leader, int8], 1, 100)
+    assert (why is None) == tried
+
+
 def test_what_was_not_prepared_for_want_of_time_is_named_with_its_seconds(admission):
     judge = admission(left=3.0)
     late, leader = candidate("inductor", BF16), leads(candidate("onnxruntime", FP32), 0.01)

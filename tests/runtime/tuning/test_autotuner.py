@@ -632,6 +632,20 @@ def test_what_is_far_behind_in_the_heats_runs_no_more_and_the_best_two_are_measu
     assert plan.cut == ""
 
 
+def test_what_a_later_candidate_leaves_far_behind_is_measured_at_no_other_batch_size(conv_net, tuned, monkeypatch):
+    """The first to lead is near what beats it, and far from what beats that one."""
+    models = {
+        "first": {"per_row": 0.03, "efficiency": 0.9},
+        "second": {"per_row": 0.018, "efficiency": 0.8},
+        "third": {"per_row": 0.01, "efficiency": 0.7},
+    }
+    seen = with_clocks(monkeypatch, 1.0, **models)
+    plan = tuned(conv_net, buckets=(1, 2), max_tuning_seconds=60)
+    assert {choice.backend for choice in plan.choices.values()} == {"third"}
+    assert "first" in dict(seen)[1]
+    assert seen[-1] == (2, ["second", "third"])
+
+
 @dataclass(frozen=True, kw_only=True)
 class FixedBackend(TimedBackend):
     """Takes `alone` times as long where it is compiled for one batch size, and `parted` times on streams."""
