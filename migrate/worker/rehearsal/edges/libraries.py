@@ -18,7 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ....survey.submodules import missing_paths
 from ...stub_modules import AbsentLibrary, AbsentName, install_stub
+from .. import other_python
 from ..places import imported_by_library, is_installed, is_users
 from ..stage import Stage
 from .packages import EVERYWHERE, Alias, folders_of
@@ -167,8 +169,9 @@ def _said_gone(stage: Stage, part: str) -> None:
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
     if isinstance(error, Exception) and re.search(rf"\b{Silent.__name__}\b", str(error)):
-        names = " and ".join(map(_distribution, stage.learned.get("used", ()))) or "the libraries that are missing"
-        return f"install {names} into the environment in which headrace runs"
+        return _bring(stage.root, stage.learned.get("used", ()))
+    if (other := other_python.said_of(error, stage.root)) is not None:
+        return other
     part = re.search(
         r"of which ([\w.]+) is used|module '([\w.]+)' has no attribute|cannot import name .* from '([\w.]+)'", str(error)
     )
@@ -183,7 +186,25 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     if part is not None and library not in stage.learned.get("absent", ()):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"{version_said(stage.root, library)} has no {name}"
-    return f"install {_distribution(library)} into the environment in which headrace runs"
+    return _bring(stage.root, [library])
+
+
+def _bring(root: str, libraries: Sequence[str]) -> str:
+    """What is to be done for libraries that are missing: they are installed, or are git submodules that are not checked out."""
+    names = " and ".join(map(_distribution, libraries)) or "the libraries that are missing"
+    install = f"install {names} into the environment in which headrace runs"
+    fetch = "which is not checked out: git submodule update --init --recursive fetches it"
+    paths = [path for _, path in missing_paths(Path(root))]
+    for library in libraries:
+        for path in paths:
+            if _plain(library) in map(_plain, path.split("/")):
+                return f"{library} is the git submodule {path}, {fetch}"
+    return f"{install}, or, where it is of the git submodule {paths[0]}, {fetch}" if paths else install
+
+
+def _plain(name: str) -> str:
+    """A name as it is imported and as its folder may be called."""
+    return re.sub(r"[-_.]", "", name.lower())
 
 
 def _what_stood_in(stage: Stage, error: BaseException) -> str | None:
@@ -267,6 +288,24 @@ class Silent:
 
     def __exit__(self, *_: object) -> None: ...
 
+    async def __aenter__(self) -> Silent:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def __await__(self) -> Iterator[Any]:
+        yield from ()
+        return self
+
+    def __aiter__(self) -> Silent:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return next(self)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self._items if self._items is not None else (0.0, 0.0))  # operations and parameters, as counters give them
 
@@ -280,6 +319,11 @@ class Silent:
 
     def __setitem__(self, key: Any, value: Any) -> None: ...
 
+    def __delitem__(self, key: Any) -> None: ...
+
+    def __contains__(self, item: object) -> bool:
+        return False
+
     def __str__(self) -> str:
         return ""
 
@@ -288,6 +332,8 @@ class Silent:
 
     def __int__(self) -> int:
         return 0
+
+    __index__ = __int__
 
     def __round__(self, digits: int | None = None) -> float:
         return 0.0
@@ -298,7 +344,8 @@ class Silent:
     def _no(self, other: Any) -> bool:
         return False
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __neg__ = _number
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = __abs__ = _number
+    __floordiv__ = __rfloordiv__ = __mod__ = __pow__ = _number
     __lt__ = __le__ = __gt__ = __ge__ = _no
 
     def __format__(self, form: str) -> str:

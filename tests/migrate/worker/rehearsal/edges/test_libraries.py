@@ -206,3 +206,29 @@ def test_modules_of_old_lightning_may_assign_their_parameters(on_stage):
         "        super().__init__()\n        self.hparams = hparams\nrate = Net(argparse.Namespace(rate=0.5)).hparams.rate\n"
     )
     assert names["rate"] == 0.5
+
+
+def test_code_of_a_submodule_that_is_not_here_is_fetched_and_not_installed(rehearsed):
+    files = {"main.py": "import my_nets, torch\ntorch.nn.Linear(2, 1)(my_nets.x('a'))\n"}
+    done = rehearsed({**files, ".gitmodules": '[submodule "n"]\n\tpath = third_party/my-nets\n'})
+    assert done.report.remedy.startswith("my_nets is the git submodule third_party/my-nets, which is not checked out")
+
+
+def test_a_library_beside_a_submodule_that_is_not_here_may_be_of_either(rehearsed):
+    files = {"main.py": "import nobody_has_this\nimport torch\ntorch.nn.Linear(2, 1)(nobody_has_this.x('a'))\n"}
+    done = rehearsed({**files, ".gitmodules": '[submodule "n"]\n\tpath = third_party/nets\n'})
+    assert done.report.remedy.startswith("install nobody_has_this into the environment in which headrace runs, or, where it is")
+    assert "third_party/nets" in done.report.remedy
+
+
+def test_a_silent_library_is_gone_through_awaited_and_entered(rehearsed):
+    text = (
+        "import asyncio\nfrom loguru import logger\nimport progress\n\n"
+        "class Loader:\n    def __iter__(self):\n        return progress.bar()\n\n"
+        "async def main():\n    async with logger.session() as session:\n        await session.send('x')\n"
+        "    return [item async for item in logger.stream([1, 2])]\n\n"
+        "print(len(list(Loader())), asyncio.run(main()), 'x' in logger, [1, 2][logger.level], logger.level % 3)\n"
+        "del logger['x']\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "2 [1, 2] False 1 0.0\n"), done.report.why
