@@ -93,6 +93,7 @@ class Maker:
 
     def folder(self, path: str, suffix: str = ".jpg", *, flat: bool | None = None) -> None:
         """Make a folder of images, or one with a folder of images for each class."""
+        path = os.path.normpath(path)  # `data/train/` is `data/train`
         if flat is None:
             named = bool(_FLAT.match(os.path.basename(path)))
             flat = path in self.stage.learned.get("flat", ()) or (named and not self.stage.learned.get("deep"))
@@ -186,7 +187,7 @@ class Maker:
             return others or _LABEL.search(name) is not None
 
         filtered: dict[str, list[Any]] = self.stage.learned.get("values", {})
-        self.stage.names_images |= bool(files)
+        self.stage.names_images |= bool(files) or any(map(_ID.search, names))
         for row in range(self._listed):
             label = row % self.classes
             cells: dict[str, Any] = dict.fromkeys(names, f"image_{row:04d}.jpg")

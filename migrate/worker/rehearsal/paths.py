@@ -80,6 +80,14 @@ class Paths:
         self._busy = busy
         return other if redirected else path
 
+    def opened(self, path: str) -> str:
+        """Where a path really is, made where it is not here: what a library opens that knows nothing of stand-ins."""
+        found = self.found(path)
+        busy, self._busy = self._busy, True
+        there = os.path.lexists(found)
+        self._busy = busy
+        return found if there else self.make(path) or path
+
     def home(self, path: str) -> str:
         """The folder itself where it can be made, else the place that stands in for it."""
         return path if os.path.isdir(path) and os.access(path, os.W_OK) else self._target(path)

@@ -136,10 +136,8 @@ def _readers(stage: Stage, paths: Paths, library: Any, names: tuple[str, ...]) -
     """Functions that open a path without Python's `open`."""
 
     def read(original: Any, path: Any, *args: Any, **named: Any) -> Any:
-        if isinstance(path, str | os.PathLike) and not os.path.exists(path):
-            text = os.fspath(path)
-            found = paths.found(text)
-            path = found if found != text else paths.make(text) or path
+        if isinstance(path, str | os.PathLike):
+            path = paths.opened(os.fspath(path))
         return original(path, *args, **named)
 
     for name in names:
@@ -213,7 +211,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
             return stage.learn("other_columns", True)
         return _of_a_class(stage, text) and stage.learn("numbered", True)
     if isinstance(error, IsADirectoryError | PermissionError) and error.filename:
-        return stage.add("flat", os.path.dirname(str(error.filename)))
+        return stage.add("flat", os.path.normpath(os.path.dirname(str(error.filename))))
     if isinstance(error, NotADirectoryError) and error.filename:
         return False
     return _want(stage, error, frames)

@@ -270,3 +270,13 @@ def test_a_file_that_no_table_names_is_not_there(on_stage):
         "import os\nfirst = os.path.exists('data/image_0000.jpg')\n" + TABLE + "last = os.path.exists('data/x.jpg')\n"
     )
     assert (names["first"], names["last"]) == (False, False)
+
+
+@pytest.mark.parametrize("folder", ["'train/'", "'data/' + '/train/'", "'/nowhere/headrace/' + '/train/'"])
+def test_a_folder_that_is_named_with_a_slash_is_the_same(rehearsed, folder):
+    text = (
+        f"import os\nfrom PIL import Image\nroot = {folder}\nfor name in os.listdir(root):\n"
+        "    Image.open(root + name).convert('RGB')\nprint(len(os.listdir(root)))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "16\n"), done.report.why
