@@ -219,16 +219,3 @@ def test_a_library_beside_a_submodule_that_is_not_here_may_be_of_either(rehearse
     done = rehearsed({**files, ".gitmodules": '[submodule "n"]\n\tpath = third_party/nets\n'})
     assert done.report.remedy.startswith("install nobody_has_this into the environment in which headrace runs, or, where it is")
     assert "third_party/nets" in done.report.remedy
-
-
-def test_a_silent_library_is_gone_through_awaited_and_entered(rehearsed):
-    text = (
-        "import asyncio\nfrom loguru import logger\nimport progress\n\n"
-        "class Loader:\n    def __iter__(self):\n        return progress.bar()\n\n"
-        "async def main():\n    async with logger.session() as session:\n        await session.send('x')\n"
-        "    return [item async for item in logger.stream([1, 2])]\n\n"
-        "print(len(list(Loader())), asyncio.run(main()), 'x' in logger, [1, 2][logger.level], logger.level % 3)\n"
-        "del logger['x']\n"
-    )
-    done = rehearsed({"main.py": text})
-    assert (done.report.ended, done.stdout) == ("finished", "2 [1, 2] False 1 0.0\n"), done.report.why
