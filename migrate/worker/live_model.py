@@ -29,7 +29,7 @@ from ..proving.worker_protocol import Rehearsed, SeenModel
 from ..reading.recipe import Digests, LiveModel, Place, Recipe
 from ..reading.source import STORED, walk
 from . import recipe as construction
-from .checkpoint import fits, load_weights, outputs_of
+from .checkpoint import fits, load_weights, outputs_of, take_state
 from .inspection import defined_at
 from .live_labels import class_names, names_called
 from .live_task import JUDGING, chosen_place, classifies, told, width_of
@@ -263,7 +263,7 @@ def _take_weights(own: Mapping[str, torch.Tensor], seen: Seen, live: LiveModel) 
             random_weights=True,
         )
     if own is seen.initial:
-        seen.module.load_state_dict(own)
+        take_state(seen.module, own)
 
 
 # -- the model as images -> scores

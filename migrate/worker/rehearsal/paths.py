@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .making import IMAGES, Maker
-from .places import frames, is_installed, is_users, other_folder
+from .places import asked_by_us, frames, is_installed, is_users, other_folder
 from .stage import Stage
 
 _LIBRARIES = tuple(
@@ -193,7 +193,7 @@ class Paths:
     def _enter(self, path: Any, levels: int) -> None:
         """Remember that the script looked into the folder of a class: at a file in it, two levels down, or at its list."""
         known = all(self.stage.entered.values())  # so it is where none was made
-        if not known and not self._busy and isinstance(path, str | os.PathLike):
+        if not known and not self._busy and isinstance(path, str | os.PathLike) and not asked_by_us(__file__):
             above = os.path.normpath(self.found(os.fsdecode(path)))
             for _ in range(levels):
                 above = os.path.dirname(above)
