@@ -64,6 +64,8 @@ class Stage:
         """An option that was given what it does not take, and what it takes instead."""
         self.made_flat = False
         """Whether a folder of images was made without folders of classes for its name alone."""
+        self.handled: Exception | None = None
+        """The last error of which the script told where it handled it."""
         self.names_images = False
         """Whether a table or a list was made that names images."""
         self.entered: dict[str, bool] = {}
