@@ -10,7 +10,7 @@ import random
 import runpy
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def _attempt(
     return report
 
 
-def _learned(stage: Stage, edges: Mapping[str, types.ModuleType], error: BaseException | None) -> bool:
+def _learned(stage: Stage, edges: dict[str, types.ModuleType], error: BaseException | None) -> bool:
     """Whether an edge knows from an error what the next attempt should do otherwise."""
     return error is not None and any(edge.lesson(stage, error) for edge in reversed(edges.values()) if hasattr(edge, "lesson"))
 

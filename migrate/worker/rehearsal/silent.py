@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 
@@ -49,7 +49,7 @@ class Silent:
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    def __await__(self) -> Iterator[Any]:
+    def __await__(self) -> Generator[Any, None, Silent]:
         yield from ()
         return self
 
