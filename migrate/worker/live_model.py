@@ -40,7 +40,7 @@ from .rehearsal.rehearse import rehearse
 from .rehearsal.scripted import name_of, unscripted
 from .stored_weights import stored_weights_read
 
-ATTEMPTS = 8
+ATTEMPTS = 10
 _PATIENCE = 3.0
 """Seconds that a script's end waits for the model that reading its sources would build."""
 _SECONDS, _MOST_SECONDS = 75.0, 120.0

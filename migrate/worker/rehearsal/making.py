@@ -32,6 +32,8 @@ MADE_NAME = re.compile(r"image_\d{4}\.jpg")
 """What a table of made rows says of its images."""
 _ID = re.compile(r"(^|_|image)ids?$|^id_code$|uu?id$|^stem$", re.I)
 """Columns that may name an image without the ending of its file."""
+_FLAG = re.compile(r"^(is|has|was|use|keep)_|[a-z]{4}ed$|[a-z]{3}able$|^(valid|ok)$|_(valid|ok|flag)$", re.I)
+"""Columns that say yes or no of a row."""
 NAMES, STEMS = "names", "stems"
 """How tables and folders agree, where a script looks into both: files are named as in tables, which have endings or not."""
 _PIXELS = re.compile(r"^pixels?(_?(values|string|data))?$", re.I)
@@ -192,6 +194,8 @@ class Maker:
             label = row % self.classes
             cells: dict[str, Any] = dict.fromkeys(names, f"image_{row:04d}.jpg")
             cells |= {name: self.names[label] if text else label for name in names if is_label(name)}
+            flag = int(row // self.classes % 4 != 3)  # most rows of each class stay where the others are left out
+            cells |= {name: flag for name in names if _FLAG.search(name) and not is_label(name)}
             if pixels:
                 drawn = generator(f"{row}").integers(0, 256, pixels)
                 cells |= {name: " ".join(map(str, drawn)) for name in texts}

@@ -23,7 +23,7 @@ from .places import failed_at
 from .source import compiler
 from .stage import Enough, Stage, Taken, memory_of
 
-ATTEMPTS = 8
+ATTEMPTS = 10
 AGAIN = 77
 """The exit status of an attempt from which something was learned."""
 Watch = Callable[[], AbstractContextManager[Any]]

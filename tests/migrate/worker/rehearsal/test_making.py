@@ -170,3 +170,11 @@ def test_names_without_endings_where_tables_and_folders_agree_so(maker):
     text = "df = pd.read_csv(p)\nx = df['image_id'], df['level'], df['path']\n"
     row = table(maker, text, {"agreed": "stems"})[1]
     assert (row["image_id"], row["path"]) == ("image_0001", "image_0001.jpg")
+
+
+def test_a_column_that_says_yes_or_no_keeps_most_rows_of_each_class(maker):
+    text = "df = pd.read_csv(p)\nx = df['gradable'], df['is_valid'], df['grade'], df['path']\nnum_classes = 3\n"
+    rows = table(maker, text)
+    assert {row["gradable"] for row in rows} == {row["is_valid"] for row in rows} == {"0", "1"}
+    assert {row["grade"] for row in rows if row["gradable"] == "1"} == set("012")
+    assert {row["grade"] for row in rows if row["is_valid"] == "0"} == set("012")
