@@ -39,6 +39,8 @@ OWNS = frozenset([
     "pretrainedmodels", "pytorch_lightning", "timm", "torchvision", "transformers", "ultralytics", "yacs",
 ])  # fmt: skip
 """Libraries that hold a script's model, its data or its configuration, or own its loop: nothing stands in for their use."""
+OTHERS = frozenset(["flax", "jax", "keras", "mindspore", "mxnet", "paddle", "tensorflow", "tf_keras", "tflite_runtime"])
+"""Libraries whose models are no PyTorch's: with them installed, the script would show none that can be migrated."""
 _NAMES = (("lightning.pytorch", "pytorch_lightning"), ("lightning.fabric", "lightning_fabric"))
 """One library under two names: people have one installed, and scripts import either."""
 _RECORDS = re.compile(r"metric|logg|callback|profil|visual|plot|progress|summar|report|track", re.I)
@@ -192,6 +194,8 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
 
 def _bring(root: str, libraries: Sequence[str]) -> str:
     """What is to be done for libraries that are missing: they are installed, or are git submodules that are not checked out."""
+    if other := sorted(OTHERS.intersection(libraries)):
+        return _of_other(other[0])
     names = " and ".join(map(_distribution, libraries)) or "the libraries that are missing"
     install = f"install {names} into the environment in which headrace runs"
     fetch = "which is not checked out: git submodule update --init --recursive fetches it"
@@ -203,6 +207,10 @@ def _bring(root: str, libraries: Sequence[str]) -> str:
     return f"{install}, or, where it is of the git submodule {paths[0]}, {fetch}" if paths else install
 
 
+def _of_other(library: str) -> str:
+    return f"the script computes with {library}, and Headrace migrates PyTorch: --entry takes a script whose model is PyTorch's"
+
+
 def _plain(name: str) -> str:
     """A name as it is imported and as its folder may be called."""
     return re.sub(r"[-_.]", "", name.lower())
@@ -211,6 +219,8 @@ def _plain(name: str) -> str:
 def _what_stood_in(stage: Stage, error: BaseException) -> str | None:
     """An error that what a library would have given may explain: a configuration that it reads, say."""
     gave = [name for name in stage.learned.get("used", ()) if not _RECORDS.search(name)]
+    if other := sorted(OTHERS.intersection(gave)):
+        return _of_other(other[0])
     caused = isinstance(error, LookupError | TypeError | ValueError | AttributeError | ArithmeticError)
     if not gave or not caused or EVERYWHERE.search(str(error)):
         return None

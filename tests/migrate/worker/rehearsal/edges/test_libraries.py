@@ -1,3 +1,4 @@
+import importlib.util
 import sys
 
 import pytest
@@ -219,3 +220,12 @@ def test_a_library_beside_a_submodule_that_is_not_here_may_be_of_either(rehearse
     done = rehearsed({**files, ".gitmodules": '[submodule "n"]\n\tpath = third_party/nets\n'})
     assert done.report.remedy.startswith("install nobody_has_this into the environment in which headrace runs, or, where it is")
     assert "third_party/nets" in done.report.remedy
+
+
+@pytest.mark.parametrize("use", ["torch.nn.Linear(2, 1)(tensorflow.zeros(2))", "a, b, c = tensorflow.load()"])
+def test_a_model_of_another_framework_is_none_to_install(rehearsed, use):
+    if importlib.util.find_spec("tensorflow") is not None:
+        pytest.skip("tensorflow is installed")
+    done = rehearsed({"main.py": f"import torch, tensorflow\n{use}\n"})
+    assert done.report.ended == "stopped"
+    assert done.report.remedy.startswith("the script computes with tensorflow, and Headrace migrates PyTorch")
