@@ -43,6 +43,8 @@ _PIXELS_OF_A_FACE = 48 * 48
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
 
+_WITH_ALPHA = (".png", ".webp", ".tif", ".tiff")
+
 
 def generator(path: str) -> np.random.Generator:
     """Random numbers that depend on the name of a file alone."""
@@ -78,6 +80,7 @@ class Maker:
         self.home: Callable[[str], str] = lambda path: path
         """Where a folder of data sets is to be made."""
         self.size: tuple[int, int] = (size[0], size[1])
+        self.mode: str = stage.learned.get("mode", "RGB")
 
     def can(self, path: str) -> bool:
         return self._kind(path) is not None
@@ -158,7 +161,8 @@ class Maker:
     def _image(self, path: str) -> bytes:
         file = io.BytesIO()
         suffix = os.path.splitext(path)[1].lower()
-        photo(path, self.size).save(file, _FORMATS.get(suffix, suffix[1:].upper()))
+        mode = "RGB" if self.mode == "RGBA" and suffix not in _WITH_ALPHA else self.mode
+        photo(path, self.size, mode).save(file, _FORMATS.get(suffix, suffix[1:].upper()))
         return file.getvalue()
 
     @property

@@ -33,6 +33,9 @@ _EMPTY = re.compile(
     re.I,
 )
 """What is said of a list of images that has none."""
+_CHANNELS = re.compile(r"expected input\[.*\] to have (\d) channels, but got \d channels")
+_MODES = {"1": "L", "3": "RGB", "4": "RGBA"}
+"""How images are stored whose tensors have so many channels, where a script takes them as they are."""
 _MOST_BYTES = 600_000_000
 """A larger checkpoint is not kept."""
 _MOST_WANTED = 3
@@ -179,6 +182,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [frame.f_code.co_filename for frame in frames]
+    if isinstance(error, RuntimeError) and (found := _CHANNELS.search(text)) is not None:
+        return found[1] in _MODES and stage.learn("mode", _MODES[found[1]])
     if isinstance(error, KeyError | IndexError) and _more_classes(stage, error, frames):
         return True
     if isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names and stage.learn(time.WHOLE, True):

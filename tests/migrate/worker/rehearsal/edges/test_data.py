@@ -280,3 +280,21 @@ def test_a_folder_that_is_named_with_a_slash_is_the_same(rehearsed, folder):
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "16\n"), done.report.why
+
+
+@pytest.mark.parametrize(("channels", "name", "mode"), [(1, "x.jpg", "L"), (4, "x.png", "RGBA"), (3, "x.jpg", "RGB")])
+def test_images_have_the_channels_that_the_model_takes(rehearsed, channels, name, mode):
+    text = (
+        f"import numpy as np, torch\nfrom PIL import Image\nimage = Image.open('images/{name}')\n"
+        "pixels = torch.from_numpy(np.array(image)).float()\n"
+        "pixels = pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)\n"
+        f"torch.nn.Conv2d({channels}, 2, 3)(pixels[None])\nprint(image.mode)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", f"{mode}\n"), done.report.why
+
+
+def test_channels_that_no_image_has_are_not_learned(on_stage):
+    world = on_stage(data)
+    error = RuntimeError("Given groups=1, expected input[1, 3, 8, 8] to have 7 channels, but got 3 channels instead")
+    assert not data.lesson(world.stage, error)
