@@ -91,7 +91,8 @@ PS514 data-not-needed
     The construction of the model makes a data set whose files are not here. It was made without them, since the model needs
     nothing that only they tell.
 PS516 script-not-rehearsed
-    A script was run to see its model, and stopped before it called one; the message says where and why.
+    A script was run to see its model, and stopped before it called one, or called none that classifies images; the message
+    says where and why.
 PS517 stand-ins
     A script was run to see its model, and parts of its world that are not here were stood in for; the message names them.
 PS518 read-otherwise

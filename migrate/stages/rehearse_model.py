@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -117,14 +117,9 @@ def rehearse_model(
         runs[at] = again if again.best is not None else runs[at]
     migration.stopped.update({run.script.path: run.seen.why for run in runs if run.best is None and run.seen.why is not None})
     stopped = [
-        migration.remark(
-            "PS516",
-            f"{run.script.path} was run to see its model, and stopped before it called one: {run.seen.why}",
-            "note",
-            run.seen.where or run.script.path,
-        )
+        migration.remark("PS516", f"{run.script.path} was run to see its model, and {why}", "note", where or run.script.path)
         for run in runs
-        if run.best is None and run.seen.why is not None
+        for why, where in _why_none(run)
     ]
     taken = [run for run in runs if run.best is not None]
     if (
@@ -136,6 +131,21 @@ def rehearse_model(
     chosen = max(taken, key=lambda run: (run.fits is True, run.is_certain, run.best is not None and _worth(run.best)[1:3]))
     chosen = _with_trained_weights(migration, chosen, model)
     return _resolved(migration, chosen, static, [script.path for script, _ in scripts if script is not chosen.script])
+
+
+def _why_none(run: Run) -> Iterator[tuple[str, str | None]]:
+    """Why a run showed no model that classifies, and where."""
+    if run.best is not None:
+        return
+    if run.seen.why is not None:
+        yield f"stopped before it called one: {run.seen.why}", run.seen.where
+    elif run.seen.models:
+        called = [
+            f"{item.live.class_name} ({item.site}{f', whose outputs go on into {listed(item.feeds)}' if item.feeds else ''})"
+            for item in run.seen.models[:_MOST_SCRIPTS]
+        ]
+        what = "nothing that it called with images gives a row of scores, or a map of classes, for each of them"
+        yield f"{what}: {', '.join(called)}; --entry takes another script", None
 
 
 def _lacks(run: Run) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from ..reading.arguments import OPEN
 from ..reading.facts import Command
 from ..reading.source import walk
+from .entry_points import entry_points
 
 _DOCUMENTS = ("README", ".md", ".rst", ".sh", ".bat", "Makefile", "Dockerfile", "readme.txt", "README.txt")
 _SHELL = (".sh", ".bat", "Makefile", "Dockerfile")
@@ -33,6 +34,8 @@ _OPTIONS = re.compile(r"\s*--?[A-Za-z][\w-]*(=\S+|\s|$)(?!.*```)")
 """A line that can only go on with a command."""
 _SCRIPT = re.compile(r"^[\w./\\~ -]*\w\.(?:py|ipynb)$", re.ASCII)
 _MODULE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", re.ASCII)
+_TYPED = re.compile(r"(\t| {4,})\S|\s*[$>]\s")
+"""How a line begins that is to be typed, outside of a fence."""
 _END = re.compile(r"^(\|.*|&&?|;|\d?>>?.*|&>.*|<|#.*)$")
 _ASSIGNMENT = re.compile(
     r"^\s*(?:export\s+|set\s+|ARG\s+|ENV\s+)?([A-Za-z_]\w*)\s?[:?]?=\s?([^\s$`(]+|\"[^\"$`]*\"|'[^']*')\s*(?:#.*)?$"
@@ -50,14 +53,16 @@ _WIDE = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
 def documented_commands(root: Path) -> tuple[Command, ...]:
     """The commands that run a Python file or module, in the order in which somebody reads them: the README's first."""
     paths = sorted(walk(root, _DOCUMENTS), key=_importance)[:_MOST_FILES]
-    return tuple(itertools.islice((command for path in paths for command in _commands(root, path)), _MOST_COMMANDS))
+    points = entry_points(root)
+    return tuple(itertools.islice((command for path in paths for command in _commands(root, path, points)), _MOST_COMMANDS))
 
 
 def _importance(path: str) -> tuple[bool, bool, int, str]:
     return path.endswith(_SHELL), not posixpath.basename(path).lower().startswith("readme"), path.count("/"), path
 
 
-def _commands(root: Path, path: str) -> Iterator[Command]:
+def _commands(root: Path, path: str, points: Mapping[str, str]) -> Iterator[Command]:
+    installed = re.compile(rf"^(\s*[$>]?\s*)({'|'.join(map(re.escape, points))})(?=\s|$)") if points else None
     shell, text = path.endswith(_SHELL), ""
     with contextlib.suppress(OSError), (root / path).open("rb") as file:
         text = file.read(_MOST_BYTES).decode(errors="replace")
@@ -71,6 +76,8 @@ def _commands(root: Path, path: str) -> Iterator[Command]:
             continue  # explained, or left out
         if shell and (found := _ASSIGNMENT.match(line) or _FOR.match(line)) is not None:
             variables.setdefault(found[1], found[2].strip("\"'"))
+        if installed is not None and (shell or fenced or _TYPED.match(line)):
+            line = installed.sub(lambda found: f"{found[1]}python -m {points[found[2]]} ", line)  # noqa: PLW2901 - its meaning
         for part, code in _parts(_filled(line, variables) if shell else line, shell or fenced):
             for start in itertools.islice(_START.finditer(part), 4):
                 command = _read(root, path, number, part[start.start() :], code=code)

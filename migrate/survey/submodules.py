@@ -13,16 +13,22 @@ _MOST_BYTES = 100_000
 
 def missing_submodules(root: Path) -> Iterator[Finding]:
     """A warning at each path of `.gitmodules` where nothing lies."""
+    for number, path in missing_paths(root):
+        message = (
+            f"{path} is a git submodule that is not checked out, so what is imported from it is not here; "
+            "git submodule update --init --recursive fetches it"
+        )
+        yield Finding(".gitmodules", number, 0, "PS017", message, "warning")
+
+
+def missing_paths(root: Path) -> Iterator[tuple[int, str]]:
+    """The lines and paths of `.gitmodules` where nothing lies."""
     text = ""
     with contextlib.suppress(OSError), (root / ".gitmodules").open("rb") as file:
         text = file.read(_MOST_BYTES).decode(errors="replace")
     for number, line in enumerate(text.splitlines(), 1):
         if (found := _PATH.match(line)) is not None and not _has_files(root / found[1]):
-            message = (
-                f"{found[1]} is a git submodule that is not checked out, so what is imported from it is not here; "
-                "git submodule update --init --recursive fetches it"
-            )
-            yield Finding(".gitmodules", number, 0, "PS017", message, "warning")
+            yield number, found[1]
 
 
 def _has_files(folder: Path) -> bool:

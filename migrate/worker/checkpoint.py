@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
@@ -42,9 +43,19 @@ def load_weights(model: torch.nn.Module, path: str | Path) -> None:
     if missing or unexpected:
         raise ArtifactError(f"{path} does not fit the model: missing {_some(missing)}, unexpected {_some(unexpected)}")
     try:
-        model.load_state_dict(state)
+        take_state(model, state)
     except RuntimeError as error:
         raise ArtifactError(f"{path} does not fit the model: {error}") from error
+
+
+def take_state(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
+    """`model.load_state_dict(state)` where the state is a plain table: modules that ask for the version that it was saved with
+    (torchvision's MNASNet refuses none) are told that of the model."""
+    if not hasattr(state, "_metadata"):
+        versions = getattr(model.state_dict(), "_metadata", None)
+        state = OrderedDict(state)
+        vars(state)["_metadata"] = versions
+    model.load_state_dict(state)
 
 
 def read_checkpoint(path: str | Path) -> Any:

@@ -29,7 +29,7 @@ from ..proving.worker_protocol import Rehearsed, SeenModel
 from ..reading.recipe import Digests, LiveModel, Place, Recipe
 from ..reading.source import STORED, walk
 from . import recipe as construction
-from .checkpoint import fits, load_weights, outputs_of
+from .checkpoint import fits, load_weights, outputs_of, take_state
 from .inspection import defined_at
 from .live_labels import class_names, names_called
 from .live_task import JUDGING, chosen_place, classifies, told, width_of
@@ -40,7 +40,7 @@ from .rehearsal.rehearse import rehearse
 from .rehearsal.scripted import name_of, unscripted
 from .stored_weights import stored_weights_read
 
-ATTEMPTS = 8
+ATTEMPTS = 10
 _PATIENCE = 3.0
 """Seconds that a script's end waits for the model that reading its sources would build."""
 _SECONDS, _MOST_SECONDS = 75.0, 120.0
@@ -263,7 +263,7 @@ def _take_weights(own: Mapping[str, torch.Tensor], seen: Seen, live: LiveModel) 
             random_weights=True,
         )
     if own is seen.initial:
-        seen.module.load_state_dict(own)
+        take_state(seen.module, own)
 
 
 # -- the model as images -> scores

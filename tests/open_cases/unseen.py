@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--cases", type=Path, default=Path("build/unseen"), help="folder with the checked-out repositories")
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs" / "unseen", help="without a suffix")
     parser.add_argument("--again", action="store_true", help="run those too that stand in the results")
+    parser.add_argument("--page", action="store_true", help="write the page anew also where nothing was run")
     parser.add_argument("--seconds", type=int, default=SECONDS, help="for one run; more on a machine that does other work")
     parser.add_argument("--options", default="", help="more options for headrace migrate, in one string; the results say so")
     arguments = parser.parse_args()
@@ -50,6 +51,8 @@ def main() -> None:
         results[name] = by_hand(name, root, arguments.options.split(), arguments.seconds)
         print(f"{name}: {json.dumps(results[name])}", flush=True)
         kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        arguments.out.with_suffix(".md").write_text(page(chosen, results), encoding="utf-8")
+    if arguments.page:
         arguments.out.with_suffix(".md").write_text(page(chosen, results), encoding="utf-8")
     if false := [name for name, found in results.items() if _outputs(found).startswith("differs")]:
         sys.exit(f"FALSE CLAIM: what is packaged is not the model that a person builds: {', '.join(false)}")
@@ -160,10 +163,15 @@ def run(root: Path, options: list[str], seconds: int, hand: str | None = None) -
 
 
 def page(chosen: dict[str, Any], results: dict[str, Any]) -> str:
-    """The table, and by which rule the repositories were chosen."""
-    lines = ["# Repositories that nobody had seen", "", chosen["rule"], ""]
-    lines += ["    python tests/open_cases/unseen.py --cases DIR", ""]
+    """The rounds in which the repositories were chosen, and the table."""
+    lines = ["# Repositories that nobody had seen", ""]
+    lines += ["    python tests/open_cases/unseen.py --cases DIR", "", "Chosen in rounds:", ""]
+    for number, one in enumerate(chosen["rounds"], start=1):
+        lines += [f"{number}. **{one['date']}, {one['repositories']} repositories**, {one['committed']}."]
+        parts = (("Rule", "rule"), ("Left out", "left_out"), ("Outcome", "outcome"))
+        lines += [f"    - *{name}*: {one[key]}" for name, key in parts]
     lines += [
+        "",
         "By hand: whether the package agrees with the model that a person builds from the sources, given the same weights.",
         "",
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import itertools
 import json
 import os
 import re
@@ -19,6 +20,10 @@ _COUNT = re.compile(
 _NAMES = re.compile(
     r"^(class(es)?|labels?|categor(y|ies)|cls)(_?(names?|list|labels|map))?$|^idx_?(to|2)_?(class|label)(es)?$", re.I
 )
+_ENDING = re.compile(r"\.(jpe?g|png|bmp|tiff?|webp)", re.I)
+_TABLES = frozenset(["read_csv", "read_table", "read_excel", "read_feather", "read_parquet", "DictReader"])
+_SIDES = 8, 256
+"""Of images whose pixels stand in tables."""
 _MOST = 22_000
 _FILES, _BYTES = 100, 1_000_000
 """Of JSON, to look for tables of classes."""
@@ -39,13 +44,29 @@ def sources(root: str, first: str) -> tuple[ast.Module, ...]:
     return tuple(found)
 
 
-def _script(root: str, script: str) -> str:
+def path_of(root: str, script: str) -> str:
+    """The file of a script that is named as a path or as a module."""
     return os.path.join(root, script if script.endswith(".py") else script.replace(".", os.sep) + ".py")
+
+
+@functools.cache
+def adds_endings(root: str, script: str) -> bool:
+    """Whether the sources put the ending of an image's file to a name, or take it off: their tables have names without it."""
+    for tree in sources(root, path_of(root, script)):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr | ast.BinOp) and any(
+                isinstance(part, ast.Constant) and isinstance(part.value, str) and _ENDING.fullmatch(part.value)
+                for part in ast.iter_child_nodes(node)
+            ):
+                return True
+            if isinstance(node, ast.Attribute) and node.attr in ("stem", "splitext", "with_suffix"):
+                return True
+    return False
 
 
 def class_names(root: str, script: str) -> tuple[str, ...] | None:
     """A list of names that the sources call classes or labels; the script's own before others."""
-    for tree in sources(root, _script(root, script)):
+    for tree in sources(root, path_of(root, script)):
         for name, value in _bound(tree):
             if not _NAMES.match(name):
                 continue
@@ -72,7 +93,7 @@ def mapped_names(root: str, count: int) -> tuple[str, ...] | None:
 
 def class_count(root: str, script: str) -> int | None:
     """How many classes the sources state: a number bound to such a name, the script's own before others."""
-    for tree in sources(root, _script(root, script)):
+    for tree in sources(root, path_of(root, script)):
         for name, value in _bound(tree):
             number = value.value if isinstance(value, ast.Constant) else None
             if _COUNT.match(name) and isinstance(number, int) and 2 <= number <= _MOST:
@@ -85,7 +106,7 @@ def class_count(root: str, script: str) -> int | None:
 
 def stated(root: str, script: str, name: str) -> str | float | None:
     """The text or number that the sources bind to a name, the script's own before others."""
-    for tree in sources(root, _script(root, script)):
+    for tree in sources(root, path_of(root, script)):
         for bound, value in _bound(tree):
             constant = value.value if isinstance(value, ast.Constant) else None
             if bound == name and isinstance(constant, str | int | float) and constant != "":
@@ -115,10 +136,8 @@ def columns(root: str, script: str) -> tuple[list[str], int]:
     """The names by which the sources that read tables take columns, in their order, and how many are taken by number."""
     names: dict[str, None] = {}
     highest = 0
-    for tree in sources(root, _script(root, script)):
-        taken = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        taken |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        if not taken & {"read_csv", "read_table", "read_excel", "read_feather", "read_parquet", "DictReader"}:
+    for tree in sources(root, path_of(root, script)):
+        if not _names_in(tree) & _TABLES:
             continue
         for node in ast.walk(tree):
             if not isinstance(node, ast.Subscript):
@@ -126,7 +145,7 @@ def columns(root: str, script: str) -> tuple[list[str], int]:
             parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             parts = [item for part in parts for item in (part.elts if isinstance(part, ast.List) else [part])]
             for part in parts:
-                if isinstance(part, ast.Constant) and isinstance(part.value, str) and _is_table(node.value):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str) and is_table(node.value):
                     names[part.value] = None
             last = parts[-1] if isinstance(node.slice, ast.Tuple) else None
             if (
@@ -138,7 +157,27 @@ def columns(root: str, script: str) -> tuple[list[str], int]:
     return list(names), highest
 
 
-def _is_table(node: ast.expr) -> bool:
+def pixel_count(root: str, script: str) -> int | None:
+    """How many numbers the sources that read tables make an image of: 784 of `reshape(-1, 1, 28, 28)`."""
+    for tree in sources(root, path_of(root, script)):
+        if not _names_in(tree) & _TABLES:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("reshape", "view"):
+                parts = [item for arg in node.args for item in (arg.elts if isinstance(arg, ast.Tuple | ast.List) else [arg])]
+                sides = [item.value for item in parts if isinstance(item, ast.Constant) and isinstance(item.value, int)]
+                square = next((a for a, b in itertools.pairwise(sides) if a == b and _SIDES[0] <= a <= _SIDES[1]), None)
+                if square is not None:
+                    return square * square * (3 if 3 in sides else 1)
+    return None
+
+
+def _names_in(tree: ast.Module) -> set[str]:
+    taken = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return taken | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def is_table(node: ast.expr) -> bool:
     """Not `os.environ["X"]`, `checkpoint["model"]` or `config["x"]`, which are taken by name too."""
     text = ast.unparse(node).lower()
     words = ("environ", "checkpoint", "ckpt", "state", "config", "cfg", "args", "batch", "metric", "history", "model", "param",

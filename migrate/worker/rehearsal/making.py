@@ -26,12 +26,24 @@ WEIGHTS = (".pth", ".pt", ".ckpt", ".pth.tar", ".bin", ".safetensors", ".t7", ".
 ROWS = 16
 PER_CLASS = 10
 """Images in a folder of one class, and rows of a table; of many classes fewer. A tenth of them still holds every class."""
-_LABEL = re.compile(r"label|class|target|categor|diagnos|level|grade|^y$|species|breed|^id_code$", re.I)
+_LABEL = re.compile(r"label|class|target|categor|diagnos|level|grade|^y$|species|breed|emotion|^id_code$", re.I)
 _FILE = re.compile(r"file|path|image|img|photo|picture|name|(^|_)id$|uuid", re.I)
 MADE_NAME = re.compile(r"image_\d{4}\.jpg")
 """What a table of made rows says of its images."""
+_ID = re.compile(r"(^|_|image)ids?$|^id_code$|uu?id$|^stem$", re.I)
+"""Columns that may name an image without the ending of its file."""
+_FLAG = re.compile(r"^(is|has|was|use|keep)_|[a-z]{4}ed$|[a-z]{3}able$|^(valid|ok)$|_(valid|ok|flag)$", re.I)
+"""Columns that say yes or no of a row."""
+NAMES, STEMS = "names", "stems"
+"""How tables and folders agree, where a script looks into both: files are named as in tables, which have endings or not."""
+_PIXELS = re.compile(r"^pixels?(_?(values|string|data))?$", re.I)
+"""Columns that hold a whole image: its numbers with spaces between."""
+_PIXELS_OF_A_FACE = 48 * 48
+"""As many as such columns mostly have: those of FER2013."""
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
+
+_WITH_ALPHA = (".png", ".webp", ".tif", ".tiff")
 
 
 def generator(path: str) -> np.random.Generator:
@@ -63,10 +75,12 @@ class Maker:
             names = tuple(map(str, range(self.classes)))
         self.names = list(names or (f"class_{i:03d}" for i in range(self.classes)))
         size = stage.learned.get("image") or request.image or (256, 256)
+        self.agreed: str | None = stage.learned.get("agreed")
         self.rows = max(ROWS, min(PER_CLASS * self.classes, 100))
         self.home: Callable[[str], str] = lambda path: path
         """Where a folder of data sets is to be made."""
         self.size: tuple[int, int] = (size[0], size[1])
+        self.mode: str = stage.learned.get("mode", "RGB")
 
     def can(self, path: str) -> bool:
         return self._kind(path) is not None
@@ -84,6 +98,7 @@ class Maker:
 
     def folder(self, path: str, suffix: str = ".jpg", *, flat: bool | None = None) -> None:
         """Make a folder of images, or one with a folder of images for each class."""
+        path = os.path.normpath(path)  # `data/train/` is `data/train`
         if flat is None:
             named = bool(_FLAT.match(os.path.basename(path)))
             flat = path in self.stage.learned.get("flat", ()) or (named and not self.stage.learned.get("deep"))
@@ -94,13 +109,14 @@ class Maker:
         self.stage.keep(path)
         # Few pictures are drawn, and each is written many times: a thousand classes take a second.
         drawn = [self._image(f"{number}{suffix}") for number in range(16)]
-        each = ROWS if flat else max(1, min(PER_CLASS, 400 // self.classes))
+        each = (self._listed if self.agreed else ROWS) if flat else max(1, min(PER_CLASS, 400 // self.classes))
         for order, name in enumerate(["."] if flat else self.names):
             folder = os.path.normpath(os.path.join(path, name))
             os.makedirs(folder, exist_ok=True)
             for number in range(each):
                 # Where no folder says what an image shows, its name may.
                 own = f"{self.names[number % self.classes]}_{number:04d}" if flat else f"{number:04d}"
+                own = f"image_{number:04d}" if flat and self.agreed else own
                 Path(folder, own.replace(os.sep, "_") + suffix).write_bytes(drawn[(order * each + number) % len(drawn)])
 
     def matching(self, folder: str, pattern: str) -> None:
@@ -131,6 +147,7 @@ class Maker:
             ((".json",), self._json),
             ((".txt", ".lst", ".names"), self._lines),
             ((".npy",), self._array),
+            ((".mat",), self._matlab),
             ((".npz",), self._arrays),
             ((".pkl", ".pickle"), self._pickle),
             ((".zip",), self._zip),
@@ -144,7 +161,8 @@ class Maker:
     def _image(self, path: str) -> bytes:
         file = io.BytesIO()
         suffix = os.path.splitext(path)[1].lower()
-        photo(path, self.size).save(file, _FORMATS.get(suffix, suffix[1:].upper()))
+        mode = "RGB" if self.mode == "RGBA" and suffix not in _WITH_ALPHA else self.mode
+        photo(path, self.size, mode).save(file, _FORMATS.get(suffix, suffix[1:].upper()))
         return file.getvalue()
 
     @property
@@ -155,8 +173,13 @@ class Maker:
     def _table(self, path: str) -> bytes:
         names, count = hints.columns(self.stage.root, self.stage.request.script)
         extra = [name for name in self.stage.learned.get("columns", ()) if name not in names]
-        names = list(dict.fromkeys([*names, *extra])) or ["image", "label"]
+        pixels = hints.pixel_count(self.stage.root, self.stage.request.script)
+        names = list(dict.fromkeys([*names, *extra])) or (["label"] if pixels else ["image", "label"])
         names += [("label" if "label" not in names else f"column_{i}") for i in range(len(names), count)]
+        texts = [name for name in names if _PIXELS.search(name)]
+        pixels = pixels or (_PIXELS_OF_A_FACE if texts else None)
+        if pixels and not texts and not any(_FILE.search(name) for name in names):
+            names += [f"pixel{number}" for number in range(pixels)]  # an image is a row, as in Kaggle's MNIST
         file = io.StringIO()
         writer = csv.writer(file, delimiter="\t" if path.lower().endswith(".tsv") else ",")
         writer.writerow(names)
@@ -164,14 +187,24 @@ class Maker:
         files = [name for name in names if _FILE.search(name)]
 
         def is_label(name: str) -> bool:
-            others = bool(self.stage.learned.get("other_columns")) and bool(files) and name not in files
+            if self.agreed and _ID.search(name):
+                return False
+            others = bool(self.stage.learned.get("other_columns")) and bool(files or texts) and name not in (*files, *texts)
             return others or _LABEL.search(name) is not None
 
         filtered: dict[str, list[Any]] = self.stage.learned.get("values", {})
+        self.stage.names_images |= bool(files) or any(map(_ID.search, names))
         for row in range(self._listed):
             label = row % self.classes
             cells: dict[str, Any] = dict.fromkeys(names, f"image_{row:04d}.jpg")
             cells |= {name: self.names[label] if text else label for name in names if is_label(name)}
+            flag = int(row // self.classes % 4 != 3)  # most rows of each class stay where the others are left out
+            cells |= {name: flag for name in names if _FLAG.search(name) and not is_label(name)}
+            if pixels:
+                drawn = generator(f"{row}").integers(0, 256, pixels)
+                cells |= {name: " ".join(map(str, drawn)) for name in texts}
+                cells |= {f"pixel{number}": value for number, value in enumerate(drawn) if f"pixel{number}" in cells}
+            cells |= {name: f"image_{row:04d}" for name in names if self.agreed == STEMS and _ID.search(name)}
             cells |= {name: values[row // self.classes % len(values)] for name, values in filtered.items() if name in cells}
             writer.writerow(cells.values())
         return file.getvalue().encode()
@@ -190,7 +223,9 @@ class Maker:
             return repr(dict(enumerate(self.names))).encode()
         if re.search(r"class|label|name|synset|categor", os.path.basename(path), re.I):
             return "".join(f"{name}\n" for name in self.names).encode()
-        return "".join(f"image_{row:04d}.jpg {row % self.classes}\n" for row in range(self._listed)).encode()
+        self.stage.names_images = True
+        ending = "" if self.agreed == STEMS else ".jpg"
+        return "".join(f"image_{row:04d}{ending} {row % self.classes}\n" for row in range(self._listed)).encode()
 
     def _is_labels(self, path: str) -> bool:
         return bool(_LABEL.search(os.path.basename(path)))
@@ -202,6 +237,14 @@ class Maker:
             file, labels if self._is_labels(path) else generator(path).integers(0, 256, (self.rows, *self.size, 3), np.uint8)
         )
         return file.getvalue()
+
+    def _matlab(self, path: str) -> bytes:
+        from .matlab import table
+
+        images = generator(path).integers(0, 256, (self.rows, *self.size, 3), np.uint8)
+        more = self.stage.learned.get("keys", ())
+        self.stage.names_images = True
+        return table(self.stage.root, self.stage.request.script, self.classes, images, list(more))
 
     def _arrays(self, path: str) -> bytes:
         """The keys that were asked for, else those of most such files."""

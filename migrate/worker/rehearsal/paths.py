@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import errno
+import functools
 import glob
 import io
+import linecache
 import os
 import re
 import sys
@@ -15,8 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .making import Maker
-from .places import frames, is_installed, is_users, other_folder
+from .making import IMAGES, Maker
+from .places import asked_by_us, frames, is_installed, is_users, other_folder
 from .stage import Stage
 
 _LIBRARIES = tuple(
@@ -24,6 +27,7 @@ _LIBRARIES = tuple(
 )
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/run/", "/lib")
 _PROBES = ("genericpath.py", "posixpath.py", "pathlib.py", os.path.join("pathlib", "_local.py"))
+_NAMED = re.compile(rf"image_\d{{4}}(\.jpg)?({'|'.join(map(re.escape, IMAGES))})")
 _HEADRACE = str(Path(__file__).resolve().parents[3]) + os.sep
 
 
@@ -60,10 +64,12 @@ class Paths:
         if self.may_want(path):
             where = self.stage.learned["wanted"].get(path)
             target = self._target(path)
+            busy, self._busy = self._busy, True  # what is written into a folder is not looked for there
             if self.maker.can(path):
                 self.maker.file(target)
             elif not os.path.splitext(path)[1]:
                 self.maker.folder(target)
+            self._busy = busy
             self.stage.note("data", self._named(path), where)
 
     def found(self, path: str) -> str:
@@ -73,6 +79,14 @@ class Paths:
         redirected = not os.path.lexists(path) and os.path.lexists(other)
         self._busy = busy
         return other if redirected else path
+
+    def opened(self, path: str) -> str:
+        """Where a path really is, made where it is not here: what a library opens that knows nothing of stand-ins."""
+        found = self.found(path)
+        busy, self._busy = self._busy, True
+        there = os.path.lexists(found)
+        self._busy = busy
+        return found if there else self.make(path) or path
 
     def home(self, path: str) -> str:
         """The folder itself where it can be made, else the place that stands in for it."""
@@ -179,7 +193,7 @@ class Paths:
     def _enter(self, path: Any, levels: int) -> None:
         """Remember that the script looked into the folder of a class: at a file in it, two levels down, or at its list."""
         known = all(self.stage.entered.values())  # so it is where none was made
-        if not known and not self._busy and isinstance(path, str | os.PathLike):
+        if not known and not self._busy and isinstance(path, str | os.PathLike) and not asked_by_us(__file__):
             above = os.path.normpath(self.found(os.fsdecode(path)))
             for _ in range(levels):
                 above = os.path.dirname(above)
@@ -211,7 +225,7 @@ class Paths:
             text = os.fsdecode(path)
             other = self._elsewhere(text)
             if not _there(original, other):
-                if not self._like_wanted(text):
+                if not self._like_wanted(text) and not self._is_named(text):
                     self._probe(text)
                     raise
                 other = self.make(text) or text
@@ -222,6 +236,10 @@ class Paths:
         """Whether an earlier attempt could not go on without a file that differs in its number only, as folds and parts do."""
         shapes = {re.sub(r"\d+", "#", wanted) for wanted in self.stage.learned.get("wanted", ())}
         return bool(shapes) and re.sub(r"\d+", "#", os.path.abspath(path)) in shapes and self.maker.can(path)
+
+    def _is_named(self, path: str) -> bool:
+        """Whether a made table or list names an image so: it is there, as the images of a table are."""
+        return self.stage.names_images and _NAMED.fullmatch(os.path.basename(path)) is not None
 
     def _probe(self, path: str) -> None:
         for frame in frames():
@@ -281,17 +299,21 @@ def _split(pathname: str) -> tuple[str, str]:
 
 def _expects_absence(frame: types.FrameType) -> bool:
     """Whether the line that is running stands in a `try` whose handler takes a missing file: the script copes without."""
-    import ast
-    import linecache
+    return any(first <= frame.f_lineno <= last for first, last in _coping(frame.f_code.co_filename))
 
+
+@functools.lru_cache(maxsize=64)
+def _coping(path: str) -> tuple[tuple[int, int], ...]:
+    """The first and the last lines of such a file's `try` bodies; it is asked of them at every file that is missing."""
     try:
-        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+        tree = ast.parse("".join(linecache.getlines(path)))
     except SyntaxError:
-        return False
+        return ()
+    found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and node.body[0].lineno <= frame.f_lineno <= (node.body[-1].end_lineno or 0):
+        if isinstance(node, ast.Try):
             caught = " ".join(ast.unparse(handler.type) if handler.type else "Exception" for handler in node.handlers)
             reraises = all(any(isinstance(part, ast.Raise) for part in ast.walk(handler)) for handler in node.handlers)
             if any(word in caught for word in ("FileNotFound", "OSError", "IOError", "Exception")) and not reraises:
-                return True
-    return False
+                found.append((node.body[0].lineno, node.body[-1].end_lineno or 0))
+    return tuple(found)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import traceback
 import types
 from collections.abc import Iterator
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _WORKER = os.path.dirname(os.path.dirname(_OWN)) + os.sep
+_STAGE = os.path.join(_OWN, "stage.py")
+_STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
@@ -37,6 +40,19 @@ def imported_by_library() -> bool:
     importing = (frame for frame in frames() if not frame.f_code.co_filename.startswith(("<frozen importlib", _WORKER)))
     frame = next((frame for frame in importing if "importlib" not in frame.f_code.co_filename), None)
     return frame is not None and is_installed(frame.f_code.co_filename)
+
+
+def asked_by_us(between: str) -> bool:
+    """Whether a function of Python's that is running was called by Headrace itself, not by the script; `between` is the file
+    with what stands in for such functions."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        passes = name in (between, _STAGE) or (name.startswith(("<frozen", _STANDARD)) and not is_installed(name))
+        if not passes:
+            return name.startswith(_WORKER)
+        frame = frame.f_back
+    return False
 
 
 def user_frame(root: str) -> types.FrameType | None:

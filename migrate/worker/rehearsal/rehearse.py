@@ -23,7 +23,7 @@ from .places import failed_at
 from .source import compiler
 from .stage import Enough, Stage, Taken, memory_of
 
-ATTEMPTS = 8
+ATTEMPTS = 10
 AGAIN = 77
 """The exit status of an attempt from which something was learned."""
 Watch = Callable[[], AbstractContextManager[Any]]
@@ -98,7 +98,8 @@ def _attempt(
                 error = raised
                 ended = "finished" if _clean_exit(raised) else "stopped"
         in_vain = [edge.in_vain for edge in found.values() if hasattr(edge, "in_vain")]
-        if ended == "finished" and not last and not seen() and any(knows(stage) for knows in in_vain):
+        called_none = ended == "finished" and not last and not seen()
+        if called_none and (any(knows(stage) for knows in in_vain) or _learned(stage, found, stage.handled)):
             return None
         if ended != "stopped":
             # The next runs find what this one found, whatever other scripts save meanwhile.
@@ -107,20 +108,25 @@ def _attempt(
         else:
             assert error is not None
             # One lesson for each attempt: what else is wrong shows in the next.
-            lessons = (edge.lesson(stage, error) for edge in reversed(found.values()) if hasattr(edge, "lesson"))
-            if not last and any(lessons):
+            cause = stage.handled if isinstance(error, SystemExit) and isinstance(error.code, int) else None
+            if not last and (_learned(stage, found, error) or _learned(stage, found, cause)):
                 return None
-            remedies = (edge.remedy(stage, error) for edge in found.values() if hasattr(edge, "remedy"))
+            remedies = (edge.remedy(stage, cause or error) for edge in found.values() if hasattr(edge, "remedy"))
             report = RehearsalReport(
                 ended="stopped",
-                why=_said(error),
-                where=failed_at(error, stage.root),
+                why=_said(error) + (f", after {_said(cause)}" if cause is not None else ""),
+                where=failed_at(cause or error, stage.root),
                 remedy=next(filter(None, remedies), None),
                 **stage.told(),
             )
             _print(error)
     stage.write(report)
     return report
+
+
+def _learned(stage: Stage, edges: dict[str, types.ModuleType], error: BaseException | None) -> bool:
+    """Whether an edge knows from an error what the next attempt should do otherwise."""
+    return error is not None and any(edge.lesson(stage, error) for edge in reversed(edges.values()) if hasattr(edge, "lesson"))
 
 
 def all_edges() -> dict[str, types.ModuleType]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
+import itertools
 import json
 import os
 import shutil
@@ -18,6 +20,7 @@ from .imports import Imports
 from .places import user_place
 
 _MISSING = object()
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _HERE = "//repository"
 """What stands for the root in what was learned: no resolved path begins so."""
 
@@ -61,6 +64,10 @@ class Stage:
         """An option that was given what it does not take, and what it takes instead."""
         self.made_flat = False
         """Whether a folder of images was made without folders of classes for its name alone."""
+        self.handled: Exception | None = None
+        """The last error of which the script told where it handled it."""
+        self.names_images = False
+        """Whether a table or a list was made that names images."""
         self.entered: dict[str, bool] = {}
         """Folders that were made with a folder for each class, and whether the script looked into one of those."""
         self.filters: dict[str, dict[str | int, None]] = {}
@@ -177,13 +184,19 @@ class Stage:
             self._patches.callback(setattr, owner, name, before)
 
     def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        """Replace a function by `around(original, *args, **kwargs)` until the rehearsal ends; nothing where there is none."""
+        """Replace a function by `around(original, *args, **kwargs)` until the rehearsal ends; nothing where there is none.
+
+        What the script gives by name, and `around` takes by position, is given to it so: `os.makedirs(name=folder)`.
+        """
         original = getattr(owner, name, None)
         if original is None:
             return
+        names = _first_names(original, around)
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
+            while len(args) < len(names) and names[len(args)] in kwargs:
+                args = (*args, kwargs.pop(names[len(args)]))
             return around(original, *args, **kwargs)
 
         self.patch(owner, name, call)
@@ -226,6 +239,17 @@ def _moved(value: Any, before: str, after: str) -> Any:
         return [_moved(item, before, after) for item in value]
     below = isinstance(value, str) and (value == before or value.startswith(before + os.sep))
     return after + value[len(before) :] if below else value
+
+
+def _first_names(original: Callable[..., Any], around: Callable[..., Any]) -> list[str]:
+    """By which names a function takes the arguments that `around` takes by position, `original` aside."""
+    try:
+        given = list(inspect.signature(original).parameters.values())
+        taken = [item for item in inspect.signature(around).parameters.values() if item.kind in _BY_POSITION]
+    except (TypeError, ValueError):  # of a function in C that does not tell
+        return []
+    plain = list(itertools.takewhile(lambda item: item.kind == item.POSITIONAL_OR_KEYWORD, given))
+    return [item.name for item in plain[: len(taken) - 1]]
 
 
 def _remove(owner: Any, name: str) -> None:

@@ -22,7 +22,7 @@ from headrace.migrate.reading.recipe import LiveModel, Recipe
 from headrace.migrate.stages import rehearse_model as rehearsal
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.progress import Stages
-from headrace.migrate.stages.rehearse_model import Run, _agree, _best, label
+from headrace.migrate.stages.rehearse_model import Run, _agree, _best, _why_none, label
 from headrace.migrate.survey.survey import survey
 
 # The model lives in a global that a function sets, its class is made from a table of settings, and it is called by keyword.
@@ -223,6 +223,21 @@ def test_the_model_that_is_evaluated_and_judged_is_taken() -> None:
     assert _best([teacher, trained, body, generator, SEEN], None) is SEEN
     assert _best([teacher, SEEN], "Net#1") is teacher
     assert _best([generator, body], None) is None
+
+
+def test_a_run_that_shows_no_classifier_says_why() -> None:
+    def why(*models: SeenModel, reason: str | None = None) -> list[tuple[str, str | None]]:
+        seen = types.SimpleNamespace(models=models, why=reason, where="run.py:2" if reason else None)
+        return list(_why_none(types.SimpleNamespace(best=_best(models, None), seen=seen)))  # type: ignore[arg-type]
+
+    body = other(class_name="Body", feeds=("Linear",))
+    generator = other(class_name="Generator", tasks=("",), widths=(None,), site="run.py:9")
+    ((message, where),) = why(body, generator)
+    assert message.startswith("nothing that it called with images gives a row of scores")
+    assert "Body (run.py:5, whose outputs go on into Linear), Generator (run.py:9); --entry" in message
+    assert where is None
+    assert why(reason="KeyError: 'x'") == [("stopped before it called one: KeyError: 'x'", "run.py:2")]
+    assert why(body, SEEN) == why() == []
 
 
 def test_of_equals_the_trained_one_is_taken_else_the_last() -> None:

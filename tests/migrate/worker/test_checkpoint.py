@@ -6,7 +6,16 @@ import torch
 from torch import nn
 
 from headrace.errors import ArtifactError
-from headrace.migrate.worker.checkpoint import KEYS, PREFIXES, are_weights, classes_in, fits, load_weights, outputs_of
+from headrace.migrate.worker.checkpoint import (
+    KEYS,
+    PREFIXES,
+    are_weights,
+    classes_in,
+    fits,
+    load_weights,
+    outputs_of,
+    take_state,
+)
 
 
 def network():
@@ -125,3 +134,42 @@ def test_another_network_tells_no_classes(tmp_path):
     (tmp_path / "broken.pth").write_bytes(b"no checkpoint")
     for name in ("other.pth", "broken.pth"):
         assert classes_in(with_heads, tmp_path / name, 10) == 10
+
+
+class Versioned(nn.Module):
+    """As torchvision's MNASNet: weights of no known version are refused."""
+
+    _version = 2
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        if local_metadata.get("version") not in (1, 2):
+            raise ValueError(f"version should be set to 1 or 2 instead of {local_metadata.get('version')}")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
+def test_a_plain_table_of_weights_is_of_the_models_version(tmp_path):
+    trained, model = Versioned(), Versioned()
+    take_state(model, dict(trained.state_dict()))
+    assert_same(model, trained)
+    torch.save({"net": dict(trained.state_dict())}, tmp_path / "w.pth")
+    load_weights(loaded := Versioned(), tmp_path / "w.pth")
+    assert_same(loaded, trained)
+
+
+def test_a_version_that_was_saved_stays(tmp_path):
+    class First(Versioned):
+        _version = 1
+
+    seen = []
+
+    class Asking(Versioned):
+        def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+            seen.append(local_metadata.get("version"))
+            super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+    take_state(Asking(), First().state_dict())
+    assert seen == [1]

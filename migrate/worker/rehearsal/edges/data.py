@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import hugging_face_sets, torchvision_sets
-from ..making import MADE_NAME, WEIGHTS, Maker
+from .. import hints, hugging_face_sets, torchvision_sets
+from ..making import MADE_NAME, NAMES, STEMS, WEIGHTS, Maker
 from ..paths import Paths
 from ..places import called_by_user, is_users
 from ..stage import Stage
@@ -27,9 +27,15 @@ _MOST_CLASSES = 30_000
 _SCORES = re.compile(r"out|logit|pred|score|prob|^(log_?)?ps$|^y_?hat$", re.I)
 """Names of what a model gives."""
 _EMPTY = re.compile(
-    r"num_samples=0|n_samples=0|empty|division by zero|need at least one|out of range|no .*(images|files|samples)", re.I
+    r"num_samples=0|n_samples=0|empty|division by zero|at least one|out of range|no .*(images|files|samples|data|rows|records)"
+    r"|\b(0|zero) (images|files|samples|rows|records)|no objects to concatenate|0 sample"
+    r"|\b(no|none|nothing)\b.*\b(found|could|match(ed|es)?|left|remains?|available|loaded)\b|could(n't| not) be matched",
+    re.I,
 )
 """What is said of a list of images that has none."""
+_CHANNELS = re.compile(r"expected input\[.*\] to have (\d) channels, but got \d channels")
+_MODES = {"1": "L", "3": "RGB", "4": "RGBA"}
+"""How images are stored whose tensors have so many channels, where a script takes them as they are."""
 _MOST_BYTES = 600_000_000
 """A larger checkpoint is not kept."""
 _MOST_WANTED = 3
@@ -74,7 +80,7 @@ def _filters(stage: Stage, series: Any) -> None:
 
 def in_vain(stage: Stage) -> bool:
     """A script that called no model left out what is not here: rows that no table has, or checkpoints that it looked for."""
-    if _keep_rows(stage) or _flatten(stage):
+    if _keep_rows(stage) or _flatten(stage) or _agree(stage):
         return True
     paths, wanted = _SET_UP[id(stage)], dict(stage.learned.get("wanted", {}))
     known = len(wanted)
@@ -94,11 +100,35 @@ def _flatten(stage: Stage) -> bool:
     """Have the next attempt's images lie where the script lists files: it looked into no folder of a class."""
     listed = [folder for folder, entered in stage.entered.items() if not entered]
     known = stage.learned.get("flat", [])
+    if any(folder not in known for folder in listed):
+        _agree(stage)
     return bool(listed) and stage.learn("flat", [*known, *(folder for folder in listed if folder not in known)])
+
+
+def _agree(stage: Stage, wanted: str | None = None) -> bool:
+    """Have the files in the next attempt's folders named as its tables do: a script that looks into both matches them.
+
+    The tables' names have endings or not: as `wanted`, a name that was searched for, else as the sources treat names.
+    """
+    if not stage.names_images:
+        return False
+    bare = not os.path.splitext(wanted)[1] if wanted else hints.adds_endings(stage.root, stage.request.script)
+    first, second = (STEMS, NAMES) if bare else (NAMES, STEMS)
+    tried = stage.learned.get("agreed")
+    return (tried is None or (tried == first and wanted is None)) and stage.learn("agreed", second if tried else first)
+
+
+def _is_made(stage: Stage, name: object) -> bool:
+    """Whether it is the name of a file in a made folder without folders of classes, with its ending or without."""
+    stem = os.path.splitext(name)[0] if isinstance(name, str) else ""
+    return any(re.fullmatch(rf"{re.escape(own)}_\d{{4}}", stem) for own in [*Maker(stage).names, "image"])
 
 
 def _keep_rows(stage: Stage) -> bool:
     """Have the next tables hold the values for which this attempt's were searched in vain."""
+    files = [value for values in stage.filters.values() for value in values if _is_made(stage, value)]
+    if files and _agree(stage, str(files[0])):
+        return True
     known: dict[str, list[Any]] = stage.learned.get("values", {})
     more = {name: [*known.get(name, ()), *(item for item in values if item not in known.get(name, ()))]
             for name, values in stage.filters.items()}  # fmt: skip
@@ -109,10 +139,8 @@ def _readers(stage: Stage, paths: Paths, library: Any, names: tuple[str, ...]) -
     """Functions that open a path without Python's `open`."""
 
     def read(original: Any, path: Any, *args: Any, **named: Any) -> Any:
-        if isinstance(path, str | os.PathLike) and not os.path.exists(path):
-            text = os.fspath(path)
-            found = paths.found(text)
-            path = found if found != text else paths.make(text) or path
+        if isinstance(path, str | os.PathLike):
+            path = paths.opened(os.fspath(path))
         return original(path, *args, **named)
 
     for name in names:
@@ -148,10 +176,14 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     text = f"{type(error).__name__}: {error}"
     if _keep_rows(stage):
         return True
-    if _EMPTY.search(text) and _flatten(stage):
+    if _EMPTY.search(text) and (_flatten(stage) or _agree(stage)):
+        return True
+    if isinstance(error, KeyError) and error.args and _is_made(stage, error.args[0]) and _agree(stage, str(error.args[0])):
         return True
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [frame.f_code.co_filename for frame in frames]
+    if isinstance(error, RuntimeError) and (found := _CHANNELS.search(text)) is not None:
+        return found[1] in _MODES and stage.learn("mode", _MODES[found[1]])
     if isinstance(error, KeyError | IndexError) and _more_classes(stage, error, frames):
         return True
     if isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names and stage.learn(time.WHOLE, True):
@@ -171,7 +203,11 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return stage.learn("full", True)
     if isinstance(error, KeyError) and any("pandas" in name or "datasets" in name or name.endswith("csv.py") for name in names):
         return stage.add("columns", str(error.args[0]))
-    if isinstance(error, KeyError) and ("npz" in text or any("numpy" in name for name in names) or stage.learned.get("keys")):
+    if isinstance(error, AttributeError) and (
+        attribute := re.match(r"'DataFrame' object has no attribute '(\w+)'", str(error))
+    ):
+        return stage.add("columns", attribute[1])
+    if isinstance(error, KeyError) and ("npz" in text or any("numpy" in name for name in names) or _has_keys(stage)):
         return stage.add("keys", str(error.args[0]).split(" is not")[0].strip("'\""))
     if isinstance(error, AttributeError | TypeError | ValueError) and _has_names_for_labels(stage, frames):
         return stage.learn("other_columns", True)
@@ -180,10 +216,16 @@ def lesson(stage: Stage, error: BaseException) -> bool:
             return stage.learn("other_columns", True)
         return _of_a_class(stage, text) and stage.learn("numbered", True)
     if isinstance(error, IsADirectoryError | PermissionError) and error.filename:
-        return stage.add("flat", os.path.dirname(str(error.filename)))
+        return stage.add("flat", os.path.normpath(os.path.dirname(str(error.filename))))
     if isinstance(error, NotADirectoryError) and error.filename:
         return False
     return _want(stage, error, frames)
+
+
+def _has_keys(stage: Stage) -> bool:
+    """Whether files were made whose parts have names: a KeyError may be one that they should have."""
+    matlab = any(item.edge == "data" and item.what.lower().endswith(".mat") for item in stage.standins)
+    return matlab or bool(stage.learned.get("keys"))
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:

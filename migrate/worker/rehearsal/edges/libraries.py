@@ -18,8 +18,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ....survey.submodules import missing_paths
 from ...stub_modules import AbsentLibrary, AbsentName, install_stub
+from .. import other_python, project_root
 from ..places import imported_by_library, is_installed, is_users
+from ..silent import Config, Silent
 from ..stage import Stage
 from .packages import EVERYWHERE, Alias, folders_of
 
@@ -36,6 +39,8 @@ OWNS = frozenset([
     "pretrainedmodels", "pytorch_lightning", "timm", "torchvision", "transformers", "ultralytics", "yacs",
 ])  # fmt: skip
 """Libraries that hold a script's model, its data or its configuration, or own its loop: nothing stands in for their use."""
+OTHERS = frozenset(["flax", "jax", "keras", "mindspore", "mxnet", "paddle", "tensorflow", "tf_keras", "tflite_runtime"])
+"""Libraries whose models are no PyTorch's: with them installed, the script would show none that can be migrated."""
 _NAMES = (("lightning.pytorch", "pytorch_lightning"), ("lightning.fabric", "lightning_fabric"))
 """One library under two names: people have one installed, and scripts import either."""
 _RECORDS = re.compile(r"metric|logg|callback|profil|visual|plot|progress|summar|report|track", re.I)
@@ -167,8 +172,9 @@ def _said_gone(stage: Stage, part: str) -> None:
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
     if isinstance(error, Exception) and re.search(rf"\b{Silent.__name__}\b", str(error)):
-        names = " and ".join(map(_distribution, stage.learned.get("used", ()))) or "the libraries that are missing"
-        return f"install {names} into the environment in which headrace runs"
+        return _bring(stage.root, stage.learned.get("used", ()))
+    if (other := other_python.said_of(error, stage.root)) is not None:
+        return other
     part = re.search(
         r"of which ([\w.]+) is used|module '([\w.]+)' has no attribute|cannot import name .* from '([\w.]+)'", str(error)
     )
@@ -183,12 +189,38 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     if part is not None and library not in stage.learned.get("absent", ()):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"{version_said(stage.root, library)} has no {name}"
-    return f"install {_distribution(library)} into the environment in which headrace runs"
+    return _bring(stage.root, [library])
+
+
+def _bring(root: str, libraries: Sequence[str]) -> str:
+    """What is to be done for libraries that are missing: they are installed, or are git submodules that are not checked out."""
+    if other := sorted(OTHERS.intersection(libraries)):
+        return _of_other(other[0])
+    names = " and ".join(map(_distribution, libraries)) or "the libraries that are missing"
+    install = f"install {names} into the environment in which headrace runs"
+    fetch = "which is not checked out: git submodule update --init --recursive fetches it"
+    paths = [path for _, path in missing_paths(Path(root))]
+    for library in libraries:
+        for path in paths:
+            if _plain(library) in map(_plain, path.split("/")):
+                return f"{library} is the git submodule {path}, {fetch}"
+    return f"{install}, or, where it is of the git submodule {paths[0]}, {fetch}" if paths else install
+
+
+def _of_other(library: str) -> str:
+    return f"the script computes with {library}, and Headrace migrates PyTorch: --entry takes a script whose model is PyTorch's"
+
+
+def _plain(name: str) -> str:
+    """A name as it is imported and as its folder may be called."""
+    return re.sub(r"[-_.]", "", name.lower())
 
 
 def _what_stood_in(stage: Stage, error: BaseException) -> str | None:
     """An error that what a library would have given may explain: a configuration that it reads, say."""
     gave = [name for name in stage.learned.get("used", ()) if not _RECORDS.search(name)]
+    if other := sorted(OTHERS.intersection(gave)):
+        return _of_other(other[0])
     caused = isinstance(error, LookupError | TypeError | ValueError | AttributeError | ArithmeticError)
     if not gave or not caused or EVERYWHERE.search(str(error)):
         return None
@@ -230,121 +262,12 @@ def _old_lightning(stage: Stage, library: Any) -> None:
             stage.patch(kind, "hparams", property(kept.fget, assign))
 
 
-class Silent:
-    """Does nothing and gives itself, whatever is called or asked for."""
-
-    def __init__(self, name: str, items: Any = None) -> None:
-        self.__dict__.update(_name=name, _items=items)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        return self.__dict__.setdefault(name, Silent(f"{self._name}.{name}"))
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        # A decorator that watches a function or registers a class leaves it as it is.
-        if len(args) == 1 and not named and isinstance(args[0], types.FunctionType | type):
-            return args[0]
-        # A bar of progress gives what is gone through.
-        through = next((arg for arg in args if hasattr(arg, "__iter__") and not isinstance(arg, str | bytes | dict)), None)
-        own = through is None or hasattr(through, "parameters") or hasattr(through, "shape")
-        return self if own else Silent(self._name, through)
-
-    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
-        return (Base,)
-
-    def __instancecheck__(self, other: object) -> bool:
-        return False
-
-    def __len__(self) -> int:
-        return 0
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __enter__(self) -> Silent:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._items if self._items is not None else (0.0, 0.0))  # operations and parameters, as counters give them
-
-    def __next__(self) -> Any:
-        """What a loader's own `__iter__` returns is gone through without being asked for an iterator."""
-        left = self.__dict__.setdefault("_left", iter(self))
-        return next(left)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self
-
-    def __setitem__(self, key: Any, value: Any) -> None: ...
-
-    def __str__(self) -> str:
-        return ""
-
-    def __float__(self) -> float:
-        return 0.0
-
-    def __int__(self) -> int:
-        return 0
-
-    def __round__(self, digits: int | None = None) -> float:
-        return 0.0
-
-    def _number(self, *_: Any) -> float:
-        return 0.0
-
-    def _no(self, other: Any) -> bool:
-        return False
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __neg__ = _number
-    __lt__ = __le__ = __gt__ = __ge__ = _no
-
-    def __format__(self, form: str) -> str:
-        return format(0.0, form) if form else ""
-
-
-class Base:
-    """What a class of the user's has for a base from such a library: any arguments, and methods that do nothing."""
-
-    def __init__(self, *args: Any, **named: Any) -> None: ...
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Silent(name)
-
-
-class Entries(dict[str, Any]):
-    """A dictionary whose entries are attributes too."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    __setattr__ = dict.__setitem__
-    __delattr__ = dict.__delitem__
-
-
-class _Config(Entries):
-    """`wandb.config`: what was handed to `init`, by name."""
-
-    def update(self, *args: Any, **named: Any) -> None:  # type: ignore[override]
-        named.pop("allow_val_change", None)
-        super().update(
-            *(vars(item) if hasattr(item, "__dict__") and not isinstance(item, dict) else item for item in args), **named
-        )
-
-
 class _Module(types.ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.__path__: list[str] = []
         if name == "wandb":
-            self.config, self.run = _Config(), None
+            self.config, self.run = Config(), None
 
             def init(*_: Any, config: Any = None, **__: Any) -> Silent:
                 self.config.update(config or {})
@@ -372,7 +295,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         library, _, part = fullname.partition(".")
         used = self.stage.learned.get("used", ())
-        known = library in SILENT or library == "apex" or library in used
+        known = library in SILENT or library == "apex" or library in used or library in project_root.LIBRARIES
         if part:  # a part of an installed library that is not there is the library's business
             known = known and isinstance(sys.modules.get(library), _Module)
         known = known and not (library == "apex" and imported_by_library())  # Transformers would take the stub for apex
@@ -382,6 +305,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         library = spec.name.partition(".")[0]
         stood = "torch stood in" if library == "apex" else "a silent stub stood in"
+        stood = "what it does stood in" if library in project_root.LIBRARIES else stood
         used = self.stage.learned.get("used", ())
         library = next((name for name in used if f"{spec.name}.".startswith(f"{name}.")), library)
         if library in used:
@@ -393,7 +317,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Module(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        if module.__name__ == "apex":
+        if module.__name__ in project_root.LIBRARIES:
+            vars(module).update(project_root.functions(self.stage.root))
+        elif module.__name__ == "apex":
             vars(module).update(amp=_Amp("apex.amp"), parallel=_Parallel("apex.parallel"))
         elif module.__name__ in ("apex.amp", "apex.parallel"):
             made: Any = _Amp("apex.amp") if module.__name__ == "apex.amp" else _Parallel("apex.parallel")

@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .. import other_python
 from ..places import failed_at, frames, is_users, other_folder
 from ..stage import Stage
 
@@ -50,7 +51,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
-    """An error of the repository's own code, to which nothing that stood in can have led."""
+    """An error of the repository's own code, to which nothing that stood in can have led; or of another Python's."""
+    if (other := other_python.said_of(error, stage.root)) is not None:
+        return other
     passed = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     where = failed_at(error, stage.root)
     if where is None or isinstance(error, SystemExit | OSError):

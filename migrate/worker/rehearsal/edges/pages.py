@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from ..making import IMAGES, Maker, photo
+from ..silent import Entries
 from ..stage import Enough, Stage
-from .libraries import Entries
 from .packages import folders_of
 
 _UNWANTED = re.compile(r"clear|reset|delete|remove|log ?out|back|cancel|retrain|train|stop|another", re.I)

@@ -130,7 +130,7 @@ def _said_by(name: str, text: str) -> str:
 
 def _without_checkout(stage: Stage, library: Any) -> None:
     """GitPython: a copy is no checkout; what a script asks of it is for its records."""
-    from .libraries import Silent
+    from ..silent import Silent
 
     def open_repository(original: Any, *args: Any, **named: Any) -> Any:
         stage.note("processes", "the checkout of which GitPython tells is empty")

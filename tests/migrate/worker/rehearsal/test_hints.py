@@ -61,3 +61,32 @@ def test_names_that_a_table_of_the_repository_maps(tmp_path):
 def test_what_the_sources_bind_to_a_name(says):
     said = says(main="arch = pick()\n", other="arch = ''\nnet = build(arch='small')\n")
     assert (hints.stated(*said, "arch"), hints.stated(*said, "depth")) == ("small", None)
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("x.reshape(-1, 28, 28, 1)", 784),
+        ("x.reshape((48, 48))", 2304),
+        ("x.view(-1, 3, 32, 32)", 3072),
+        ("x.reshape(-1, 10)", None),
+        ("x.reshape(n, size, size)", None),
+    ],
+)
+def test_how_many_pixels_a_table_has_for_an_image(tmp_path, line, count):
+    (tmp_path / "main.py").write_text(f"import pandas as pd\nx = pd.read_csv('a.csv')\n{line}\n")
+    assert hints.pixel_count(str(tmp_path), "main.py") == count
+
+
+def test_pixels_of_what_is_no_table_are_none(tmp_path):
+    (tmp_path / "main.py").write_text("x.reshape(-1, 28, 28)\n")
+    assert hints.pixel_count(str(tmp_path), "main.py") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "does"),
+    [("p = f'{name}.png'", True), ("p = name + '.jpg'", True), ("key = path.stem", True), ("p = 'a/b.png'", False)],
+)
+def test_whether_the_sources_put_endings_to_names(tmp_path, line, does):
+    (tmp_path / "main.py").write_text(f"{line}\n")
+    assert hints.adds_endings(str(tmp_path), "main.py") is does

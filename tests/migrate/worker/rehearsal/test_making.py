@@ -141,3 +141,40 @@ print(len(labels) > 8, min(labels), torch.nn.Linear(3, 5)(torch.ones(1, 3)).shap
 def test_labels_may_stand_in_a_folder_beside_that_of_the_images(rehearsed):
     done = rehearsed({"main.py": BESIDE}, classes=5)
     assert (done.report.ended, done.stdout) == ("finished", "True 0 True\n"), done.report.why
+
+
+def table(maker, text, learned=None):
+    return list(csv.DictReader(io.StringIO(maker(text, learned)._table("x.csv").decode())))
+
+
+def test_a_column_of_pixels_holds_an_image_each(maker):
+    text = "df = pd.read_csv(p)\nx = df['pixels'], df['emotion']\nz = np.array(x.split()).reshape(1, 48, 48)\nnum_classes = 7\n"
+    rows = table(maker, text)
+    assert {len(row["pixels"].split()) for row in rows} == {48 * 48}
+    assert {row["emotion"] for row in rows} == set("0123456")
+    assert rows[0]["pixels"] != rows[1]["pixels"]
+
+
+def test_a_row_of_pixels_is_an_image_where_no_file_is_named(maker):
+    text = "df = pd.read_csv(p)\ny = df['label'].values\nx = df.iloc[:, 1:].values.reshape(-1, 1, 28, 28)\nnum_classes = 10\n"
+    rows = table(maker, text)
+    assert (list(rows[0])[:2], len(rows[0])) == (["label", "pixel0"], 785)
+
+
+def test_a_table_that_names_files_has_no_pixels(maker):
+    text = "df = pd.read_csv(p)\ny = df['label'], df['file']\nx = load(y).view(-1, 3, 32, 32)\n"
+    assert list(table(maker, text)[0]) == ["label", "file"]
+
+
+def test_names_without_endings_where_tables_and_folders_agree_so(maker):
+    text = "df = pd.read_csv(p)\nx = df['image_id'], df['level'], df['path']\n"
+    row = table(maker, text, {"agreed": "stems"})[1]
+    assert (row["image_id"], row["path"]) == ("image_0001", "image_0001.jpg")
+
+
+def test_a_column_that_says_yes_or_no_keeps_most_rows_of_each_class(maker):
+    text = "df = pd.read_csv(p)\nx = df['gradable'], df['is_valid'], df['grade'], df['path']\nnum_classes = 3\n"
+    rows = table(maker, text)
+    assert {row["gradable"] for row in rows} == {row["is_valid"] for row in rows} == {"0", "1"}
+    assert {row["grade"] for row in rows if row["gradable"] == "1"} == set("012")
+    assert {row["grade"] for row in rows if row["is_valid"] == "0"} == set("012")

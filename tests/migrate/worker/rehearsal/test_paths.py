@@ -105,3 +105,15 @@ def test_nothing_is_made_among_installed_packages(rehearsed):
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.standins("data")) == ("stopped", [])
+
+
+def test_paths_that_are_given_by_name(on_stage):
+    world = on_stage(data, files={"hints.py": CLASSES})
+    names = world.play(
+        "import glob, os\nos.makedirs(name='out/deep', exist_ok=True)\nos.mkdir(path='out/more')\n"
+        "head = open(file='images/x.jpg', mode='rb').read(2)\nlisted = sorted(os.listdir(path='train'))\n"
+        "found = len(glob.glob(pathname='other/*/*.png'))\n"
+    )
+    assert (names["head"], names["listed"], names["found"]) == (b"\xff\xd8", ["cat", "dog"], 20)
+    assert os.path.isdir("out/deep")
+    assert os.path.isdir("out/more")

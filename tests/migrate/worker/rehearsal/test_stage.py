@@ -1,5 +1,7 @@
 import types
 
+import pytest
+
 from headrace.migrate.proving.rehearsal_protocol import RehearsalReport
 from headrace.migrate.worker.rehearsal import Rehearsal, Stage
 from headrace.migrate.worker.rehearsal.making import Maker
@@ -92,3 +94,12 @@ def test_what_was_learned_in_one_copy_of_the_sources_holds_in_another(tmp_path):
     assert not other.has_made(roots[0] / "data")
     again.clear()
     assert not (roots[0] / "data").exists()
+
+
+def test_what_a_script_gives_by_name_reaches_a_wrapper_by_position(on_stage):
+    world = on_stage()
+    module = types.SimpleNamespace(read=lambda path, mode="r", *, encoding=None: (path, mode, encoding))
+    world.stage.wrap(module, "read", lambda original, path, *args, **named: original(path.upper(), *args, **named))
+    assert module.read(path="a", mode="w", encoding="x") == module.read("a", "w", encoding="x") == ("A", "w", "x")
+    with pytest.raises(TypeError, match="multiple values"):
+        module.read("a", path="b")

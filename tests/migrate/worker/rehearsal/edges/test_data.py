@@ -220,3 +220,81 @@ def test_a_file_that_a_library_misses_in_its_own_words_is_made(rehearsed, tmp_pa
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "loaded\n"), done.report.why
+
+
+TABLE = "import csv, glob, os, sys\nfrom pathlib import Path\nrows = list(csv.DictReader(open('labels.csv')))\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        # the table's ids against the stems of the files that are listed
+        (
+            "files = {p.stem: p for p in Path('train').glob('*') if p.is_file()}\n"
+            "found = [files[r['id_code']] for r in rows if r['id_code'] in files]\n"
+            "if not found:\n    raise ValueError('No scans could be matched to the CSV ids.')\nprint(found[0].name)\n",
+            "image_0000.jpg\n",
+        ),
+        # the same in a folder that the script insists on, without a word of what is missing
+        (
+            "root = Path('scans/train')\nif not root.exists():\n    raise FileNotFoundError(f'not found: {root}')\n"
+            "files = {p.stem: p for p in root.glob('*') if p.is_file()}\n"
+            "found = [files[r['id_code']] for r in rows if r['id_code'] in files]\nprint(max(found).name)\n",
+            "image_0029.jpg\n",
+        ),
+        # the table's names against those of the files
+        (
+            "labels = {r['filename']: r['grade'] for r in rows}\n"
+            "print(sorted((f, labels[f]) for f in os.listdir('images'))[1][0])\n",
+            "image_0001.jpg\n",
+        ),
+        (
+            "labels = {r['image_id']: r['grade'] for r in rows}\n"
+            "print(sorted(os.path.splitext(f)[0] for f in os.listdir('images') if labels[os.path.splitext(f)[0]])[1])\n",
+            "image_0001\n",
+        ),
+        # only those are kept that are there: they are, for the table names them
+        ("print(sum(os.path.exists(os.path.join('data', r['filename'])) for r in rows) == len(rows))\n", "True\n"),
+        ("print(all(Path('data', r['image_id'] + '.png').is_file() for r in rows))\n", "True\n"),
+    ],
+)
+def test_tables_and_folders_agree_on_the_names_of_images(rehearsed, text, printed):
+    files = {"main.py": TABLE + text, "net.py": "# read by csv.DictReader\nnum_classes = 3\n"}
+    done = rehearsed(files)
+    assert (done.report.ended, done.stdout) == ("finished", printed), (done.report.why, done.report.learned)
+
+
+def test_a_file_that_no_table_names_is_not_there(on_stage):
+    world = on_stage(data)
+    names = world.play(
+        "import os\nfirst = os.path.exists('data/image_0000.jpg')\n" + TABLE + "last = os.path.exists('data/x.jpg')\n"
+    )
+    assert (names["first"], names["last"]) == (False, False)
+
+
+@pytest.mark.parametrize("folder", ["'train/'", "'data/' + '/train/'", "'/nowhere/headrace/' + '/train/'"])
+def test_a_folder_that_is_named_with_a_slash_is_the_same(rehearsed, folder):
+    text = (
+        f"import os\nfrom PIL import Image\nroot = {folder}\nfor name in os.listdir(root):\n"
+        "    Image.open(root + name).convert('RGB')\nprint(len(os.listdir(root)))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "16\n"), done.report.why
+
+
+@pytest.mark.parametrize(("channels", "name", "mode"), [(1, "x.jpg", "L"), (4, "x.png", "RGBA"), (3, "x.jpg", "RGB")])
+def test_images_have_the_channels_that_the_model_takes(rehearsed, channels, name, mode):
+    text = (
+        f"import numpy as np, torch\nfrom PIL import Image\nimage = Image.open('images/{name}')\n"
+        "pixels = torch.from_numpy(np.array(image)).float()\n"
+        "pixels = pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)\n"
+        f"torch.nn.Conv2d({channels}, 2, 3)(pixels[None])\nprint(image.mode)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", f"{mode}\n"), done.report.why
+
+
+def test_channels_that_no_image_has_are_not_learned(on_stage):
+    world = on_stage(data)
+    error = RuntimeError("Given groups=1, expected input[1, 3, 8, 8] to have 7 channels, but got 3 channels instead")
+    assert not data.lesson(world.stage, error)

@@ -1,3 +1,4 @@
+import importlib.util
 import sys
 
 import pytest
@@ -206,3 +207,25 @@ def test_modules_of_old_lightning_may_assign_their_parameters(on_stage):
         "        super().__init__()\n        self.hparams = hparams\nrate = Net(argparse.Namespace(rate=0.5)).hparams.rate\n"
     )
     assert names["rate"] == 0.5
+
+
+def test_code_of_a_submodule_that_is_not_here_is_fetched_and_not_installed(rehearsed):
+    files = {"main.py": "import my_nets, torch\ntorch.nn.Linear(2, 1)(my_nets.x('a'))\n"}
+    done = rehearsed({**files, ".gitmodules": '[submodule "n"]\n\tpath = third_party/my-nets\n'})
+    assert done.report.remedy.startswith("my_nets is the git submodule third_party/my-nets, which is not checked out")
+
+
+def test_a_library_beside_a_submodule_that_is_not_here_may_be_of_either(rehearsed):
+    files = {"main.py": "import nobody_has_this\nimport torch\ntorch.nn.Linear(2, 1)(nobody_has_this.x('a'))\n"}
+    done = rehearsed({**files, ".gitmodules": '[submodule "n"]\n\tpath = third_party/nets\n'})
+    assert done.report.remedy.startswith("install nobody_has_this into the environment in which headrace runs, or, where it is")
+    assert "third_party/nets" in done.report.remedy
+
+
+@pytest.mark.parametrize("use", ["torch.nn.Linear(2, 1)(tensorflow.zeros(2))", "a, b, c = tensorflow.load()"])
+def test_a_model_of_another_framework_is_none_to_install(rehearsed, use):
+    if importlib.util.find_spec("tensorflow") is not None:
+        pytest.skip("tensorflow is installed")
+    done = rehearsed({"main.py": f"import torch, tensorflow\n{use}\n"})
+    assert done.report.ended == "stopped"
+    assert done.report.remedy.startswith("the script computes with tensorflow, and Headrace migrates PyTorch")

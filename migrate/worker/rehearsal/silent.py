@@ -1,0 +1,142 @@
+"""What stands for a library that watches a script and gives nothing back: it does nothing, in whatever way it is used."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Generator, Iterator
+from typing import Any
+
+
+class Silent:
+    """Does nothing and gives itself, whatever is called or asked for."""
+
+    def __init__(self, name: str, items: Any = None) -> None:
+        self.__dict__.update(_name=name, _items=items)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return self.__dict__.setdefault(name, Silent(f"{self._name}.{name}"))
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        # A decorator that watches a function or registers a class leaves it as it is.
+        if len(args) == 1 and not named and isinstance(args[0], types.FunctionType | type):
+            return args[0]
+        # A bar of progress gives what is gone through.
+        through = next((arg for arg in args if hasattr(arg, "__iter__") and not isinstance(arg, str | bytes | dict)), None)
+        own = through is None or hasattr(through, "parameters") or hasattr(through, "shape")
+        return self if own else Silent(self._name, through)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return (Base,)
+
+    def __instancecheck__(self, other: object) -> bool:
+        return False
+
+    def __len__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    async def __aenter__(self) -> Silent:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def __await__(self) -> Generator[Any, None, Silent]:
+        yield from ()
+        return self
+
+    def __aiter__(self) -> Silent:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return next(self)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items if self._items is not None else (0.0, 0.0))  # operations and parameters, as counters give them
+
+    def __next__(self) -> Any:
+        """What a loader's own `__iter__` returns is gone through without being asked for an iterator."""
+        left = self.__dict__.setdefault("_left", iter(self))
+        return next(left)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self
+
+    def __setitem__(self, key: Any, value: Any) -> None: ...
+
+    def __delitem__(self, key: Any) -> None: ...
+
+    def __contains__(self, item: object) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return ""
+
+    def __float__(self) -> float:
+        return 0.0
+
+    def __int__(self) -> int:
+        return 0
+
+    __index__ = __int__
+
+    def __round__(self, digits: int | None = None) -> float:
+        return 0.0
+
+    def _number(self, *_: Any) -> float:
+        return 0.0
+
+    def _no(self, other: Any) -> bool:
+        return False
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = __abs__ = _number
+    __floordiv__ = __rfloordiv__ = __mod__ = __pow__ = _number
+    __lt__ = __le__ = __gt__ = __ge__ = _no
+
+    def __format__(self, form: str) -> str:
+        return format(0.0, form) if form else ""
+
+
+class Base:
+    """What a class of the user's has for a base from such a library: any arguments, and methods that do nothing."""
+
+    def __init__(self, *args: Any, **named: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Silent(name)
+
+
+class Entries(dict[str, Any]):
+    """A dictionary whose entries are attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    __setattr__ = dict.__setitem__
+    __delattr__ = dict.__delitem__
+
+
+class Config(Entries):
+    """`wandb.config`: what was handed to `init`, by name."""
+
+    def update(self, *args: Any, **named: Any) -> None:  # type: ignore[override]
+        named.pop("allow_val_change", None)
+        super().update(
+            *(vars(item) if hasattr(item, "__dict__") and not isinstance(item, dict) else item for item in args), **named
+        )

@@ -1,0 +1,49 @@
+"""Errors that a script handles, tells of, and gives up for."""
+
+import pytest
+
+MAIN = """
+import logging, sys, traceback
+from pathlib import Path
+
+class DatasetError(RuntimeError):
+    pass
+
+def main():
+    root = Path("data/train")
+    if not root.is_dir():
+        raise DatasetError(f"Dataset directory does not exist: {root}")
+    print(len(list(root.iterdir())))
+    return 0
+
+try:
+    status = main()
+except Exception as error:
+    TELL
+    status = 1
+END
+"""
+
+
+@pytest.mark.parametrize(
+    "tell",
+    ["print(error)", "logging.getLogger('a').error('failed: %s', error)", "traceback.print_exc()", "logging.exception('no')"],
+)
+@pytest.mark.parametrize("end", ["sys.exit(status)", "raise SystemExit(status)"])
+def test_what_a_script_could_not_go_on_without_is_made(rehearsed, tell, end):
+    done = rehearsed({"main.py": MAIN.replace("TELL", tell).replace("END", end), "net.py": "num_classes = 3\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "3\n"), done.report.why
+    assert [item.what for item in done.standins("data")] == ["data/train"]
+
+
+def test_the_error_is_told_where_nothing_can_be_learned_of_it(rehearsed):
+    text = "import sys\ntry:\n    raise ValueError('full moon')\nexcept ValueError as no:\n    print(no)\n    sys.exit(3)\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.report.where) == ("stopped", "main.py:3")
+    assert done.report.why == "the script ended itself: 3, after ValueError: full moon"
+
+
+def test_what_is_asked_for_and_not_installed_is_no_failure(rehearsed):
+    text = "import sys\ntry:\n    import nobody_has_this\nexcept ImportError as error:\n    print(error)\nsys.exit(3)\n"
+    done = rehearsed({"main.py": text})
+    assert done.report.why == "the script ended itself: 3"
