@@ -3,7 +3,7 @@
 OPTIONAL = "optional inputs"
 CUDA, TENSORRT = "CUDA shared memory", "TensorRT"
 SEQUENCES = "sequences: these models keep no state between requests"
-FILES = "model files over the network, refused with 501"
+CONTROL = "a control call of more than 64 KiB, refused before it is read (413)"
 WORDS = "other words for the same refusal"
 STATUS = "another status for the same refusal"
 KEYS = "a refused key is always refused in the same words, which tell nothing of the machine"
@@ -23,9 +23,9 @@ CANNOT = {
     "L0_grpc/python_unit_test.py *test_bytes_contents_many_elements_serialization": "ten million strings; here four at most",
     f"{_HTTP}.test_buffer_size_overflow": WORDS,
     f"{_HTTP}.test_content_encoding_chunked_manually": "Content-Length beside Transfer-Encoding, refused: it smuggles requests",
-    f"{_HTTP}.test_loading_large_invalid_model": FILES,
+    f"{_HTTP}.test_loading_large_invalid_model": CONTROL,
     f"{_HTTP}.test_negative_dimensions": "500 for the caller's mistake; here 400",
-    f"{_HTTP}.test_repository_index_deeply_nested_json": "a control call of more than 64 KiB, refused before it is read (413)",
+    f"{_HTTP}.test_repository_index_deeply_nested_json": CONTROL,
     f"{_CHUNKS}.*over_max_chunks*": "a bound on the number of chunks; here on the bytes that they add (1 MiB)",
     f"{_INPUTS} InputShapeTest.test_input_shape_validation": WORDS,
     f"{_INPUTS} InputShapeTest.test_input_string_shape_validation": WORDS,
