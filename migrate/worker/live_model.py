@@ -36,11 +36,10 @@ from .live_task import JUDGING, chosen_place, classifies, told, width_of
 from .module_calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at, weights_of
 from .rehearsal import Rehearsal, RehearsalReport, Taken
 from .rehearsal.places import user_place
-from .rehearsal.rehearse import rehearse
+from .rehearsal.rehearse import ATTEMPTS, rehearse
 from .rehearsal.scripted import name_of, unscripted
 from .stored_weights import stored_weights_read
 
-ATTEMPTS = 10
 _PATIENCE = 3.0
 """Seconds that a script's end waits for the model that reading its sources would build."""
 _SECONDS, _MOST_SECONDS = 75.0, 120.0

@@ -15,7 +15,7 @@ from .answer_template import Node
 from .template_json import MOST_CHARACTERS, template_from_json, template_to_json
 
 MOST_ROUTES = 16
-_MOST_TABLES = 4
+MOST_TABLES = 4
 _MOST_PATH = 200
 _PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+/?", re.ASCII)
 # What the server answers itself begins so; serving/protocol/routes.py is held to this by a test.
@@ -115,8 +115,8 @@ def _image(data: Any) -> ImageForm:
 
 
 def _tables(data: Any, classes: int) -> tuple[tuple[str, ...], ...]:
-    if not isinstance(data, list) or len(data) > _MOST_TABLES:
-        raise ValueError(f"the tables of a route must be a list of {_MOST_TABLES} at most")
+    if not isinstance(data, list) or len(data) > MOST_TABLES:
+        raise ValueError(f"the tables of a route must be a list of {MOST_TABLES} at most")
     return tuple(_table(table, classes) for table in data)
 
 

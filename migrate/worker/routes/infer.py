@@ -7,7 +7,7 @@ fit, as where every image is of one class, nothing is guessed: that is said, wit
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -195,9 +195,9 @@ def _distinct_names(values: Sequence[Value], picks: Sequence[Pick]) -> Iterator[
 
 
 def _scores(
-    values: Sequence[Value], picks: Sequence[Pick], numbers: Sequence[float], *, styles: Sequence[Style] = ("number", "integer")
+    values: Sequence[Value], picks: Sequence[Pick], numbers: Sequence[Any], *, styles: Sequence[Style] = ("number", "integer")
 ) -> Iterator[Score]:
-    """Scores that the numbers may be: of a rank or, outside of lists, of a class; each thing once."""
+    """Scores that the numbers, or texts of numbers, may be: of a rank or, outside of lists, of a class; each thing once."""
     whole = all(isinstance(number, int) for number in numbers)
     decimals = max(_decimals(number) for number in numbers)
     for source in SOURCES:
@@ -303,8 +303,7 @@ def _part(values: Sequence[Value], column: Sequence[Any], name: Name | FileName 
     written = [Value(text, value.answered, value.each) for text, value in zip(texts, values, strict=True)]
     found = [leaf for leaf in indices if _fits(leaf, written)]
     style: Style = "fixed" if len({_decimals(text) for text in texts}) == 1 and _decimals(texts[0]) <= _DECIMALS else "plain"
-    numbers: Sequence[Any] = texts
-    found += [leaf for leaf in _scores_of_texts(values, picks, numbers, style) if _fits(leaf, written)]
+    found += [leaf for leaf in _scores(values, picks, texts, styles=(style,)) if _fits(leaf, written)]
     if all(text == texts[0] for text in texts):
         found.insert(0, Constant(value=texts[0]))
         if len(found) > 1:
@@ -313,10 +312,6 @@ def _part(values: Sequence[Value], column: Sequence[Any], name: Name | FileName 
                 f"or {_told(found[1])} cannot be told"
             )
     return found[0] if len(found) == 1 else None
-
-
-def _scores_of_texts(values: Sequence[Value], picks: Sequence[Pick], texts: Sequence[str], style: Style) -> Iterator[Score]:
-    yield from _scores(values, picks, texts, styles=(style,))  # type: ignore[arg-type]  # numbers as they are written
 
 
 # -- words
@@ -341,13 +336,15 @@ def _told(leaf: Leaf) -> str:
         return "a constant"
     if isinstance(leaf, Score):
         return f"a score ({leaf.source} of {_whose(leaf.pick)})"
-    words: dict[type[Any], Callable[[], str]] = {
-        Name: lambda: f"the name of {_whose(leaf.pick)}",  # type: ignore[union-attr]
-        Index: lambda: f"the index of {_whose(leaf.pick)}",  # type: ignore[union-attr]
-        FileName: lambda: "the file's name",
-        Position: lambda: "the place in the list",
-    }
-    return words.get(type(leaf), lambda: "a text of them")()
+    if isinstance(leaf, Name | Index):
+        return f"the {'name' if isinstance(leaf, Name) else 'index'} of {_whose(leaf.pick)}"
+    return (
+        "the file's name"
+        if isinstance(leaf, FileName)
+        else "the place in the list"
+        if isinstance(leaf, Position)
+        else "a text of them"
+    )
 
 
 def _whose(pick: Pick) -> str:

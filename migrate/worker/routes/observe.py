@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...reading.recipe import Recipe
-from ..live_model import ATTEMPTS, rehearsal_of
+from ..live_model import rehearsal_of
 from ..rehearsal.rehearse import rehearse
 
 
@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     asked = rehearsal_of(Recipe.from_json(request["recipe"]), seed=0)
     answers = out / "answers.json"
     asked = replace(asked, probes=tuple(request["probes"]), answers=str(answers))
-    ended = rehearse(asked, watch=nullcontext, attempts=ATTEMPTS)
+    ended = rehearse(asked, watch=nullcontext)
     if not answers.exists():
         why = (
             ended.why

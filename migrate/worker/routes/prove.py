@@ -16,13 +16,12 @@ from typing import Any
 from ....errors import ArtifactError
 from ....runtime.artifact.answer_template import Answered
 from ....runtime.artifact.artifact import Artifact
-from ....runtime.artifact.kept_route import MOST_ROUTES, ImageForm, KeptRoute, why_no_path
+from ....runtime.artifact.kept_route import MOST_ROUTES, MOST_TABLES, ImageForm, KeptRoute, why_no_path
 from ....runtime.artifact.manifest import read_content, write_manifest
 from .agree import Disagreement, check, shown
 from .infer import NoTemplateError, infer, varied
 from .package import PackagedModel
 
-_MOST_TABLES = 4
 _FEWEST = 8
 """Images of each half, without which nothing is said."""
 
@@ -39,7 +38,7 @@ def main(arguments: list[str]) -> int:
     rows = model.scores([probe.read_bytes() for probe in probes])
     seen = json.loads(Path(request["answers"]).read_text(encoding="utf-8"))
     tables = [tuple(table) for table in seen["tables"] if len(table) == model.classes and tuple(table) != model.labels][
-        :_MOST_TABLES
+        :MOST_TABLES
     ]
     answered = [Answered(row, (model.labels, *tables), probe.name) for row, probe in zip(rows, probes, strict=True)]
     kept: list[KeptRoute] = []
