@@ -6,6 +6,7 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import psutil
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
 from .proving.confined_run import Limits
 from .proving.sandbox import trust_repository as may_run
+from .proving.worker_pool import WorkerPool
 from .reading.facts import Factory, Survey
 from .reading.finding import Finding
 from .reporting.cell_locations import locate_in_cells
@@ -58,6 +60,8 @@ def migrate(
     device: str = "auto",
     tuning_seconds: float | None = None,
     verify: bool = True,
+    scripts: bool = True,
+    planned: bool = True,
     full: bool = False,
     check: bool = False,
     trust_checkpoint: bool = False,
@@ -78,7 +82,8 @@ def migrate(
     models go to `.headrace/models`. With neither it is a preview: the diff, the findings and the model, in seconds; nothing is
     packaged, proved or written. A model is packaged with weights that are the user's; random ones only with `random_weights`.
     `model` may name several, separated by commas; `all_models` packages every one that the repository says how to build.
-    The scripts are compared on slices of their data sets; `full` takes the whole.
+    The scripts are compared on slices of their data sets; `full` takes the whole. Without `scripts` only the packages are
+    wanted: no migrated script is run. Not `planned`, they hold the portable graph, proved against the model, and no plan.
     `task` says what the outputs are where that is ambiguous: "multi-label:0.3", "embedding", "single-label,multi-label".
     `check` stops after the rewrite. `input_size` is (channels, height, width). The model is planned for the `device` "cpu",
     "cuda", or "auto", where the script puts it; the fastest backend is sought for `tuning_seconds`, by default 30, for a GPU
@@ -147,6 +152,8 @@ def migrate(
                 device=device,
                 tuning_seconds=tuning_seconds,
                 verify=verify,
+                scripts=scripts,
+                planned=planned,
                 full=full,
                 trusted=trust_checkpoint,
                 trust_repository=trust_repository,
@@ -225,8 +232,12 @@ def _try_everything(
     """All that runs the user's code, noted in the report; the folder of packaged models, or None."""
     migration.fresh_tree("Copying the repository")
     originals = run_originals(migration, asked[0] if asked else None)
-    outcomes = package_all(migration, asked, originals, folder) if asked else []
-    scripts = run_migrated(migration, changes, originals) if originals.runs else {}
+    outcomes: list[ModelOutcome] = []
+    if asked:
+        with WorkerPool(migration.sandbox) as pool:
+            pool.start()  # it loads torch while the preprocessing is traced
+            outcomes = package_all(replace(migration, pool=pool), asked, originals, folder)
+    scripts = run_migrated(migration, changes, originals) if originals.runs and migration.options.scripts else {}
     report.models[: len(outcomes)] = [outcome.model for outcome in outcomes]  # they are listed first, in this order
     for outcome in outcomes:
         _add_model(report, outcome)

@@ -233,6 +233,7 @@ def compile_(
 ) -> None:
     """Compile one model into a model repository, with a plan measured on this machine; docs/names.md says what WHAT can be."""
     require("headrace compile", "migrate")
+    from ..runtime.artifact.artifact import load_artifact
     from ..runtime.artifact.package import place_package
     from ..runtime.base.session import check_device
     from ..runtime.inspect.plan_table import plan_table
@@ -260,10 +261,11 @@ def compile_(
     check_device(device)
     console = make_console()
     made = compile_model(model, out, place_package, options=options, console=console)
-    assert made.plan is not None
-    console.print(plan_table(made.plan))
-    worst = f", largest difference {made.parity.max_abs:.1e}" if made.parity.max_abs is not None else ""
-    console.print(f"parity {made.parity.status}{worst}; written to {made.artifact}", highlight=False)
+    artifact = load_artifact(made)
+    console.print(plan_table(artifact.plan_here().to_json()))
+    status, worst = artifact.parity["status"], artifact.parity["max_abs"]
+    largest = f", largest difference {worst:.1e}" if worst is not None else ""
+    console.print(f"parity {status}{largest}; written to {made}", highlight=False)
 
 
 def _budget(points: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""A repository that somebody wants served or measured at once: its models, migrated into a folder aside, once."""
+"""A repository that somebody wants served at once: its models, migrated into a folder aside, once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .stages.migrated_copy import MODELS_FOLDERS, models_folder
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["files_digest", "migrated_from", "place_in", "prepared"]
+__all__ = ["files_digest", "migrated_from", "place_in", "planned", "prepared"]
 
 _RECORD = "prepared.json"
 _MOST_FILES = 200_000
@@ -40,9 +40,9 @@ def prepared(
 ) -> Path:
     """The model repository of a migrated copy of `repository` in `folder`, made anew where a file of it changed since.
 
-    `leave_out` are folders in the repository that do not count. `asked` are further arguments of `migrate` that JSON can hold.
-    Raises what `migrate` raises, AmbiguousError for a choice that is the user's, and MigrateError with the findings when no
-    model came of it.
+    It is quickly made: the portable graph alone, proved and without a plan, and no migrated script is run. `leave_out` are
+    folders in the repository that do not count. `asked` are further arguments of `migrate` that JSON can hold. Raises as
+    `planned` does.
     """
     target, record = folder / "migrated", folder / _RECORD
     wanted = {
@@ -62,15 +62,30 @@ def prepared(
         return models
     record.unlink(missing_ok=True)
     shutil.rmtree(target, ignore_errors=True)  # ours alone, and of no use any more
-    report = migrate(
-        repository, out=target, entry=entry, model=model, trust_repository=trust_repository, console=console, **(asked or {})
-    )
-    if not any(entry.artifact for entry in report.models):
+    given = {"entry": entry, "model": model, "trust_repository": trust_repository, **(asked or {})}
+    _packaged(repository, target, planned=False, console=console, **given)
+    record.write_text(json.dumps(wanted), encoding="utf-8")
+    return models
+
+
+def planned(repository: Path, folder: Path, *, console: Console | None, **asked: Any) -> tuple[Path, str]:
+    """The model repository of a migrated copy in `folder`, proved by the scripts' own runs and with a measured plan, and the
+    name of the model that was asked for. `repository` may be a model archive.
+
+    Raises what `migrate` raises, AmbiguousError for a choice that is the user's, and MigrateError with the findings when no
+    model came of it.
+    """
+    return _packaged(repository, folder, planned=True, console=console, **asked)
+
+
+def _packaged(repository: Path, target: Path, **asked: Any) -> tuple[Path, str]:
+    report = migrate(repository, out=target, scripts=False, **asked)
+    places = [target / found.artifact for found in report.models if found.artifact]
+    if not places:
         errors = [f"{finding.code} {finding.message}" for finding in report.findings if finding.severity == "error"]
         reasons = errors or [found.parity.why for found in report.models if found.parity.why] or ["no model was recognised"]
         raise MigrateError(f"{repository} has no model to serve yet:\n" + "\n".join(f"  {reason}" for reason in reasons))
-    record.write_text(json.dumps(wanted), encoding="utf-8")
-    return models
+    return places[0].parent, places[0].name
 
 
 def place_in(cache: Path, repository: Path) -> Path:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..prepared import place_in, prepared
+from ...errors import MigrateError
+from ..prepared import place_in, planned, prepared
 from .source import Options, kept
 
 if TYPE_CHECKING:
@@ -55,10 +59,31 @@ class Repository:
 
     def models(self, cache: Path, options: Options, console: Console | None) -> Path:
         """Raises what `prepared` raises."""
-        asked: dict[str, Any] = {name: getattr(options, name) for name in _ASKED}
-        if options.checkpoint is not None:
-            asked["checkpoint"] = str(options.checkpoint.resolve())
         return prepared(
             self.path, place_in(cache, self.path), entry=self.entry, model=options.name,
-            trust_repository=options.trust_repository, asked=asked, console=console,
+            trust_repository=options.trust_repository, asked=_asked(self.path, options), console=console,
         )  # fmt: skip
+
+    @contextlib.contextmanager
+    def planned(self, options: Options, console: Console | None) -> Iterator[tuple[Path, str]]:
+        """A models folder with it and a measured plan, and the model's name, for as long as the block lasts. The path may be a
+        model archive. Raises what `prepared.planned` raises."""
+        with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
+            yield planned(
+                self.path, Path(scratch) / "migrated", entry=self.entry, model=options.name, console=console,
+                trust_repository=options.trust_repository, tuning_seconds=options.max_tuning_seconds,
+                **_asked(self.path, options),
+            )  # fmt: skip
+
+
+def _asked(path: Path, options: Options) -> dict[str, Any]:
+    """What of the options the migration takes. Raises MigrateError for images."""
+    if options.images is not None:
+        raise MigrateError(
+            f"--images is not for {path}: what its own evaluation reads judges its plan; headrace tune MODEL --calibration "
+            "takes other images for a packaged one"
+        )
+    asked: dict[str, Any] = {name: getattr(options, name) for name in _ASKED}
+    if options.checkpoint is not None:
+        asked["checkpoint"] = str(options.checkpoint.resolve())
+    return asked

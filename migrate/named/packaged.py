@@ -9,7 +9,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from ..proving.worker_protocol import ModelPackaged
 from ..stages.progress import Stages
 from ..stages.worker_client import model_name
 from .code import said
-from .source import Options, Packageable, Subject, file_digest, kept
+from .source import Options, Packageable, Plannable, Subject, file_digest, kept
 from .sources import discover
 
 if TYPE_CHECKING:
@@ -38,9 +37,9 @@ def packaged(what: str, *, cache: Path, options: Options | None = None, console:
     """A model repository with what `what` names: a folder that `headrace serve` opens.
 
     `what` is one of `forms()`. A models folder is given back as it is. What is made is kept in `cache`, found by all that
-    decides it, and put there whole or not at all. It is quickly made: a model of a library has the portable graph alone, proved
-    and without a plan; `compile_model` with the folder as `out` makes the plan and puts the package in its place. Raises
-    MigrateError saying what is wrong and what to do, AmbiguousError for a choice that is the user's.
+    decides it, and put there whole or not at all. It is quickly made: the portable graph alone, proved and without a plan;
+    `compile_model` with the folder as `out` makes the plan and puts the package in its place. Raises MigrateError saying what
+    is wrong and what to do, AmbiguousError for a choice that is the user's.
     """
     options = options or Options()
     subject = read(what, options)
@@ -53,7 +52,7 @@ def packaged(what: str, *, cache: Path, options: Options | None = None, console:
         return entry / "models"
     aside = Path(tempfile.mkdtemp(prefix=".new-", dir=entry.parent))
     try:
-        with _made(subject, options, console, planned=False) as (_, models):
+        with _made(subject, options, console, planned=False) as (models, _):
             shutil.copytree(models, aside / "models")
         (aside / _RECORD).write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
         with contextlib.suppress(OSError):  # another process made it meanwhile
@@ -70,22 +69,26 @@ def compile_model(
     *,
     options: Options | None = None,
     console: Console | None = None,
-) -> ModelPackaged:
-    """Build what `what` names in a confined subprocess, measure a plan, and have it written to `out/NAME`.
+) -> Path:
+    """Build what `what` names in a confined subprocess, measure a plan, and have it written to `out/NAME`, which is returned.
 
     The model's code reaches nothing of `out`: `place` is given the folder where the package was made, `out` and the model's
     name, and says where it put it. Weights that are nobody's are proved on a copy with others. Raises as `packaged` does.
     """
     options = options or Options()
     subject = read(what, options)
-    if not isinstance(subject, Packageable):
+    if not isinstance(subject, Packageable | Plannable):
         raise MigrateError(
             f"{what} is no single model to compile; headrace serve serves it as it is, and headrace tune plans it"
         )
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    with _made(subject, options, console, planned=True) as (made, models):
-        return replace(made, artifact=str(place(models, out, Path(made.artifact).name)))
+    with contextlib.ExitStack() as stack:
+        if isinstance(subject, Packageable):
+            models, name = stack.enter_context(_made(subject, options, console, planned=True))
+        else:
+            models, name = stack.enter_context(subject.planned(options, console))
+        return place(models, out, name)
 
 
 def read(what: str, options: Options) -> Subject | Packageable:
@@ -121,12 +124,12 @@ def _wanted(subject: Packageable, options: Options) -> Mapping[str, Any]:
 
 
 @contextlib.contextmanager
-def _made(
-    subject: Packageable, options: Options, console: Console | None, *, planned: bool
-) -> Iterator[tuple[ModelPackaged, Path]]:
-    """What the worker says of the package, and the models folder in which it lies for as long as the block lasts."""
+def _made(subject: Packageable, options: Options, console: Console | None, *, planned: bool) -> Iterator[tuple[Path, str]]:
+    """The models folder in which the package lies for as long as the block lasts, and its name there."""
     if options.images is not None and not (options.images.is_dir() or options.images.suffix == ".npz"):
         raise MigrateError(f"{options.images}: no such folder of images, and no .npz file")
+    if "int8" in options.precision.split(",") and options.images is None:
+        raise MigrateError("--precision int8 needs real images for its ranges: --images DIR")
     if options.name is not None and options.name != model_name(options.name):
         raise MigrateError(f"--name {options.name!r} cannot name a model: letters, digits, dot, dash and underscore may")
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch, Stages(console) as stages:
@@ -134,7 +137,7 @@ def _made(
         made = subject.package(sandbox, options, stages, planned=planned)
         if not isinstance(made, ModelPackaged):
             raise MigrateError(f"{subject.what}: {said(made)}")
-        yield made, sandbox.models
+        yield sandbox.models, Path(made.artifact).name
 
 
 def sandbox_for(subject: Packageable, options: Options, scratch: Path) -> Sandbox:

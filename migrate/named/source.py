@@ -6,9 +6,10 @@ import abc
 import hashlib
 import importlib.metadata
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ...errors import MigrateError
 from ...trust import own_folder
@@ -67,6 +68,14 @@ class Subject(Protocol):
 
     def models(self, cache: Path, options: Options, console: Console | None) -> Path:
         """A model repository with it."""
+
+
+@runtime_checkable
+class Plannable(Protocol):
+    """What has its own way to a measured plan."""
+
+    def planned(self, options: Options, console: Console | None) -> AbstractContextManager[tuple[Path, str]]:
+        """A models folder with it, and the model's name, for as long as the block lasts."""
 
 
 class Packageable(abc.ABC):

@@ -22,7 +22,8 @@ _LONG = 10.0**8  # seconds
 
 
 class WorkerPool:
-    """Starts the server when it is first needed, and anew after one that broke a limit; a context manager that ends it.
+    """Starts the server when it is first needed or `start` says so, and anew after one that broke a limit; a context manager
+    that ends it.
     `preload` names modules of installed libraries that each request would import.
 
     `answer` is a `sandbox.Server`; the writable folders of its requests must lie below `folder`.
@@ -50,8 +51,7 @@ class WorkerPool:
 
     def answer(self, request: Path, response: Path, on_line: Callable[[str], None]) -> str | None:
         """Have a request answered: why there is no response, or None."""
-        if self._over:
-            self._start()
+        self.start()
         assert self._end is not None
         limit = self._sandbox.limits.timeout
         self._answered.clear()
@@ -70,7 +70,10 @@ class WorkerPool:
             return self._ended.why
         return f"its process ended with status {self._status}"
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Have the server load what requests need, if there is none."""
+        if not self._over:
+            return
         self._finish()
         self._stop, self._ended, self._over = threading.Event(), None, False
         # Opened for reading too, so that neither end waits for the other.

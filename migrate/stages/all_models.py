@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...errors import AmbiguousError, MigrateError
-from ..proving.worker_pool import WorkerPool
 from ..reading.calls import SliceError
 from ..reading.facts import Factory, Survey
 from ..reporting.report import ModelReport, Parity
@@ -145,21 +144,20 @@ def package_all(
     alone = migration.options.tuning_seconds or (_SECONDS_ON_A_GPU if migration.options.device == "cuda" else _SECONDS)
     seconds = min(alone, max(_LEAST_SECONDS, _SHARE * alone / len(models))) if models else alone
     outcomes: list[ModelOutcome] = []
-    with WorkerPool(migration.sandbox) as pool:
-        shared = replace(migration, pool=pool, options=replace(migration.options, tuning_seconds=seconds))
-        for index, (resolved, name) in enumerate(zip(models, names, strict=True)):
-            shared.stages.prefix = f"{index + 1}/{len(models)} {name}: "
-            listed = ModelReport(name=resolved.name, factory=resolved.factory)
-            try:
-                if index:  # its construction reads the files as they came, whatever was repaired in them
-                    shared = replace(shared, unrepaired=resolved)
-                outcome = package_model(shared, replace(resolved, name=name), originals, models_folder)
-                built = outcome.model.built
-                outcomes.append(outcome if built else replace(outcome, model=replace(listed, parity=outcome.model.parity)))
-            except AmbiguousError as error:
-                outcomes.append(ModelOutcome(model=replace(listed, parity=Parity(why=str(error)))))
-                shared.remark("PS520", f"{name} is left out: {error}", "warning", resolved.factory or "")
-        shared.stages.prefix = ""
+    shared = replace(migration, options=replace(migration.options, tuning_seconds=seconds))
+    for index, (resolved, name) in enumerate(zip(models, names, strict=True)):
+        shared.stages.prefix = f"{index + 1}/{len(models)} {name}: "
+        listed = ModelReport(name=resolved.name, factory=resolved.factory)
+        try:
+            if index:  # its construction reads the files as they came, whatever was repaired in them
+                shared = replace(shared, unrepaired=resolved)
+            outcome = package_model(shared, replace(resolved, name=name), originals, models_folder)
+            built = outcome.model.built
+            outcomes.append(outcome if built else replace(outcome, model=replace(listed, parity=outcome.model.parity)))
+        except AmbiguousError as error:
+            outcomes.append(ModelOutcome(model=replace(listed, parity=Parity(why=str(error)))))
+            shared.remark("PS520", f"{name} is left out: {error}", "warning", resolved.factory or "")
+    shared.stages.prefix = ""
     return serve(migration, outcomes)
 
 

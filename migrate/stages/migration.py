@@ -40,6 +40,10 @@ class Options:
     device: str = "auto"
     tuning_seconds: float | None = None
     verify: bool = True
+    scripts: bool = True
+    """Whether the migrated scripts are wanted, not the packages alone."""
+    planned: bool = True
+    """Whether the packages get a measured plan."""
     full: bool = False
     """Whether the scripts run on whole data sets, not on slices of them."""
     trusted: bool = False

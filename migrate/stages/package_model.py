@@ -133,7 +133,8 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
         budget=migration.options.budget,
         device=migration.options.device,
         max_tuning_seconds=migration.options.tuning_seconds,
-        randomize=not weights,  # freshly built layers can agree trivially
+        planned=migration.options.planned,
+        randomize=not weights and migration.options.planned,  # freshly built layers can agree trivially
         provenance=_provenance(migration, resolved, weights=weights),
     )
     fed = recorded if recorded is not None and recorded.inputs.shape[1:] == row else None
@@ -145,7 +146,7 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     made = package(request, fed, migration.sandbox, progress, own_outputs=own)
     if isinstance(made, Failed) and made.random_weights and migration.options.random_weights and live is not None:
         migration.fresh_tree()
-        request = replace(request, recipe=replace(built.recipe, live=replace(live, random=True)), randomize=True)
+        request = replace(request, recipe=replace(built.recipe, live=replace(live, random=True)), randomize=request.planned)
         model = replace(model, random_weights=True)
         made = package(request, None, migration.sandbox, progress, own_outputs=False)
     if isinstance(made, Failed):
@@ -200,7 +201,7 @@ def serve(migration: Migration, outcomes: Sequence[ModelOutcome]) -> list[ModelO
         if item.packaged and item.model.input is not None:
             channels, height, width = item.model.input
             places[item.model.name] = (migration.sandbox.models / item.model.name, (channels, height, width))
-    if not places:
+    if not places or not migration.options.planned:  # what is packaged so quickly is loaded at once by who asked for it
         return list(outcomes)
     migration.stages.start(f"Loading the package{'s' if len(places) > 1 else ''} in a fresh process")
     failures = smoke_tests(places, migration.sandbox)

@@ -22,6 +22,7 @@ from ..reading.facts import Script
 from ..reporting.report import ExecutedOn, LossTrace, Outcome
 from ..resolving.ranking import documented_arguments, ranked
 from ..resolving.resolved import Resolved
+from ..resolving.task import may_have_labels
 from ..rewriting.rewrite import Change
 from .migrated_copy import apply
 from .migration import Migration
@@ -116,6 +117,8 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
     if not migration.options.verify:
         migration.remark("PS403", "the scripts were not run (--no-verify): that they compute the same is unproved", "note")
         return Originals()
+    if not migration.options.planned and not migration.options.scripts and _seen_whole(resolved):
+        return Originals()
     runs: dict[str, OriginalRun] = {}
     why_not: dict[str, str] = {}
     stopped: dict[str, str] = {}
@@ -153,6 +156,13 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         )
         migration.remark("PS404", message, "note")
     return Originals(runs=runs, why_not=why_not | stopped)
+
+
+def _seen_whole(resolved: Resolved | None) -> bool:
+    """Whether the run that showed the model, and the sources, tell all that is packaged, its labels too if it has some."""
+    if resolved is None or resolved.recipe.live is None:
+        return False
+    return bool(resolved.labels or resolved.class_names or resolved.class_names_recipe) or not may_have_labels(resolved.task)
 
 
 def _limited(migration: Migration, started: float, *, first: bool) -> Migration | None:

@@ -20,18 +20,13 @@ class NamedModel(OptionGroup):
     input_size: str | None = option(None, "C,H,W, where the model does not tell.", metavar="C,H,W")
     task: str = option("", "What the outputs are, as in multi-label:0.3, where nothing tells.")
     precision: str = option(
-        "auto", "What the plan may compute in: auto, or one or several of fp32,bf16,fp16,fp8,int8; int8 needs --images."
+        "auto", "What the plan may compute in: auto, or one or several of fp32,bf16,fp16,fp8,int8; int8 needs real images."
     )
     images: Path | None = option(None, "A folder of real images: they judge lossy precisions and set the ranges of int8.")
     cache: Path | None = option(None, "Where the packaged model is kept.", unset="HEADRACE_CACHE, else the user's cache folder")
     no_plan: bool = option(False, "Measure no plan while serving.")
     trust_checkpoint: bool = option(False, "Let checkpoints execute code while they load.")
     trust_remote_code: bool = option(False, "Run the code that a Hugging Face model brings.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if "int8" in self.precision.split(",") and self.images is None:
-            raise ValueError("--precision int8 needs real images for its ranges: --images DIR")
 
     def arguments(self) -> list[str]:
         """Those that `headrace compile` takes too, as it takes them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,10 @@ class ArchiveFile:
             record.parent.mkdir(parents=True, exist_ok=True)
             record.write_text(unpacked(self.path, folder), encoding="utf-8")
         return Repository(folder, entry=record.read_text(encoding="utf-8")).models(cache, options, console)
+
+    def planned(self, options: Options, console: Console | None) -> AbstractContextManager[tuple[Path, str]]:
+        """As that of a repository."""
+        return Repository(self.path).planned(options, console)
 
 
 def read(what: str, options: Options) -> ArchiveFile:

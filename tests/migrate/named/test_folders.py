@@ -1,7 +1,49 @@
-"""Folders that hold models already."""
+"""Folders that hold models already, and a repository whose model is packaged at once and planned later."""
 
-from headrace.migrate.named.folders import PackageFolder
+import json
+
+import pytest
+
+from headrace.errors import MigrateError
+from headrace.migrate.named.folders import PackageFolder, Repository
+from headrace.migrate.named.packaged import compile_model, packaged
 from headrace.migrate.named.source import Options
+from headrace.runtime.artifact.artifact import load_artifact
+from headrace.runtime.artifact.package import place_package
+
+PREDICT = """
+import sys
+import torch
+from PIL import Image
+from torch import nn
+
+LABELS = ["cat", "dog", "owl"]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, stride=4)
+        self.fc = nn.Linear(4, len(LABELS))
+
+    def forward(self, x):
+        return self.fc(self.conv(x).relu().mean((2, 3)))
+
+
+def main():
+    model = Net()
+    model.load_state_dict(torch.load("net.pth", weights_only=True))
+    model.eval()
+    image = Image.open(sys.argv[1]).convert("RGB").resize((32, 32), Image.BILINEAR)
+    pixels = torch.tensor(list(image.tobytes()), dtype=torch.float32).reshape(32, 32, 3)
+    x = (pixels / 255).permute(2, 0, 1)[None]
+    with torch.no_grad():
+        print(LABELS[model(x).argmax(1).item()])
+
+
+if __name__ == "__main__":
+    main()
+"""
 
 
 def test_a_package_is_shown_with_its_companions_and_without_its_neighbors(tmp_path):
@@ -13,3 +55,36 @@ def test_a_package_is_shown_with_its_companions_and_without_its_neighbors(tmp_pa
     (tmp_path / "models" / "net_classify").rmdir()
     assert package.models(tmp_path / "cache", Options(), None) == view
     assert sorted(path.name for path in view.iterdir()) == ["net", "net_decode"]
+
+
+def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path):
+    import torch
+
+    repository, cache = tmp_path / "zoo", tmp_path / "cache"
+    repository.mkdir()
+    (repository / "predict.py").write_text(PREDICT)
+    names: dict = {"__name__": "net"}
+    exec(PREDICT, names)
+    torch.save(names["Net"]().state_dict(), repository / "net.pth")
+
+    models = packaged(str(repository), cache=cache)
+    quick = load_artifact(models / "Net")
+    assert not quick.plans
+    assert quick.parity["status"] == "passed"
+    assert quick.labels.names == ("cat", "dog", "owl")
+    assert quick.preprocessing is not None
+    report = json.loads(next(cache.rglob("headrace-report.json")).read_text())
+    assert {script["executed"] for script in report["scripts"]} == {"not-run"}
+
+    assert compile_model(str(repository), models, place_package, options=Options(max_tuning_seconds=2.0)) == models / "Net"
+    planned = load_artifact(models / "Net")
+    assert planned.plans
+    assert planned.preprocessing == quick.preprocessing
+    assert planned.labels == quick.labels
+    assert packaged(str(repository), cache=cache) == models
+    assert load_artifact(models / "Net").plans, "the plan was thrown away"
+
+
+def test_images_are_not_ignored_silently(tmp_path):
+    with pytest.raises(MigrateError, match="--images is not for"):
+        Repository(tmp_path).models(tmp_path / "cache", Options(images=tmp_path), None)

@@ -128,12 +128,16 @@ def test_compile_puts_the_plan_in_the_place_of_the_quick_package(tmp_path):
     what = code(tmp_path)
     options = Options(input_size=(3, 16, 16), checkpoint=weights(tmp_path), max_tuning_seconds=2.0)
     models = packaged(what, cache=tmp_path / "cache", options=options)
-    made = compile_model(what, models, place_package, options=options)
-    assert made.plan is not None
+    assert compile_model(what, models, place_package, options=options) == models / "Sequential"
     planned = load_artifact(models / "Sequential")
     assert planned.plans
     assert not planned.plan_here().portable
     assert [path.name for path in models.iterdir() if not path.name.startswith(".")] == ["Sequential"]
+
+
+def test_int8_without_images_is_rejected_at_once(tmp_path):
+    with pytest.raises(MigrateError, match="--images"):
+        packaged(code(tmp_path), cache=tmp_path / "cache", options=Options(precision="fp32,int8"))
 
 
 def test_folders_are_not_compiled(tmp_path):

@@ -53,6 +53,16 @@ def test_answers_one_after_the_other_in_processes_of_their_own(sandbox: Sandbox)
     assert set(psutil.Process().children(recursive=True)) <= running
 
 
+def test_what_lies_beside_the_script_comes_before_what_the_server_loaded(sandbox: Sandbox) -> None:
+    (sandbox.tree / "onnx.py").write_text("MINE = 1\n")
+    try:
+        with WorkerPool(sandbox) as pool:
+            answer = ask(sandbox, pool, "import onnx\nfrom net import Net\nassert onnx.MINE\nmodel = Net()\n")
+            assert isinstance(answer, Inspected), answer
+    finally:
+        (sandbox.tree / "onnx.py").unlink()
+
+
 def test_a_worker_that_dies_hangs_or_takes_all_memory_stops_no_other(sandbox: Sandbox) -> None:
     bounded = Sandbox(scratch=sandbox.scratch, limits=Limits(timeout=20, memory_bytes=2 * 10**9))
     build = "from net import Net\nmodel = Net()\n"

@@ -3,8 +3,6 @@
 import inspect
 from pathlib import Path
 
-import pytest
-
 from headrace.migrate.cli import compile_
 from headrace.serving.named.config import NamedModel
 
@@ -20,8 +18,3 @@ def test_what_plans_the_model_is_asked_for_the_same():
     assert "--trust-checkpoint" not in arguments
     known = {f"--{name.replace('_', '-')}" for name in inspect.signature(compile_).parameters}
     assert {argument for argument in arguments if argument.startswith("--")} <= known
-
-
-def test_int8_without_images_is_rejected_at_once():
-    with pytest.raises(ValueError, match="--images"):
-        NamedModel(precision="fp32,int8")
