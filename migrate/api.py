@@ -83,7 +83,8 @@ def migrate(
     packaged, proved or written. A model is packaged with weights that are the user's; random ones only with `random_weights`.
     `model` may name several, separated by commas; `all_models` packages every one that the repository says how to build.
     The scripts are compared on slices of their data sets; `full` takes the whole. Without `scripts` only the packages are
-    wanted: no migrated script is run. Not `planned`, they hold the portable graph, proved against the model, and no plan.
+    wanted: no migrated script is run or written. Not `planned`, they hold the portable graph, proved against the model, and no
+    plan.
     `task` says what the outputs are where that is ambiguous: "multi-label:0.3", "embedding", "single-label,multi-label".
     `check` stops after the rewrite. `input_size` is (channels, height, width). The model is planned for the `device` "cpu",
     "cuda", or "auto", where the script puts it; the fastest backend is sought for `tuning_seconds`, by default 30, for a GPU
@@ -208,7 +209,8 @@ def migrate(
                 report.written, report.blocked = placed.written, placed.blocked
                 _add_findings(report, placed.findings)
             elif target is not None:
-                _write(root, target, changes, report, models, stages.start("Writing the migrated copy"))
+                progress = stages.start("Writing the migrated copy" if scripts else "Writing the package")
+                _write(root, target, changes if scripts else None, report, models, progress)
     return report
 
 
@@ -384,7 +386,7 @@ def _list_models(surveyed: Survey, asked: Sequence[Resolved], report: Report, le
 def _write(
     root: Path,
     target: Path,
-    changes: Sequence[Change],
+    changes: Sequence[Change] | None,
     report: Report,
     models: Path | None,
     progress: Callable[[float, str], None],

@@ -77,13 +77,14 @@ def models_folder(repository: Path) -> str:
 def write_output(
     repository: Path,
     out: Path,
-    changes: Sequence[Change],
+    changes: Sequence[Change] | None,
     *,
     models: Path | None,
     report: Callable[[Copied], dict[str, Any]],
     progress: Callable[[float, str], None] | None = None,
 ) -> None:
     """Copy the repository to `out` with the changes made, add the packaged models and the report (which may tell of the copy).
+    Where `changes` is None only the models and the report are wanted.
 
     Until everything is written, `out` is as it was; what Headrace wrote there before is replaced. Raises MigrateError where
     something else lies there too, or was changed since.
@@ -95,8 +96,12 @@ def write_output(
     former = out.with_name(f".{out.name}.{os.getpid()}.old")
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        copied = copy_tree(repository, aside, leave_out=(out, aside), progress=progress)
-        apply(changes, aside)
+        if changes is None:
+            aside.mkdir()
+            copied = Copied()
+        else:
+            copied = copy_tree(repository, aside, leave_out=(out, aside), progress=progress)
+            apply(changes, aside)
         if models is not None:
             shutil.copytree(models, aside / models_folder(repository), symlinks=True)
         text = json.dumps(report(copied), indent=2, ensure_ascii=False) + "\n"

@@ -140,7 +140,8 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     fed = recorded if recorded is not None and recorded.inputs.shape[1:] == row else None
     # Of an output of several parts the recorder has the first, which need not be the one that is taken.
     own = own and (resolved.recipe.live is None or resolved.recipe.live.output is None or _is_taken(recorded, built.classes))
-    progress = migration.stages.start("Capturing, proving and measuring the model")
+    title = "Capturing, proving and measuring the model" if request.planned else "Capturing and proving the model"
+    progress = migration.stages.start(title)
     live = built.recipe.live
     own = own and built.recipe.checkpoint is None  # its run may have had other weights than the given ones
     made = package(request, fed, migration.sandbox, progress, own_outputs=own)

@@ -75,6 +75,7 @@ def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path):
     assert quick.preprocessing is not None
     report = json.loads(next(cache.rglob("headrace-report.json")).read_text())
     assert {script["executed"] for script in report["scripts"]} == {"not-run"}
+    assert not list(cache.rglob("predict.py")), "who wants the model alone wants no copy of all data"
 
     assert compile_model(str(repository), models, place_package, options=Options(max_tuning_seconds=2.0)) == models / "Net"
     planned = load_artifact(models / "Net")
