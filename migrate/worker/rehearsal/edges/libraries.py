@@ -67,7 +67,10 @@ def stand_in(stage: Stage) -> Iterator[None]:
     modules = set(sys.modules)
     before = {name: os.environ.get(name) for name in _OFFLINE}
     os.environ.update(_OFFLINE)
-    sys.meta_path.append(_Finder(stage))
+    finder = _Finder(stage)
+    if importlib.util.find_spec("tensorboard") is None:
+        sys.meta_path.insert(0, _Tensorboard(finder))
+    sys.meta_path.append(finder)
     sys.meta_path.insert(0, _OtherName(stage))
     for name in stage.learned.get("absent", ()):
         if name in stage.learned.get("used", ()):
@@ -299,11 +302,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if part:  # a part of an installed library that is not there is the library's business
             known = known and isinstance(sys.modules.get(library), _Module)
         known = known and not (library == "apex" and imported_by_library())  # Transformers would take the stub for apex
-        known |= fullname == "torch.utils.tensorboard" or any(f"{fullname}.".startswith(f"{name}.") for name in used)
+        known |= any(f"{fullname}.".startswith(f"{name}.") for name in used)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if known else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        library = spec.name.partition(".")[0]
+        library = "tensorboard" if _of_tensorboard(spec.name) else spec.name.partition(".")[0]
         stood = "torch stood in" if library == "apex" else "a silent stub stood in"
         stood = "what it does stood in" if library in project_root.LIBRARIES else stood
         used = self.stage.learned.get("used", ())
@@ -324,6 +327,22 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         elif module.__name__ in ("apex.amp", "apex.parallel"):
             made: Any = _Amp("apex.amp") if module.__name__ == "apex.amp" else _Parallel("apex.parallel")
             sys.modules[module.__name__] = made
+
+
+def _of_tensorboard(name: str) -> bool:
+    return f"{name}.".startswith("torch.utils.tensorboard.")
+
+
+class _Tensorboard(importlib.abc.MetaPathFinder):
+    """Asked first where tensorboard is not installed: torch has its part of it, which then cannot be imported."""
+
+    def __init__(self, others: _Finder) -> None:
+        self.others = others
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return importlib.machinery.ModuleSpec(fullname, self.others, is_package=True) if _of_tensorboard(fullname) else None
 
 
 class _OtherName(importlib.abc.MetaPathFinder):

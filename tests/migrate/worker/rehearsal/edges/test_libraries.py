@@ -20,6 +20,20 @@ def test_trackers_are_silent_and_keep_what_they_are_told_of_the_configuration(on
     assert "wandb is not installed; a silent stub stood in" in world.said("libraries")
 
 
+def test_torch_s_part_of_tensorboard_is_silent_where_tensorboard_is_not_installed(rehearsed):
+    told = rehearsed(
+        {
+            "main.py": "from torch.utils import tensorboard as board\nfrom torch.utils.tensorboard import SummaryWriter\n"
+            "from torch.utils.tensorboard.writer import FileWriter\nimport torch.utils.tensorboard.summary\n"
+            "with SummaryWriter('runs/x') as writer:\n    writer.add_scalar('loss', 0.5, 1)\n"
+            "assert board.SummaryWriter and FileWriter\nprint('on')\n"
+        }
+    )
+    assert told.report.why is None, told.stderr
+    if importlib.util.find_spec("tensorboard") is None:
+        assert {item.what for item in told.standins("libraries")} == {"tensorboard is not installed; a silent stub stood in"}
+
+
 def test_the_folder_of_its_records_is_not_taken_for_the_library(rehearsed):
     script = (
         "import wandb\nrun = wandb.init(project='x')\nimport nobody_has_this\nprint('on')\n"  # the next attempt finds wandb/
