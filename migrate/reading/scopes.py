@@ -346,6 +346,23 @@ class Repository:
         added = (folder for module, text in texts if "sys.path" in text for folder in added_folders(module.tree, module.path))
         return tuple(dict.fromkeys(folder for folder in added if any(path.startswith(f"{folder}/") for path in self.modules)))
 
+    @cached_property
+    def held(self) -> frozenset[str]:
+        """The names under which objects and classes of these files hold something that is no method."""
+        names: set[str] = set()
+        for module in self.modules.values():
+            names |= {node.attr for node in module.of_kind(ast.Attribute) if isinstance(node.ctx, ast.Store)}
+            names |= {item.arg for item in module.of_kind(ast.keyword) if item.arg}  # of a constructor: Namespace(base_net=net)
+            for kind in module.of_kind(ast.ClassDef):
+                for item in kind.body:
+                    method = isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
+                    if not method or any(last_name(mark).endswith("property") for mark in item.decorator_list):
+                        names |= bound_names(item)
+            for call in module.calls:  # setattr(self, "base_net", net), self.add_module("base_net", net)
+                texts = (item.value for item in call.args[:2] if isinstance(item, ast.Constant) and isinstance(item.value, str))
+                names.update(texts if last_name(call.func) in ("setattr", "add_module", "register_module") else ())
+        return frozenset(names)
+
     def has_package(self, name: str, importer: str) -> bool:
         """Whether a top-level import name leads into this repository, packages without `__init__.py` included."""
         root = name.partition(".")[0]

@@ -15,6 +15,7 @@ from ..slicing.heads import is_zoo_constructor
 from ..slicing.side_effects import TRAINING_CALLS
 
 _NAMED = re.compile(r"^(.*_)?(model|net|network|classifier|backbone|teacher|student|ema)s?(_.*|\d*)$|^(model|net)_?\w*$", re.I)
+_WORD = re.compile(r"_?[A-Za-z]+\d*_?")
 _OTHER = re.compile(
     r"criterion|loss|transform|preprocess|metric|optimi|scheduler|loader|augment|mixup|scaler|accuracy|sampler|logger", re.I
 )
@@ -207,7 +208,10 @@ class _ModelNames:
         leaf = name.rpartition(".")[2]
         if _BUILDING.match(leaf.lstrip("_")):
             return False
-        return bool(_NAMED.match(leaf)) and not _OTHER.search(leaf)
+        if not _NAMED.match(leaf) or _OTHER.search(leaf):
+            return False
+        # client.search_model_versions("x"): a part of several words that nothing here sets is something that an object does
+        return leaf == name or _WORD.fullmatch(leaf) is not None or leaf in self.module.repository.held
 
 
 def _is_set(module: Module, attribute: str) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import nn
@@ -14,10 +15,19 @@ from ..base.config import GraphConfig
 from .tiered import TieredGraph
 
 _HOME = "_headrace_evaluation"  # an attribute of the module, so that the step lives as long as it; copies of it are None
+Called = TypeVar("Called", bound=Callable[..., Any])
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
-def evaluation_step(model: nn.Module, *, patience: float | None = None, config: GraphConfig | None = None) -> EvaluationStep:
+@overload
+def evaluation_step(
+    model: nn.Module, *, patience: float | None = None, config: GraphConfig | None = None
+) -> EvaluationStep: ...
+@overload
+def evaluation_step(model: Called, *, patience: float | None = None, config: GraphConfig | None = None) -> Called: ...
+
+
+def evaluation_step(model: Any, *, patience: float | None = None, config: GraphConfig | None = None) -> Any:
     """What to call instead of a model in an evaluation that comes again with other weights: `outputs = step(images)`.
 
     Weights that have just changed are evaluated eagerly. A packaged model with these very weights is taken from models/ beside
@@ -27,10 +37,14 @@ def evaluation_step(model: nn.Module, *, patience: float | None = None, config: 
     longer than eager. A model in training mode, or under gradients, is called as it is, and so is one that cannot be captured,
     with one warning.
 
-    Asked for again with the same model it is the same step. Raises ValueError for a negative patience or no module.
+    Asked for again with the same model it is the same step. What can be called and is no module, such as a function around
+    several models, is given back as it is, with one warning. Raises ValueError for a negative patience, or what cannot be called.
     """
     if not isinstance(model, nn.Module):
-        raise ValueError(f"model must be an nn.Module, got a {type(model).__name__}")
+        if not callable(model):
+            raise ValueError(f"model must be an nn.Module, got a {type(model).__name__}")
+        warnings.warn(f"a {type(model).__name__} is no nn.Module, so it is called as it is", stacklevel=2)
+        return model
     known = vars(model).get(_HOME)
     if isinstance(known, EvaluationStep) and known.model is model and known.asked == (patience, config):
         return known

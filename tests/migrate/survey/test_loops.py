@@ -83,6 +83,44 @@ def answer(text, images):
 """
 
 
+REGISTRY = """
+class Database:
+    def store_model_lineage(self, lineage):
+        return lineage
+
+class Trail:
+    def __init__(self, database, registry, teacher):
+        self.database, self.registry = database, registry
+        self.teacher_model = teacher
+        self.heads = SimpleNamespace(side_net=teacher)
+        self.add_module("ema_model", teacher)
+
+    @property
+    def best_model_yet(self):
+        return self.teacher_model
+
+    def predict(self, images, lineage):
+        self.database.store_model_lineage(lineage)
+        self.registry.search_model_versions(lineage)
+        return {call}(images).argmax(1)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "self.teacher_model",
+        "self.heads.side_net",
+        "self.ema_model",
+        "self.best_model_yet",
+        "self.registry.net2",
+        "lineage.model_",
+    ],
+)
+def test_what_objects_do_with_models_is_no_model_and_what_they_hold_is(tmp_path, call):
+    assert loops(tmp_path, REGISTRY.replace("{call}", call)) == [("predict", call, "images", None)]
+
+
 def test_a_method_of_a_class_itself_is_no_model_and_what_a_class_holds_is(tmp_path):
     assert [name for _, name, _, _ in loops(tmp_path, OF_CLASSES)] == ["Service.model"]
 

@@ -173,10 +173,20 @@ def test_inside_a_capture_it_is_the_model() -> None:
 
 
 def test_what_is_no_module_or_no_time_is_refused() -> None:
-    with pytest.raises(ValueError, match="nn.Module"):
-        headrace.evaluation_step(lambda x: x)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"nn\.Module, got a list"):
+        headrace.evaluation_step([Net()])  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="patience"):
         EvaluationStep(Net(), patience=-1.0)
+
+
+def test_what_can_be_called_and_is_no_module_stays_as_it_is() -> None:
+    nets = [Net().eval(), Net().eval()]
+
+    def ensemble(images: torch.Tensor) -> torch.Tensor:
+        return nets[0](images) + nets[1](images)
+
+    with pytest.warns(UserWarning, match=r"a function is no nn\.Module"):
+        assert headrace.evaluation_step(ensemble) is ensemble
 
 
 def test_patience_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
