@@ -355,8 +355,8 @@ class Repository:
             names |= {item.arg for item in module.of_kind(ast.keyword) if item.arg}  # of a constructor: Namespace(base_net=net)
             for kind in module.of_kind(ast.ClassDef):
                 for item in kind.body:
-                    method = isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
-                    if not method or any(last_name(mark).endswith("property") for mark in item.decorator_list):
+                    marks = item.decorator_list if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) else None
+                    if marks is None or any(last_name(mark).endswith("property") for mark in marks):
                         names |= bound_names(item)
             for call in module.calls:  # setattr(self, "base_net", net), self.add_module("base_net", net)
                 texts = (item.value for item in call.args[:2] if isinstance(item, ast.Constant) and isinstance(item.value, str))

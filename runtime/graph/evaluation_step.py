@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,19 +15,10 @@ from ..base.config import GraphConfig
 from .tiered import TieredGraph
 
 _HOME = "_headrace_evaluation"  # an attribute of the module, so that the step lives as long as it; copies of it are None
-Called = TypeVar("Called", bound=Callable[..., Any])
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
-@overload
-def evaluation_step(
-    model: nn.Module, *, patience: float | None = None, config: GraphConfig | None = None
-) -> EvaluationStep: ...
-@overload
-def evaluation_step(model: Called, *, patience: float | None = None, config: GraphConfig | None = None) -> Called: ...
-
-
-def evaluation_step(model: Any, *, patience: float | None = None, config: GraphConfig | None = None) -> Any:
+def evaluation_step(model: nn.Module, *, patience: float | None = None, config: GraphConfig | None = None) -> EvaluationStep:
     """What to call instead of a model in an evaluation that comes again with other weights: `outputs = step(images)`.
 
     Weights that have just changed are evaluated eagerly. A packaged model with these very weights is taken from models/ beside
@@ -38,13 +29,14 @@ def evaluation_step(model: Any, *, patience: float | None = None, config: GraphC
     with one warning.
 
     Asked for again with the same model it is the same step. What can be called and is no module, such as a function around
-    several models, is given back as it is, with one warning. Raises ValueError for a negative patience, or what cannot be called.
+    several models, is given back as it is, with one warning. Raises ValueError for a negative patience, or what cannot be
+    called.
     """
     if not isinstance(model, nn.Module):
         if not callable(model):
             raise ValueError(f"model must be an nn.Module, got a {type(model).__name__}")
         warnings.warn(f"a {type(model).__name__} is no nn.Module, so it is called as it is", stacklevel=2)
-        return model
+        return model  # type: ignore[no-any-return]
     known = vars(model).get(_HOME)
     if isinstance(known, EvaluationStep) and known.model is model and known.asked == (patience, config):
         return known
