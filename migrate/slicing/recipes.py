@@ -12,7 +12,7 @@ from ..reading.facts import Factory, Option, Script
 from ..reading.nodes import inside
 from ..reading.recipe import Recipe
 from ..reading.scopes import Module, Repository, bound_names, last_name
-from ..reading.source import walk
+from ..reading.source import NOTEBOOK, walk
 from .interprocedural import Program
 from .portable import make_portable
 
@@ -80,10 +80,15 @@ def options_of(written: Written, program: Program, script: Script) -> list[Optio
 
 
 def working_folder(script: Module, repository: Repository) -> str:
-    """Where people stand when they run a script: its own folder, or the root when it imports what lies only there."""
+    """Where people stand when they run a script: its own folder, or the root when it imports what lies only there.
+
+    Jupyter starts a notebook in its own folder, and one that reaches for the root itself says the way from there.
+    """
     folder = posixpath.dirname(script.path)
     if not folder:
         return "."
+    if script.path.endswith(NOTEBOOK) and re.search(r"\bsys\.path\b|\bchdir\b", script.file.text or ""):
+        return folder
     for name in {value.partition(".")[0] for value in script.imports.values()}:
         beside = repository.has_package(name, script.path)
         nearby = any(path.startswith((f"{folder}/{name}.py", f"{folder}/{name}/")) for path in repository.modules)
