@@ -54,6 +54,8 @@ rows = {str(i): image_to_row(Path(path).read_bytes(), request["steps"]) for i, p
 np.savez(request["out"], **rows)
 """
 
+_RANDOM = "the transform is random: two runs on one image differ, as training augmentations do"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
@@ -97,6 +99,8 @@ def confirm(recipe: TransformRecipe, read: Traced, sandbox: Sandbox, *, seed: in
         if probe.for_proof and (len(alike) < most or (alike and ON_ITS_SIDE in probe.path.name)):
             few.append(probe)
     probes = _observed(recipe, few, sandbox)
+    if probes == _RANDOM:  # whatever was found in another way is not what happens to the model's images
+        return Traced(why=_RANDOM)
     if isinstance(probes, str) or all(probe.output is None for probe in probes):
         return None
     holding, notes, worst, why = [], [], 0.0, None
@@ -133,7 +137,7 @@ def _observed(recipe: TransformRecipe, probes: list[Probe], sandbox: Sandbox) ->
         what = "the transform" if answer.get("made") is True else "the code that makes the transform failed:"
         return f"{what} {answer['error']} ({answer['where']})"
     if any(found.get("random") for found in answer["probes"]):
-        return "the transform is random: two runs on one image differ, as training augmentations do"
+        return _RANDOM
     return [
         replace(probe, found=found, output=arrays.get(f"output{index}"), pixels=arrays.get(f"pixels{index}"))
         for index, (probe, found) in enumerate(zip(probes, answer["probes"], strict=True))

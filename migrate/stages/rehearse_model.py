@@ -360,7 +360,7 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
         loop=loops[0] if loops else None,
         checkpoints=same.checkpoints if same is not None else tuple(s for s in migration.surveyed.checkpoints if s.weights),
         transform_recipe=_transform(replace(run.recipe, root=str(migration.surveyed.root), live=live), static, best.site),
-        stated_transform=static.transform_recipe if static is not None else None,
+        stated_transform=static.transform_recipe if static is not None and (same or static.script == run.script) else None,
         class_names=labels[0] if len(labels) == 1 else None,
         labels=labels if len(labels) > 1 else (),
         class_names_recipe=static.class_names_recipe if static is not None and not any(best.labels) else None,

@@ -191,5 +191,14 @@ def test_what_differs_from_run_to_run_is_said_to(tmp_path: Path) -> None:
     assert "random" in (traced(tmp_path, RANDOM, (3, 16, 16)).why or "")
 
 
+def test_what_was_read_elsewhere_does_not_stand_where_the_run_is_random(tmp_path: Path) -> None:
+    recipe, sandbox = script(tmp_path, RANDOM, (3, 16, 16))
+    plain = Preprocessing(mode="RGB", geometry=(), scale=1.0, mean=(0.0,) * 3, std=(1.0,) * 3, channels="RGB")
+    found = confirm(recipe, Traced(candidates=(plain,)), sandbox)
+    assert found is not None
+    assert found.candidates == ()
+    assert "random" in (found.why or "")
+
+
 def test_a_call_without_opened_images_says_so(tmp_path: Path) -> None:
     assert "neither by Pillow nor by OpenCV" in (traced(tmp_path, NONE, (3, 16, 16)).why or "")
