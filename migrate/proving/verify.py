@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +32,8 @@ REHEARSED_BATCHES = 3
 """Batches of each loop of a rehearsal: enough for a trace of losses."""
 REHEARSAL_SECONDS = 300.0
 REPORT = "rehearsal.json"
+_OBSTACLE = re.compile(r"^\s*((?:.+:\d+: )?PG\d{3} .+)$", re.MULTILINE)
+"""A line of a CaptureError that names one obstacle."""
 # What a batch needed is kept for the next: the C library gives large blocks back after each layer, and the kernel then clears
 # every page anew, which takes a third of a network's time.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
@@ -309,6 +312,12 @@ def ends_otherwise(original: ScriptRun, migrated: ScriptRun) -> str | None:
     if migrated.done.ok:
         return f"the migrated script came to its end, where the original was stopped: {original.done.why}"
     return f"the migrated script: {migrated.done.why}"
+
+
+def obstacle_in(text: str | None) -> str | None:
+    """What stood between a model and its graph, at which line, in the words of an error; None where none is told of."""
+    found = _OBSTACLE.search(text or "")
+    return found[1] if found is not None else None
 
 
 def is_telling(numbers: np.ndarray) -> bool:

@@ -16,7 +16,16 @@ from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
 from ..proving.measurements import Agreement, Losses, agreements, losses
 from ..proving.record import ROWS as RECORDED_ROWS
 from ..proving.rehearsal_protocol import WANTING, StandIn, kept_in, saved_by_training
-from ..proving.verify import ScriptRun, compare, ends_otherwise, is_telling, run_script, run_training, stopped_at
+from ..proving.verify import (
+    ScriptRun,
+    compare,
+    ends_otherwise,
+    is_telling,
+    obstacle_in,
+    run_script,
+    run_training,
+    stopped_at,
+)
 from ..proving.visible_files import remedy
 from ..reading.facts import Script
 from ..reporting.report import ExecutedOn, LossTrace, Outcome
@@ -108,6 +117,8 @@ class ScriptOutcome:
     loss_trace: LossTrace | None = None
     up_to: str | None = None
     """Where the same error stopped both, if it did."""
+    uncaptured: str | None = None
+    """Why its model cannot become a graph, where that alone stopped it."""
     agreements: Sequence[Agreement] = ()
     losses: Sequence[Losses] = ()
 
@@ -283,8 +294,14 @@ def _rows(migration: Migration, resolved: Resolved | None) -> int | None:
     return min(RECORDED_ROWS, max(_ROWS, _ROWS * _ROW_VALUES // math.prod(size))) if size is not None else _ROWS
 
 
-def run_migrated(migration: Migration, changes: Sequence[Change], originals: Originals) -> dict[str, ScriptOutcome]:
-    """Run the migrated form of each script that ran, with the same arguments in a fresh copy, and compare."""
+def run_migrated(
+    migration: Migration, changes: Sequence[Change], originals: Originals, *, last: bool = False
+) -> dict[str, ScriptOutcome]:
+    """Run the migrated form of each script that ran, with the same arguments in a fresh copy, and compare.
+
+    Unless these are the `last` changes, one that stops because its model cannot become a graph is not judged: it may be left
+    eager.
+    """
     outcomes: dict[str, ScriptOutcome] = {}
     scripts = {script.path: script for script in migration.surveyed.scripts}
     whole, started = migration, time.monotonic()
@@ -303,6 +320,10 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
         if why := _too_near(original.run.done, run.done, short=limited is not whole):
             migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
             outcomes[script.path] = ScriptOutcome(status="not-run", why=why)
+            continue
+        if not last and (obstacle := obstacle_in(run.done.stderr if not run.done.ok else None)) is not None:
+            obstacle = migration.plain(obstacle)
+            outcomes[script.path] = ScriptOutcome(status="failed", why=obstacle, uncaptured=obstacle)
             continue
         if original.run.losses:
             outcome = _judge_losses(migration, script, original, run, loops)

@@ -135,7 +135,7 @@ def run(root: Path, options: list[str], seconds: int, hand: str | None = None) -
             return {**found, "error": f"stopped after {seconds} s"}
         found |= {"status": done.returncode, "seconds": round(time.monotonic() - started)}
         try:
-            report = json.loads(done.stdout)
+            report = json.loads(done.stdout.replace(f"{hand}/", "") if hand else done.stdout)
         except ValueError:
             lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
             return {**found, "error": " ".join(lines[-3:]).replace(str(root), ".")[:400]}
