@@ -79,6 +79,8 @@ class Executed:
     max_abs: float | None = None
     top1_agreement: float | None = None
     parity_failed: bool = False
+    in_print: bool = False
+    """Whether it failed by what it printed alone."""
 
 
 def run_script(
@@ -90,15 +92,16 @@ def run_script(
     made: Path | None = None,
     learned: str | None = None,
     rows: int | None = None,
+    nudge: float = 0.0,
 ) -> ScriptRun:
     """Run `script` in a fresh copy of the repository, recording every model call that it reaches. The copy is then used up.
 
     `cwd` is the copy's root unless given. With `rows`, about so many, evenly spread, stand for all that torch's loaders give
     of longer data sets: the same in every run. With `made` the script is rehearsed: stand-ins take the place of what is not
     here, and that folder keeps what they are made of, so that a second run with it, and with what the first had `learned`,
-    finds the same.
+    finds the same. By `nudge` each output of a recorded call is changed, up or down, before the script goes on with it.
     """
-    return _recorded(script, argv, sandbox, script.loops, made, learned, cwd=cwd, rows=rows)
+    return _recorded(script, argv, sandbox, script.loops, made, learned, cwd=cwd, rows=rows, nudge=nudge)
 
 
 def run_training(
@@ -131,6 +134,7 @@ def _recorded(
     *,
     cwd: Path | None = None,
     rows: int | None = None,
+    nudge: float = 0.0,
 ) -> ScriptRun:
     """Run a script with the recorder at the calls of `loops`."""
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
@@ -149,6 +153,8 @@ def _recorded(
     environment = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0", "HEADRACE_MODELS": models, **KEEP_MEMORY}
     if rows is not None:
         environment["HEADRACE_SLICE"] = str(rows)
+    if nudge:
+        environment["HEADRACE_NUDGE"] = str(nudge)
     done = sandbox.run(arguments, writable, cwd=folder, extra=environment, search=readable, limits=limits)
     done = replace(done, stdout=done.stdout.replace(str(writable), ""))  # the home folder is another one in every run
     try:
@@ -285,7 +291,9 @@ def compare(original: ScriptRun, migrated: ScriptRun, again: ScriptRun | None = 
     different = first_difference(original.done.stdout, migrated.done.stdout, again.done.stdout if again is not None else None)
     if different is not None:
         why = f"it printed {different[1]!r} instead of {different[0]!r}"
-        return Executed(status="failed", why=why, parity_failed=True, max_abs=worst, top1_agreement=agreement)
+        return Executed(
+            status="failed", why=why, parity_failed=True, max_abs=worst, top1_agreement=agreement, in_print=True
+        )  # fmt: skip
     if not original.sites:
         why = "no model call could be recorded; only what is printed was compared"
         return Executed(status="passed", why=why)

@@ -17,6 +17,7 @@ from ..proving.measurements import Agreement, Losses, agreements, losses
 from ..proving.record import ROWS as RECORDED_ROWS
 from ..proving.rehearsal_protocol import WANTING, StandIn, kept_in, saved_by_training
 from ..proving.verify import (
+    Executed,
     ScriptRun,
     compare,
     ends_otherwise,
@@ -341,6 +342,8 @@ def run_migrated(
                 migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
                 outcomes[script.path] = ScriptOutcome(status="not-run", why=migration.plain(why))
                 continue
+            if verdict.status == "failed":
+                verdict = _unless_unsteady(migration, script, original, run, verdict)
         if verdict.status == "failed":
             message = f"the migrated script does not do what the original does: {verdict.why}"
             migration.remark("PS401", message, "error", script.path)
@@ -356,6 +359,23 @@ def run_migrated(
             agreements=agreements(script.path, original.run.sites, run.sites),
         )
     return outcomes
+
+
+def _unless_unsteady(
+    migration: Migration, script: Script, original: OriginalRun, run: ScriptRun, verdict: Executed
+) -> Executed:
+    """The verdict on a script that printed something else though its outputs agree, unless the original does so too where its
+    outputs change by as little: a fit to random scores that runs away, say."""
+    if not verdict.in_print or not verdict.max_abs:
+        return verdict
+    migration.fresh_tree()
+    nudged = _run(script, original.argv, migration, (), migrated=False, nudge=verdict.max_abs, **original.again)
+    found = compare(original.run, run, nudged)
+    if found.status != "passed":
+        return verdict
+    why = f"where the outputs of the original change by {verdict.max_abs:.1e}, it prints something else, too"
+    migration.remark("PS407", f"{why}: {verdict.why} says nothing, and was not compared", "note", script.path)
+    return found
 
 
 def _compared_until(migration: Migration, script: Script, original: OriginalRun) -> tuple[str, str] | None:
@@ -400,10 +420,11 @@ def _run(
     made: Path | None = None,
     learned: str | None = None,
     rows: int | None = None,
+    nudge: float = 0.0,
 ) -> ScriptRun:
     if loops:
         return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made, learned=learned)
-    return run_script(script, argv, migration.sandbox, made=made, learned=learned, rows=rows)
+    return run_script(script, argv, migration.sandbox, made=made, learned=learned, rows=rows, nudge=nudge)
 
 
 def _judge_losses(
