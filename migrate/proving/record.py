@@ -82,6 +82,7 @@ def seed() -> None:
     to wait for requests, since nobody will send one."""
     if "HEADRACE_RECORD" in os.environ:
         socket.socket.listen = listen  # type: ignore[assignment,method-assign]
+    seed_later_generators()
     random.seed(0)
     np.random.seed(0)
     torch = sys.modules.get("torch")
@@ -89,6 +90,19 @@ def seed() -> None:
         torch.manual_seed(0)
         if "HEADRACE_SLICE" in os.environ:
             slice_loaders(torch.utils.data.DataLoader, int(os.environ["HEADRACE_SLICE"]))
+
+
+def seed_later_generators() -> None:
+    """Let generators that would draw their seed from the system, as each pipeline of albumentations does, start alike too."""
+    generator, start = np.random.default_rng, random.Random.seed
+
+    def default_rng(seed: Any = None) -> np.random.Generator:
+        return generator(0 if seed is None else seed)
+
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+        start(self, 0 if a is None else a, version)
+
+    np.random.default_rng, random.Random.seed = default_rng, seed  # type: ignore[method-assign]
 
 
 def slice_loaders(loader: Any, rows: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -66,3 +67,27 @@ def test_outputs_are_nudged_and_random_numbers_are_not(tmp_path: Path, nudge: st
     assert done.stdout == f"{changes} [[0, 1], [2, 3], [4, 5]] (0.5488135039273248, 0.49625658988952637) 0.7151893663724195\n"
     with np.load(tmp_path / "record.npz") as noted:
         assert np.array_equal(noted["main.py:1/outputs"], np.arange(600.0).reshape(100, 6))
+
+
+GENERATORS = """
+import sys
+sys.path.insert(0, {folder!r})
+import random
+import numpy as np
+import record
+record.seed()
+drawn = [np.random.default_rng().random(), np.random.default_rng(None).random(), np.random.default_rng(seed=None).random()]
+drawn += [random.Random().random(), random.Random(None).random(), random.random()]
+told = [np.random.default_rng(5).random(), random.Random(5).random()]
+print(drawn, told, random.SystemRandom().random() != random.SystemRandom().random())
+"""
+
+
+def test_generators_that_nobody_seeds_start_alike(tmp_path: Path) -> None:
+    script = tmp_path / "generators.py"
+    script.write_text(GENERATORS.format(folder=str(RECORDER.parent)))
+    command = [sys.executable, script]
+    runs = [subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert str([np.random.default_rng(5).random(), random.Random(5).random()]) in runs[0]
+    assert runs[0].endswith("True\n")
