@@ -131,6 +131,9 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         return Originals()
     if not migration.options.planned and not migration.options.scripts and _seen_whole(resolved):
         return Originals()
+    if not migration.surveyed.scripts:
+        message = "no script calls a model, so there is nothing to run before and after: only the package is proved"
+        migration.remark("PS408", message, "note")
     runs: dict[str, OriginalRun] = {}
     why_not: dict[str, str] = {}
     stopped: dict[str, str] = {}

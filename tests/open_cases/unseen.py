@@ -145,7 +145,8 @@ def run(root: Path, options: list[str], seconds: int, hand: str | None = None) -
             )
     models = [model for model in report["models"] if model["built"] or model["artifact"]]
     why = [f"{script['path']}: {script['why']}" for script in report["scripts"] if script["why"]]
-    unseen = [item["message"] for item in report["findings"] if item["code"] == "PS516"]  # of scripts that no rule touched
+    # Of scripts that no rule touched, and where there are none.
+    unseen = [item["message"] for item in report["findings"] if item["code"] in ("PS408", "PS516")]
     checkpoints = report["checkpoints"]
     return {
         **found,

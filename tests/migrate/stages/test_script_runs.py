@@ -158,6 +158,19 @@ def test_a_migrated_script_that_computes_something_else_fails_on_stand_ins_too(r
     assert outcome.status != "passed"
 
 
+def test_a_repository_whose_scripts_call_no_model_is_said_to_prove_nothing_by_them(tmp_path):
+    (tmp_path / "thing").mkdir()
+    (tmp_path / "thing" / "model.py").write_text(MODEL)
+    (tmp_path / "scratch").mkdir()
+    migration = Migration(
+        scratch=tmp_path / "scratch", surveyed=survey(tmp_path / "thing"), stages=Stages(None), options=Options()
+    )  # fmt: skip
+    assert run_originals(migration, None) == Originals()
+    (finding,) = migration.findings
+    assert (finding.code, finding.severity) == ("PS408", "note")
+    assert "only the package is proved" in finding.message
+
+
 RUNS_AWAY = ('    print(f"accuracy', '    print(f"temperature {1e9 * float(outputs[0, 0]):.4f}")\n    print(f"accuracy')
 
 
