@@ -21,6 +21,7 @@ from .reading.facts import Factory, Survey
 from .reading.finding import Finding
 from .reporting.cell_locations import locate_in_cells
 from .reporting.checkpoint_report import report_checkpoints
+from .reporting.progress import Stages
 from .reporting.report import ModelReport, Parity, PreprocessingReport, Report, ScriptReport
 from .resolving.resolve import resolve
 from .resolving.resolved import Resolved
@@ -35,7 +36,6 @@ from .stages.left_eager import run_or_leave_eager
 from .stages.migrated_copy import check_output, models_folder, record_repository, write_output
 from .stages.migration import Migration, Options
 from .stages.package_model import ModelOutcome, note_weights
-from .stages.progress import Stages
 from .stages.rehearse_model import rehearse_model
 from .stages.script_runs import ScriptOutcome, run_originals
 from .survey.survey import survey

@@ -25,6 +25,7 @@ from ..proving.verify import compare
 from ..proving.verify import run_script as run_recorded
 from ..reading.facts import Script, Survey
 from ..reading.source import NOTEBOOK, read_source
+from ..reporting.progress import Stages
 from ..reporting.report import PARITY
 from ..rewriting.repository_settings import read_settings
 from ..rewriting.rewrite import Change, choose_rules, rewrite_all
@@ -32,7 +33,6 @@ from ..rewriting.rule import all_rules
 from ..survey.survey import survey
 from .migrated_copy import apply
 from .migration import Migration, Options
-from .progress import Stages
 
 if TYPE_CHECKING:
     from rich.console import Console

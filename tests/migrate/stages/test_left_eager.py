@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from headrace.migrate.proving.confined_run import Limits
+from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.reporting.report import ModelReport, Parity
 from headrace.migrate.rewriting.rewrite import rewrite_all, rewritten_scripts
 from headrace.migrate.stages.left_eager import Migrated, calls_of_no_graph, run_or_leave_eager
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.package_model import ModelOutcome
-from headrace.migrate.stages.progress import Stages
 from headrace.migrate.stages.script_runs import ScriptOutcome, run_originals
 from headrace.migrate.survey.survey import survey
 

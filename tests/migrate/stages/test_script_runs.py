@@ -14,12 +14,12 @@ from headrace.migrate.proving.confined_run import Completed, Limits
 from headrace.migrate.proving.rehearsal_protocol import RehearsalReport
 from headrace.migrate.proving.verify import Recorded, ScriptRun
 from headrace.migrate.reading.recipe import Recipe
+from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.rewriting.rewrite import rewrite_all
 from headrace.migrate.rewriting.rule import all_rules
 from headrace.migrate.stages import script_runs
 from headrace.migrate.stages.migration import Migration, Options
-from headrace.migrate.stages.progress import Stages
 from headrace.migrate.stages.script_runs import OriginalRun, Originals, _proves_nothing, run_migrated, run_originals
 from headrace.migrate.survey.survey import survey
 
