@@ -21,7 +21,7 @@ from ...errors import MigrateError, NothingToMigrateError, SandboxError
 from ...trust import REMEDY, is_trusted
 from ..proving.confined_run import Limits
 from ..proving.sandbox import trust_repository
-from ..proving.verify import compare
+from ..proving.verify import compare, obstacle_in
 from ..proving.verify import run_script as run_recorded
 from ..reading.facts import Script, Survey
 from ..reading.source import NOTEBOOK, read_source
@@ -99,6 +99,10 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console, *, t
         stages.start(f"Running {path} with graphs")
         migrated = run_recorded(found, arguments, migration.sandbox, cwd=cwd)
         verdict = compare(original, migrated)
+    if not migrated.done.ok and (obstacle := obstacle_in(migrated.done.stderr)) is not None:
+        message = f"nothing to compare: the model cannot be captured, so the script's calls stay eager: {obstacle}"
+        console.print(migration.plain(message), markup=False, highlight=False)
+        return 1
     sys.stdout.write(migration.plain(migrated.done.stdout))
     if verdict.status != "passed":
         console.print(migration.plain(f"differs: {verdict.why}"), style="red", markup=False, highlight=False)
