@@ -59,7 +59,7 @@ PS407 unsteady-print
     A script prints something else, and so does the original where its model's outputs change by as little as rounding: a fit
     that runs away, say. That number says nothing, so it was not compared; all else that the script computes and prints was.
 PS408 no-script
-    No script, nor a notebook, of the repository calls a model, so nothing was run before and after; what is packaged is proved.
+    No script or notebook was found that calls a model, so none was run before and after: a package is proved, a rewrite is not.
 PS500 unresolved-model
     How the model is built could not be told, so it was not packaged; the scripts migrate nevertheless.
 PS501 model-not-built

@@ -132,7 +132,7 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
     if not migration.options.planned and not migration.options.scripts and _seen_whole(resolved):
         return Originals()
     if not migration.surveyed.scripts:
-        message = "no script calls a model, so there is nothing to run before and after: only the package is proved"
+        message = "no script was found that calls a model, so none was run before and after: only the package is proved"
         migration.remark("PS408", message, "note")
     runs: dict[str, OriginalRun] = {}
     why_not: dict[str, str] = {}
