@@ -133,13 +133,12 @@ def stripped(state: Mapping[str, T], expected: set[str]) -> dict[str, T]:
         if set(stripped) & expected:
             break
         stripped = {name.removeprefix(prefix): value for name, value in stripped.items()}
-    first = next(iter(stripped), None)
-    for own in sorted(expected) if first is not None and not set(stripped) & expected else ():
-        held = (
-            {f"{own.removesuffix(first)}{name}": value for name, value in stripped.items()} if own.endswith(f".{first}") else {}
-        )
-        if set(held) == expected:
-            return held
+    if stripped and not set(stripped) & expected:
+        first = next(iter(stripped))
+        for own in sorted(name for name in expected if name.endswith(f".{first}")):
+            held = {f"{own.removesuffix(first)}{name}": value for name, value in stripped.items()}
+            if set(held) == expected:
+                return held
     return stripped
 
 
