@@ -389,7 +389,7 @@ def _compared_until(migration: Migration, script: Script, original: OriginalRun)
     remedy = f"; {rehearsal.remedy}" if rehearsal.remedy is not None else ""
     why = f"compared up to {rehearsal.where}, where the original and the migrated script are both stopped: {rehearsal.why}"
     migration.remark("PS406", f"{why}{remedy}", "warning", script.path)
-    return rehearsal.where, migration.plain(why)
+    return rehearsal.where, migration.plain(f"{why}{remedy}")
 
 
 def _too_near(original: Completed, migrated: Completed, *, short: bool) -> str | None:
