@@ -171,7 +171,7 @@ def test_a_repository_whose_scripts_call_no_model_is_said_to_prove_nothing_by_th
     assert "only the package is proved" in finding.message
 
 
-RUNS_AWAY = ('    print(f"accuracy', '    print(f"temperature {1e9 * float(outputs[0, 0]):.4f}")\n    print(f"accuracy')
+RUNS_AWAY = ('    print(f"accuracy', '    print(f"temperature {1e9 * float(outputs[0, 0]) % 997:.4f}")\n    print(f"accuracy')
 
 
 @pytest.mark.parametrize(("otherwise", "status"), [("1e-6 + self.fc(", "passed"), ("1.5 + self.fc(", "failed")])
