@@ -82,7 +82,7 @@ migrate/reporting: checkpoint_report progress render
 migrate/resolving: evaluation input_size model_metadata opened resolved settings sources
 migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names model_statements placement rule scalars
     selftest training_edits
-migrate/slicing: classes interprocedural liveness pretrained recipes side_effects
+migrate/slicing: classes interprocedural liveness pretrained side_effects
 migrate/stages: migration worker_client zero_edit_child
 migrate/survey: checkpoints transforms
 migrate/worker: server stub_datasets
