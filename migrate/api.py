@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,22 +21,23 @@ from .reading.facts import Factory, Survey
 from .reading.finding import Finding
 from .reporting.cell_locations import locate_in_cells
 from .reporting.checkpoint_report import report_checkpoints
+from .reporting.progress import Stages
 from .reporting.report import ModelReport, Parity, PreprocessingReport, Report, ScriptReport
 from .resolving.resolve import resolve
 from .resolving.resolved import Resolved
 from .rewriting.plugins import choose_settings
-from .rewriting.rewrite import Change, rewrite_all, unified_diff
+from .rewriting.rewrite import Change, Rewritten, rewrite_all, rewritten_scripts, unified_diff
 from .stages.all_models import package_all, resolve_all, split_models
 from .stages.archive_folder import is_archive, unpacked
 from .stages.copy_tree import Copied
 from .stages.in_place import write_if_proved
 from .stages.journal import interrupted, models_in_place, recover
+from .stages.left_eager import run_or_leave_eager
 from .stages.migrated_copy import check_output, models_folder, record_repository, write_output
 from .stages.migration import Migration, Options
 from .stages.package_model import ModelOutcome, note_weights
-from .stages.progress import Stages
 from .stages.rehearse_model import rehearse_model
-from .stages.script_runs import ScriptOutcome, run_migrated, run_originals
+from .stages.script_runs import ScriptOutcome, run_originals
 from .survey.survey import survey
 
 if TYPE_CHECKING:
@@ -119,9 +121,11 @@ def migrate(
     limits = Limits(timeout=timeout, memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
     with Stages(console) as stages:
         unrepaired = survey(root, progress=stages.start("Reading the sources"))
-        rewriting = rewrite_all(unrepaired, rules=chosen, unsafe=unsafe or settings.unsafe)
-        surveyed, changes = rewriting.survey, rewriting.changes
-        rewritten = _rewritten_scripts(surveyed, changes)
+        apply_rules = partial(rewrite_all, unrepaired, rules=chosen, unsafe=unsafe or settings.unsafe)
+        rewriting = apply_rules()
+        surveyed = rewriting.survey
+        changes: Sequence[Change] = rewriting.changes
+        rewritten = rewritten_scripts(surveyed, changes)
         report = _first_report(root, surveyed, changes, rewritten)
         _add_findings(report, remarks)
         weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None
@@ -190,7 +194,7 @@ def migrate(
                     _add_findings(report, _findings_of(left_out))
                 _list_models(surveyed, asked, report, left_out)
                 if target is not None or write:
-                    models = _try_everything(migration, report, asked, changes, folder)
+                    models, changes = _try_everything(migration, report, asked, changes, folder, apply_rules)
             except AmbiguousError as error:
                 error.report = _undecided(surveyed, report, error, migration.findings)
                 locate_in_cells(report, unrepaired)
@@ -229,9 +233,14 @@ def _archive(archive: Path, *, write: bool, entry: str | None, **asked: Any) -> 
 
 
 def _try_everything(
-    migration: Migration, report: Report, asked: Sequence[Resolved], changes: Sequence[Change], folder: str
-) -> Path | None:
-    """All that runs the user's code, noted in the report; the folder of packaged models, or None."""
+    migration: Migration,
+    report: Report,
+    asked: Sequence[Resolved],
+    changes: Sequence[Change],
+    folder: str,
+    apply_rules: Callable[..., Rewritten],
+) -> tuple[Path | None, Sequence[Change]]:
+    """All that runs the user's code, noted in the report; the folder of packaged models, or None, and the changes that stay."""
     migration.fresh_tree("Copying the repository")
     originals = run_originals(migration, asked[0] if asked else None)
     outcomes: list[ModelOutcome] = []
@@ -239,7 +248,13 @@ def _try_everything(
         with WorkerPool(migration.sandbox) as pool:
             pool.start()  # it loads torch while the preprocessing is traced
             outcomes = package_all(replace(migration, pool=pool), asked, originals, folder)
-    scripts = run_migrated(migration, changes, originals) if originals.runs and migration.options.scripts else {}
+    scripts: Mapping[str, ScriptOutcome] = {}
+    if migration.options.scripts:
+        migrated = run_or_leave_eager(
+            migration, changes, originals, asked, outcomes, lambda eager: apply_rules(eager=eager)
+        )  # fmt: skip
+        _note_changes(report, migrated.changes, migrated.rewritten)
+        changes, scripts = migrated.changes, migrated.outcomes
     report.models[: len(outcomes)] = [outcome.model for outcome in outcomes]  # they are listed first, in this order
     for outcome in outcomes:
         _add_model(report, outcome)
@@ -250,7 +265,7 @@ def _try_everything(
         if entry.path in scripts:
             _add_script(report, entry, scripts[entry.path])
     _add_findings(report, migration.findings)
-    return migration.sandbox.models if any(outcome.packaged for outcome in outcomes) else None
+    return migration.sandbox.models if any(outcome.packaged for outcome in outcomes) else None, changes
 
 
 def _add_model(report: Report, outcome: ModelOutcome) -> None:
@@ -276,28 +291,24 @@ def _add_findings(report: Report, findings: Iterable[Finding]) -> None:
     report.findings = list(dict.fromkeys([*report.findings, *findings]))
 
 
-def _rewritten_scripts(surveyed: Survey, changes: Sequence[Change]) -> dict[str, list[str]]:
-    """Script -> the rules that changed code which it is or calls."""
-    rules = {change.path: change.rules for change in changes if change.changed}
-    found = {}
-    for script in surveyed.scripts:
-        if touched := {script.path, *(loop.path for loop in script.loops)} & rules.keys():
-            found[script.path] = sorted({code for path in touched for code in rules[path]})
-    return found
-
-
 def _first_report(root: Path, surveyed: Survey, changes: Sequence[Change], rewritten: Mapping[str, Sequence[str]]) -> Report:
     report = Report(repository=str(root))
-    _add_findings(report, [*surveyed.findings, *(finding for change in changes for finding in change.findings)])
+    _add_findings(report, surveyed.findings)
+    report.scripts = [ScriptReport(path=script.path, roles=list(script.roles)) for script in surveyed.scripts]
+    _note_changes(report, changes, rewritten)
+    return report
+
+
+def _note_changes(report: Report, changes: Sequence[Change], rewritten: Mapping[str, Sequence[str]]) -> None:
+    """What the rules change and remark, in place of what was noted of that before."""
+    before = {finding for change in report.changes for finding in change.findings}
+    report.findings = [finding for finding in report.findings if finding not in before]
+    _add_findings(report, [finding for change in changes for finding in change.findings])
     report.would_change = any(change.changed for change in changes)
     report.diff = unified_diff(changes)
     report.changes = changes
-    for script in surveyed.scripts:
-        codes = rewritten.get(script.path)
-        report.scripts.append(
-            ScriptReport(path=script.path, roles=list(script.roles), rewritten=codes is not None, rules=list(codes or ()))
-        )
-    return report
+    for script in report.scripts:
+        script.rewritten, script.rules = script.path in rewritten, list(rewritten.get(script.path, ()))
 
 
 def _resolve(surveyed: Survey, entry: str | None, model: str | None, checkpoint: str | None) -> Resolved | MigrateError:

@@ -20,7 +20,7 @@ from ..proving.trace_transform import Traced, row_shape, trace
 from ..proving.worker_pool import WorkerPool
 from ..proving.worker_protocol import Evaluate, Evaluated, Failed, Inspected, ModelPackaged, Package, Row
 from ..reading.recipe import Recipe, TransformRecipe
-from ..stages.progress import Stages
+from ..reporting.progress import Stages
 from ..stages.worker_client import ask, inspect, model_name, package
 from .source import Options, Packageable, file_digest, versions
 from .told_later import tell

@@ -20,7 +20,7 @@ from ..prepared import files_digest
 from ..proving.confined_run import Limits
 from ..proving.sandbox import Sandbox, missing_isolation, trust_repository
 from ..proving.worker_protocol import ModelPackaged
-from ..stages.progress import Stages
+from ..reporting.progress import Stages
 from ..stages.worker_client import model_name
 from .code import said
 from .source import Options, Packageable, Plannable, Subject, file_digest, kept

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..proving.sandbox import Sandbox
     from ..proving.worker_protocol import Failed, ModelPackaged
-    from ..stages.progress import Stages
+    from ..reporting.progress import Stages
 
 _DEVICES = ("auto", "cpu", "cuda")
 _CHUNK = 1 << 22

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 
+_FLOAT_DIGITS = 6
+"""Decimal digits that a float32 holds (FLT_DIG of C): of those that Python prints of one, the rest is of the rounding."""
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _TOKEN = re.compile(
     r"(?P<stamp>\d{4}(?P<between>[-/.])\d\d(?P=between)\d\d(?:[T ,_-]+\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
@@ -37,7 +40,8 @@ _BETWEEN = _COUNTED | _words(
 
 
 def first_difference(before: str, after: str, again: str | None = None) -> tuple[str, str] | None:
-    """The first two lines that say different things: other words, or numbers more than one unit of the last place apart.
+    """The first two lines that say different things: other words, or numbers more than one unit of the last place apart, of the
+    places that a float32 holds.
 
     `again` is what a second run of the first printed: what differs there, a name drawn at random say, is compared with nothing,
     but the rest of its line is.
@@ -126,7 +130,7 @@ def _same_line(one: str, other: str) -> bool:
     if one == other:
         return True
     one, other = masked(one), masked(other)
-    if _NUMBER.sub("#", one) != _NUMBER.sub("#", other):
+    if _NUMBER.sub("#", one).split() != _NUMBER.sub("#", other).split():  # columns of a table are as wide as its numbers
         return False
     return all(_same_number(a, b) for a, b in zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True))
 
@@ -147,4 +151,6 @@ def _same_number(one: str, other: str) -> bool:
         return False  # a count
     places = len(re.split(r"[eE]", one)[0].partition(".")[2])
     exponent = float("1" + one[one.lower().index("e") :]) if "e" in one.lower() else 1.0
-    return abs(float(one) - float(other)) <= 1.01 * 10.0**-places * exponent
+    largest = max(abs(float(one)), abs(float(other)))
+    held = 10.0 ** (math.floor(math.log10(largest)) + 1 - _FLOAT_DIGITS) if 0 < largest < math.inf else 0.0
+    return abs(float(one) - float(other)) <= 1.01 * max(10.0**-places * exponent, held)

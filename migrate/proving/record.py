@@ -4,6 +4,7 @@ Copied as `_headrace_record.py` beside an instrumented script. Standard library 
 they can do. At most ROWS rows and BYTES bytes per call site are kept; the file appears when the script ends or the
 site is full.  HEADRACE_RECORD names the file: "<site>/inputs", "/outputs", "/targets", "/classes" (a JSON text), "/losses".
 HEADRACE_SLICE, where it is set, is how many rows stand for all that a loader of torch gives: "/slice" has how many of how many.
+HEADRACE_NUDGE, where it is set, is by how much the script gets each output changed, up or down; noted is the output itself.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ LONGEST = 120.0
 STARTED: list[float] = []
 OWNER = os.getpid()
 LISTEN = socket.socket.listen
+SIGNS = np.random.default_rng(0)
 SLICES: list[tuple[int, int]] = []
 """Rows that were taken, of how many, for each pass over a loader that was not gone through whole."""
 
@@ -80,6 +82,7 @@ def seed() -> None:
     to wait for requests, since nobody will send one."""
     if "HEADRACE_RECORD" in os.environ:
         socket.socket.listen = listen  # type: ignore[assignment,method-assign]
+    seed_later_generators()
     random.seed(0)
     np.random.seed(0)
     torch = sys.modules.get("torch")
@@ -87,6 +90,19 @@ def seed() -> None:
         torch.manual_seed(0)
         if "HEADRACE_SLICE" in os.environ:
             slice_loaders(torch.utils.data.DataLoader, int(os.environ["HEADRACE_SLICE"]))
+
+
+def seed_later_generators() -> None:
+    """Let generators that would draw their seed from the system, as each pipeline of albumentations does, start alike too."""
+    generator, start = np.random.default_rng, random.Random.seed
+
+    def default_rng(seed: Any = None) -> np.random.Generator:
+        return generator(0 if seed is None else seed)
+
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+        start(self, 0 if a is None else a, version)
+
+    np.random.default_rng, random.Random.seed = default_rng, seed  # type: ignore[method-assign]
 
 
 def slice_loaders(loader: Any, rows: int) -> None:
@@ -152,9 +168,21 @@ def wrap(site: str, model: Callable[..., Any], targets: Callable[[], Any], loade
             notes.add(given, result, value_of(targets))
             if notes.full:
                 save()
-        return result
+        return nudged(result)
 
     return call
+
+
+def nudged(result: Any) -> Any:
+    """An output of a model, changed by as little as HEADRACE_NUDGE says; the script's own random numbers stay as they are."""
+    by = float(os.environ.get("HEADRACE_NUDGE", "0"))
+    if (
+        not by
+        or not all(hasattr(result, name) for name in ("is_floating_point", "new_tensor"))
+        or not result.is_floating_point()
+    ):
+        return result
+    return result + result.new_tensor(np.where(SIGNS.random(tuple(result.shape)) < 0.5, -by, by))
 
 
 def note_loss(site: str, loss: Any, steps: int) -> None:

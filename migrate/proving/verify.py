@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +32,8 @@ REHEARSED_BATCHES = 3
 """Batches of each loop of a rehearsal: enough for a trace of losses."""
 REHEARSAL_SECONDS = 300.0
 REPORT = "rehearsal.json"
+_OBSTACLE = re.compile(r"^\s*((?:.+:\d+: )?PG\d{3} .+)$", re.MULTILINE)
+"""A line of a CaptureError that names one obstacle."""
 # What a batch needed is kept for the next: the C library gives large blocks back after each layer, and the kernel then clears
 # every page anew, which takes a third of a network's time.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
@@ -76,6 +79,8 @@ class Executed:
     max_abs: float | None = None
     top1_agreement: float | None = None
     parity_failed: bool = False
+    in_print: bool = False
+    """Whether it failed by what it printed alone."""
 
 
 def run_script(
@@ -87,15 +92,16 @@ def run_script(
     made: Path | None = None,
     learned: str | None = None,
     rows: int | None = None,
+    nudge: float = 0.0,
 ) -> ScriptRun:
     """Run `script` in a fresh copy of the repository, recording every model call that it reaches. The copy is then used up.
 
     `cwd` is the copy's root unless given. With `rows`, about so many, evenly spread, stand for all that torch's loaders give
     of longer data sets: the same in every run. With `made` the script is rehearsed: stand-ins take the place of what is not
     here, and that folder keeps what they are made of, so that a second run with it, and with what the first had `learned`,
-    finds the same.
+    finds the same. By `nudge` each output of a recorded call is changed, up or down, before the script goes on with it.
     """
-    return _recorded(script, argv, sandbox, script.loops, made, learned, cwd=cwd, rows=rows)
+    return _recorded(script, argv, sandbox, script.loops, made, learned, cwd=cwd, rows=rows, nudge=nudge)
 
 
 def run_training(
@@ -128,6 +134,7 @@ def _recorded(
     *,
     cwd: Path | None = None,
     rows: int | None = None,
+    nudge: float = 0.0,
 ) -> ScriptRun:
     """Run a script with the recorder at the calls of `loops`."""
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
@@ -146,6 +153,8 @@ def _recorded(
     environment = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0", "HEADRACE_MODELS": models, **KEEP_MEMORY}
     if rows is not None:
         environment["HEADRACE_SLICE"] = str(rows)
+    if nudge:
+        environment["HEADRACE_NUDGE"] = str(nudge)
     done = sandbox.run(arguments, writable, cwd=folder, extra=environment, search=readable, limits=limits)
     done = replace(done, stdout=done.stdout.replace(str(writable), ""))  # the home folder is another one in every run
     try:
@@ -282,7 +291,9 @@ def compare(original: ScriptRun, migrated: ScriptRun, again: ScriptRun | None = 
     different = first_difference(original.done.stdout, migrated.done.stdout, again.done.stdout if again is not None else None)
     if different is not None:
         why = f"it printed {different[1]!r} instead of {different[0]!r}"
-        return Executed(status="failed", why=why, parity_failed=True, max_abs=worst, top1_agreement=agreement)
+        return Executed(
+            status="failed", why=why, parity_failed=True, max_abs=worst, top1_agreement=agreement, in_print=True
+        )  # fmt: skip
     if not original.sites:
         why = "no model call could be recorded; only what is printed was compared"
         return Executed(status="passed", why=why)
@@ -309,6 +320,12 @@ def ends_otherwise(original: ScriptRun, migrated: ScriptRun) -> str | None:
     if migrated.done.ok:
         return f"the migrated script came to its end, where the original was stopped: {original.done.why}"
     return f"the migrated script: {migrated.done.why}"
+
+
+def obstacle_in(text: str | None) -> str | None:
+    """What stood between a model and its graph, at which line, in the words of an error; None where none is told of."""
+    found = _OBSTACLE.search(text or "")
+    return found[1] if found is not None else None
 
 
 def is_telling(numbers: np.ndarray) -> bool:

@@ -55,6 +55,11 @@ PS405 slice-run
 PS406 compared-in-part
     The original and the migrated script were stopped by the same error, of the script's own or over something that stands in,
     so they were compared only up to there; the message says where.
+PS407 unsteady-print
+    A script prints something else, and so does the original where its model's outputs change by as little as rounding: a fit
+    that runs away, say. That number says nothing, so it was not compared; all else that the script computes and prints was.
+PS408 no-script
+    No script or notebook was found that calls a model, so none was run before and after: a package is proved, a rewrite is not.
 PS500 unresolved-model
     How the model is built could not be told, so it was not packaged; the scripts migrate nevertheless.
 PS501 model-not-built

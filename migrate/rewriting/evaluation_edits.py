@@ -8,7 +8,7 @@ from ..reading.facts import Loop
 from ..reading.scopes import Module, bound_names, parameters
 from ..reading.statements import block_of
 from ..survey.loops import CallSite
-from .graph_mode import call_edit, check_calls, import_edits
+from .graph_mode import call_edit, check_calls, check_not_eager, import_edits
 from .graph_names import Group, graph_name
 from .model_statements import binds
 from .placement import RejectedError
@@ -35,6 +35,7 @@ def evaluation_edits(context: Context, group: Group) -> list[Edit]:
     The step belongs to the model, so making it again before each loop costs nothing and needs no other place.
     """
     module, positions = context.module, context.positions
+    check_not_eager(context, group)
     check_calls(module, group, falls_back=True)
     anchors: list[ast.stmt] = []
     for site in group.sites:

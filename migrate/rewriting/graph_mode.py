@@ -124,6 +124,7 @@ def propose(context: Context, group: Group, site: Loop, code: str, what: str) ->
 def graph_edits(context: Context, group: Group) -> list[Edit]:
     """The edits that bring one group into graph mode, with the import. Raises RejectedError where they cannot be made."""
     module, positions = context.module, context.positions
+    check_not_eager(context, group)
     check_calls(module, group)
     place = construction(context, group)
     anchor, after = place.statement, place.after
@@ -136,6 +137,13 @@ def call_edit(positions: Positions, site: CallSite, graph: str) -> Edit:
     """The edit that calls the graph instead of the model."""
     start, end = positions.span(site.call.func)
     return Edit(start, end, graph)
+
+
+def check_not_eager(context: Context, group: Group) -> None:
+    """Raise RejectedError where a call was found to be one of a model that cannot become a graph."""
+    for site in group.sites:
+        if site.fact in context.eager:
+            raise RejectedError(context.eager[site.fact])
 
 
 def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> None:

@@ -2,11 +2,11 @@
 
 import codecs
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..reading.edits import Positions, apply_edits
-from ..reading.facts import Survey
+from ..reading.facts import Loop, Survey
 from ..reading.finding import Finding
 from ..reading.notebook import cell_sources
 from ..reading.source import NOTEBOOK, SourceFile, parse_source
@@ -60,10 +60,13 @@ def rewrite(
     return rewrite_all(survey, rules=choose_rules(select, ignore) if rules is None else rules, unsafe=unsafe).changes
 
 
-def rewrite_all(survey: Survey, *, rules: Sequence[Rule] | None = None, unsafe: bool = False) -> Rewritten:
+def rewrite_all(
+    survey: Survey, *, rules: Sequence[Rule] | None = None, unsafe: bool = False, eager: Mapping[Loop, str] | None = None
+) -> Rewritten:
     """As `rewrite`, with what lies between: first sources are repaired, in memory, then they are surveyed anew and rewritten.
 
-    `rules` are all where none are given. Findings stand where the original has them.
+    `rules` are all where none are given. Findings stand where the original has them. The model calls in `eager` are left as
+    they are, for the reasons given there.
     """
     rules = all_rules() if rules is None else rules
     repaired = [repair_file(survey, file, rules, unsafe) for file in survey.files]
@@ -76,8 +79,18 @@ def rewrite_all(survey: Survey, *, rules: Sequence[Rule] | None = None, unsafe: 
         survey = resurvey(survey, tuple(item.file for item in repaired))
     index = project_index(survey)
     later = [rule for rule in rules if rule.stage == "rewrite"]
-    changes = (_rewrite_file(index, survey, item, later, unsafe) for item in repaired)
+    changes = (_rewrite_file(index, survey, item, later, unsafe, eager or {}) for item in repaired)
     return Rewritten(survey, repairs, [change for change in changes if change is not None])
+
+
+def rewritten_scripts(survey: Survey, changes: Sequence[Change]) -> dict[str, list[str]]:
+    """Script -> the rules that changed code which it is or calls."""
+    rules = {change.path: change.rules for change in changes if change.changed}
+    found = {}
+    for script in survey.scripts:
+        if touched := {script.path, *(loop.path for loop in script.loops)} & rules.keys():
+            found[script.path] = sorted({code for path in touched for code in rules[path]})
+    return found
 
 
 def choose_rules(select: Sequence[str] = (), ignore: Sequence[str] = (), extra: Sequence[Rule] = ()) -> list[Rule]:
@@ -91,14 +104,19 @@ def choose_rules(select: Sequence[str] = (), ignore: Sequence[str] = (), extra: 
 
 
 def _rewrite_file(
-    index: ProjectIndex, survey: Survey, repaired: Repaired, rules: Sequence[Rule], unsafe: bool
+    index: ProjectIndex,
+    survey: Survey,
+    repaired: Repaired,
+    rules: Sequence[Rule],
+    unsafe: bool,
+    eager: Mapping[Loop, str],
 ) -> Change | None:
     file = repaired.file
     module = index.repository.modules.get(file.path)
     codes, findings, after = list(repaired.rules), list(repaired.findings), file.data
     if module is not None and file.text is not None:
         sites = tuple(site for site in index.sites if site.module is module)
-        context = Context(module, survey, index, Positions(file.text), sites)
+        context = Context(module, survey, index, Positions(file.text), sites, eager)
         draft = draft_edits(remarks(rules, context), unsafe)
         made = [repaired.at_original(finding) for finding in draft.findings]
         if draft.edits:

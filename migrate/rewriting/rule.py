@@ -6,8 +6,8 @@ import inspect
 import pkgutil
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from ..reading.edits import Edit, Positions
@@ -46,6 +46,8 @@ class Context:
     positions: Positions
     sites: tuple[CallSite, ...]
     """The model calls of this file; none while sources are being repaired."""
+    eager: Mapping[Loop, str] = field(default_factory=dict)
+    """Model calls that are to stay eager, and why, as was found where the model was to become a graph."""
 
 
 class Rule(ABC):

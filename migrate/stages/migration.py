@@ -15,12 +15,12 @@ from ..proving.worker_pool import WorkerPool
 from ..reading.facts import Survey
 from ..reading.finding import Finding, Severity
 from ..reading.recipe import TransformRecipe
+from ..reporting.progress import Stages
 from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change
 from .copy_tree import HUGE_BYTES, copy_tree
 from .kept_copy import KeptCopy
 from .migrated_copy import apply
-from .progress import Stages
 
 TRIAL_BYTES = 2**30
 """More data than this is linked, not copied, for a run that can only read what lies outside its own folders."""

@@ -16,7 +16,17 @@ from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
 from ..proving.measurements import Agreement, Losses, agreements, losses
 from ..proving.record import ROWS as RECORDED_ROWS
 from ..proving.rehearsal_protocol import WANTING, StandIn, kept_in, saved_by_training
-from ..proving.verify import ScriptRun, compare, ends_otherwise, is_telling, run_script, run_training, stopped_at
+from ..proving.verify import (
+    Executed,
+    ScriptRun,
+    compare,
+    ends_otherwise,
+    is_telling,
+    obstacle_in,
+    run_script,
+    run_training,
+    stopped_at,
+)
 from ..proving.visible_files import remedy
 from ..reading.facts import Script
 from ..reporting.report import ExecutedOn, LossTrace, Outcome
@@ -108,6 +118,8 @@ class ScriptOutcome:
     loss_trace: LossTrace | None = None
     up_to: str | None = None
     """Where the same error stopped both, if it did."""
+    uncaptured: str | None = None
+    """Why its model cannot become a graph, where that alone stopped it."""
     agreements: Sequence[Agreement] = ()
     losses: Sequence[Losses] = ()
 
@@ -119,6 +131,9 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         return Originals()
     if not migration.options.planned and not migration.options.scripts and _seen_whole(resolved):
         return Originals()
+    if not migration.surveyed.scripts:
+        message = "no script was found that calls a model, so none was run before and after: only the package is proved"
+        migration.remark("PS408", message, "note")
     runs: dict[str, OriginalRun] = {}
     why_not: dict[str, str] = {}
     stopped: dict[str, str] = {}
@@ -283,8 +298,14 @@ def _rows(migration: Migration, resolved: Resolved | None) -> int | None:
     return min(RECORDED_ROWS, max(_ROWS, _ROWS * _ROW_VALUES // math.prod(size))) if size is not None else _ROWS
 
 
-def run_migrated(migration: Migration, changes: Sequence[Change], originals: Originals) -> dict[str, ScriptOutcome]:
-    """Run the migrated form of each script that ran, with the same arguments in a fresh copy, and compare."""
+def run_migrated(
+    migration: Migration, changes: Sequence[Change], originals: Originals, *, last: bool = False
+) -> dict[str, ScriptOutcome]:
+    """Run the migrated form of each script that ran, with the same arguments in a fresh copy, and compare.
+
+    Unless these are the `last` changes, one that stops because its model cannot become a graph is not judged: it may be left
+    eager.
+    """
     outcomes: dict[str, ScriptOutcome] = {}
     scripts = {script.path: script for script in migration.surveyed.scripts}
     whole, started = migration, time.monotonic()
@@ -304,6 +325,10 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
             migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
             outcomes[script.path] = ScriptOutcome(status="not-run", why=why)
             continue
+        if not last and (obstacle := obstacle_in(run.done.stderr if not run.done.ok else None)) is not None:
+            obstacle = migration.plain(obstacle)
+            outcomes[script.path] = ScriptOutcome(status="failed", why=obstacle, uncaptured=obstacle)
+            continue
         if original.run.losses:
             outcome = _judge_losses(migration, script, original, run, loops)
             outcomes[script.path] = replace(outcome, executed_on=original.executed_on, standins=original.standins)
@@ -320,6 +345,8 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
                 migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
                 outcomes[script.path] = ScriptOutcome(status="not-run", why=migration.plain(why))
                 continue
+            if verdict.status == "failed":
+                verdict = _unless_unsteady(migration, script, original, run, verdict)
         if verdict.status == "failed":
             message = f"the migrated script does not do what the original does: {verdict.why}"
             migration.remark("PS401", message, "error", script.path)
@@ -337,6 +364,23 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
     return outcomes
 
 
+def _unless_unsteady(
+    migration: Migration, script: Script, original: OriginalRun, run: ScriptRun, verdict: Executed
+) -> Executed:
+    """The verdict on a script that printed something else though its outputs agree, unless the original does so too where its
+    outputs change by as little: a fit to random scores that runs away, say."""
+    if not verdict.in_print or not verdict.max_abs:
+        return verdict
+    migration.fresh_tree()
+    nudged = _run(script, original.argv, migration, (), migrated=False, nudge=verdict.max_abs, **original.again)
+    found = compare(original.run, run, nudged)
+    if found.status != "passed":
+        return verdict
+    why = f"where the outputs of the original change by {verdict.max_abs:.1e}, it prints something else, too"
+    migration.remark("PS407", f"{why}: {verdict.why} says nothing, and was not compared", "note", script.path)
+    return found
+
+
 def _compared_until(migration: Migration, script: Script, original: OriginalRun) -> tuple[str, str] | None:
     """Where a script was stopped before and after alike, and what is to be said of that; None where it came to its end."""
     rehearsal = original.run.rehearsal
@@ -345,7 +389,7 @@ def _compared_until(migration: Migration, script: Script, original: OriginalRun)
     remedy = f"; {rehearsal.remedy}" if rehearsal.remedy is not None else ""
     why = f"compared up to {rehearsal.where}, where the original and the migrated script are both stopped: {rehearsal.why}"
     migration.remark("PS406", f"{why}{remedy}", "warning", script.path)
-    return rehearsal.where, migration.plain(why)
+    return rehearsal.where, migration.plain(f"{why}{remedy}")
 
 
 def _too_near(original: Completed, migrated: Completed, *, short: bool) -> str | None:
@@ -379,10 +423,11 @@ def _run(
     made: Path | None = None,
     learned: str | None = None,
     rows: int | None = None,
+    nudge: float = 0.0,
 ) -> ScriptRun:
     if loops:
         return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made, learned=learned)
-    return run_script(script, argv, migration.sandbox, made=made, learned=learned, rows=rows)
+    return run_script(script, argv, migration.sandbox, made=made, learned=learned, rows=rows, nudge=nudge)
 
 
 def _judge_losses(

@@ -21,10 +21,11 @@ from ...errors import MigrateError, NothingToMigrateError, SandboxError
 from ...trust import REMEDY, is_trusted
 from ..proving.confined_run import Limits
 from ..proving.sandbox import trust_repository
-from ..proving.verify import compare
+from ..proving.verify import compare, obstacle_in
 from ..proving.verify import run_script as run_recorded
 from ..reading.facts import Script, Survey
 from ..reading.source import NOTEBOOK, read_source
+from ..reporting.progress import Stages
 from ..reporting.report import PARITY
 from ..rewriting.repository_settings import read_settings
 from ..rewriting.rewrite import Change, choose_rules, rewrite_all
@@ -32,7 +33,6 @@ from ..rewriting.rule import all_rules
 from ..survey.survey import survey
 from .migrated_copy import apply
 from .migration import Migration, Options
-from .progress import Stages
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,6 +99,10 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console, *, t
         stages.start(f"Running {path} with graphs")
         migrated = run_recorded(found, arguments, migration.sandbox, cwd=cwd)
         verdict = compare(original, migrated)
+    if not migrated.done.ok and (obstacle := obstacle_in(migrated.done.stderr)) is not None:
+        message = f"nothing to compare: the model cannot be captured, so the script's calls stay eager: {obstacle}"
+        console.print(migration.plain(message), markup=False, highlight=False)
+        return 1
     sys.stdout.write(migration.plain(migrated.done.stdout))
     if verdict.status != "passed":
         console.print(migration.plain(f"differs: {verdict.why}"), style="red", markup=False, highlight=False)

@@ -95,6 +95,8 @@ def _class_of(module: Module, function: Function | None, model: ast.expr, table:
     values: list[ast.expr] = [model]
     if isinstance(model, ast.Name):
         values = [*values_of(function, model.id), *values_of(module.tree, model.id)]
+        typed = inside(function, ast.AnnAssign)
+        values += [node.value for node in typed if node.value is not None and dotted(node.target) == model.id]
     for value in values:
         if not isinstance(value, ast.Call):
             continue
@@ -102,27 +104,55 @@ def _class_of(module: Module, function: Function | None, model: ast.expr, table:
             found = module.find_callee(callee) if callee is not None else None
             if found is not None and found[1] in table.classes and table.classes[found[1]].lightning:
                 return table.classes[found[1]]
+        if (module.expand(value.func) or "").endswith("hydra.utils.instantiate"):
+            return _one_of(table)
     return None
+
+
+def _one_of(table: ModelTable) -> ModelClass | None:
+    """The first LightningModule that no other one extends: Hydra makes one of them, and its configuration says which.
+
+    A run of the script finds the one that it is.
+    """
+    every = [model for model in table.classes.values() if model.lightning]
+    extended = [base for model in every for base in model.bases]
+    return next((model for model in every if model not in extended), None)
 
 
 def network(owner: ModelClass) -> str | None:
     """The attribute that the steps call on images; None where the module's own `forward` is the network."""
     forward = owner.methods("forward")
-    whole = forward is not None and _calls_itself(owner) and not _unpacks(forward)
-    for name in ("forward", *_STEPS) if whole else _STEPS:
-        method = owner.methods(name)
-        called = list(dict.fromkeys(_called_attributes(method))) if method is not None else []
-        if name == "forward" and whole:
-            return called[0] if len(called) == 1 and _only_returns(method) else None
+    if forward is not None and _calls_itself(owner) and not _unpacks(forward):
+        called = list(dict.fromkeys(_called_attributes(forward)))
+        inner = len(called) == 1 and owner.methods(called[0]) is None and _only_returns(forward)
+        return called[0] if inner else None
+    for name in _STEPS:
+        called = [item for method in _reached(owner, name) for item in _called_attributes(method)]
+        called = [item for item in dict.fromkeys(called) if owner.methods(item) is None]
         if len(called) == 1:
             return called[0]
     return None
 
 
+def _reached(owner: ModelClass, name: str) -> list[Function]:
+    """A step and the methods of the same object that it calls, such as one that all steps share."""
+    waiting, found = [owner.methods(name)], list[Function]()
+    while waiting:
+        method = waiting.pop()
+        if method is None or method in found:
+            continue
+        found.append(method)
+        called = [call.func for call in inside(method, ast.Call) if isinstance(call.func, ast.Attribute)]
+        names = dict.fromkeys(item.attr for item in called if dotted(item.value) == "self" and item.attr != "forward")
+        waiting += [owner.methods(item) for item in names]
+    return found
+
+
 def _calls_itself(owner: ModelClass) -> bool:
-    return any(
-        dotted(call.func) in ("self", "self.forward") for name in _STEPS[:-1] for call in inside(owner.methods(name), ast.Call)
-    ) or not any(owner.methods(name) for name in _STEPS[:-1])
+    steps = [method for name in _STEPS[:-1] for method in _reached(owner, name)]
+    return not steps or any(
+        dotted(call.func) in ("self", "self.forward") for method in steps for call in inside(method, ast.Call)
+    )
 
 
 def _unpacks(forward: Function) -> bool:

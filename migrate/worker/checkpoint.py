@@ -28,8 +28,8 @@ def load_weights(model: torch.nn.Module, path: str | Path) -> None:
     """Load a checkpoint into `model` in place, on the CPU, without executing anything the file may hold.
 
     The state dict may be bare or under one of `KEYS`, or be that of a whole model that was pickled there, and its names may
-    carry `PREFIXES`. Raises ArtifactError when the file cannot be read, holds no weights, or does not fit the model exactly;
-    the message lists what differs.
+    carry `PREFIXES`, or lack that of the one child that holds all. Raises ArtifactError when the file cannot be read, holds no
+    weights, or does not fit the model exactly; the message lists what differs.
     """
     try:
         content = read_checkpoint(path)
@@ -124,12 +124,21 @@ def state_of(content: Any, path: str | Path) -> Mapping[str, torch.Tensor]:
 
 
 def stripped(state: Mapping[str, T], expected: set[str]) -> dict[str, T]:
-    """Drop prefixes for as long as that makes the names fit better; a model may itself have a child called `model`."""
+    """Drop prefixes for as long as that makes the names fit better; a model may itself have a child called `model`.
+
+    Names of a network that the model, a LightningModule say, holds as its only child with weights get that child's before them.
+    """
     stripped = dict(state)
     while stripped and (prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in stripped)), None)):
         if set(stripped) & expected:
             break
         stripped = {name.removeprefix(prefix): value for name, value in stripped.items()}
+    if stripped and not set(stripped) & expected:
+        first = next(iter(stripped))
+        for own in sorted(name for name in expected if name.endswith(f".{first}")):
+            held = {f"{own.removesuffix(first)}{name}": value for name, value in stripped.items()}
+            if set(held) == expected:
+                return held
     return stripped
 
 

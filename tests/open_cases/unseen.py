@@ -135,7 +135,7 @@ def run(root: Path, options: list[str], seconds: int, hand: str | None = None) -
             return {**found, "error": f"stopped after {seconds} s"}
         found |= {"status": done.returncode, "seconds": round(time.monotonic() - started)}
         try:
-            report = json.loads(done.stdout)
+            report = json.loads(done.stdout.replace(f"{hand}/", "") if hand else done.stdout)
         except ValueError:
             lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
             return {**found, "error": " ".join(lines[-3:]).replace(str(root), ".")[:400]}
@@ -145,7 +145,8 @@ def run(root: Path, options: list[str], seconds: int, hand: str | None = None) -
             )
     models = [model for model in report["models"] if model["built"] or model["artifact"]]
     why = [f"{script['path']}: {script['why']}" for script in report["scripts"] if script["why"]]
-    unseen = [item["message"] for item in report["findings"] if item["code"] == "PS516"]  # of scripts that no rule touched
+    # Of scripts that no rule touched, and where there are none.
+    unseen = [item["message"] for item in report["findings"] if item["code"] in ("PS408", "PS516")]
     checkpoints = report["checkpoints"]
     return {
         **found,

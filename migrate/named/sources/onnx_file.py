@@ -13,7 +13,7 @@ from ...proving.sandbox import Sandbox
 from ...proving.worker_pool import WorkerPool
 from ...proving.worker_protocol import Failed, ModelPackaged, PackageOnnx
 from ...reading.recipe import Recipe
-from ...stages.progress import Stages
+from ...reporting.progress import Stages
 from ...stages.worker_client import model_name, package_onnx
 from ..source import Options, Packageable, Source, file_digest, versions
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headrace.migrate.proving.instrument import RECORDER
@@ -38,3 +40,54 @@ def test_a_service_ends_where_it_begins_to_wait(tmp_path: Path, serve: str, ends
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "went on" in done.stdout) == ((1, False) if ends else (0, True)), done.stderr
     assert ends == done.stderr.endswith("it is a service, which waits for requests\n")
+
+
+NUDGED = """
+import sys
+sys.path.insert(0, {folder!r})
+import numpy as np
+import record
+import torch
+record.seed()
+drawn = np.random.random(), torch.rand(1).item()
+outputs = record.wrap("main.py:1", lambda x: x, lambda: None, lambda: ())(torch.arange(600.0).reshape(100, 6))
+whole = record.wrap("main.py:2", lambda x: x, lambda: None, lambda: ())(torch.arange(6).reshape(3, 2))
+by = outputs - torch.arange(600.0).reshape(100, 6)
+print(sorted({{round(value, 3) for value in by.flatten().tolist()}}), whole.tolist(), drawn, np.random.random())
+"""
+
+
+@pytest.mark.parametrize(("nudge", "changes"), [("0.25", "[-0.25, 0.25]"), (None, "[0.0]")])
+def test_outputs_are_nudged_and_random_numbers_are_not(tmp_path: Path, nudge: str | None, changes: str) -> None:
+    script = tmp_path / "nudged.py"
+    script.write_text(NUDGED.format(folder=str(RECORDER.parent)))
+    environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz")}
+    environment |= {"HEADRACE_NUDGE": nudge} if nudge is not None else {}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == f"{changes} [[0, 1], [2, 3], [4, 5]] (0.5488135039273248, 0.49625658988952637) 0.7151893663724195\n"
+    with np.load(tmp_path / "record.npz") as noted:
+        assert np.array_equal(noted["main.py:1/outputs"], np.arange(600.0).reshape(100, 6))
+
+
+GENERATORS = """
+import sys
+sys.path.insert(0, {folder!r})
+import random
+import numpy as np
+import record
+record.seed()
+drawn = [np.random.default_rng().random(), np.random.default_rng(None).random(), np.random.default_rng(seed=None).random()]
+drawn += [random.Random().random(), random.Random(None).random(), random.random()]
+told = [np.random.default_rng(5).random(), random.Random(5).random()]
+print(drawn, told, random.SystemRandom().random() != random.SystemRandom().random())
+"""
+
+
+def test_generators_that_nobody_seeds_start_alike(tmp_path: Path) -> None:
+    script = tmp_path / "generators.py"
+    script.write_text(GENERATORS.format(folder=str(RECORDER.parent)))
+    command = [sys.executable, script]
+    runs = [subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert str([np.random.default_rng(5).random(), random.Random(5).random()]) in runs[0]
+    assert runs[0].endswith("True\n")

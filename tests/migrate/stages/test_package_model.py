@@ -13,12 +13,12 @@ from headrace.migrate.proving.confined_run import Limits
 from headrace.migrate.reading.facts import CheckpointSite, Factory, Survey
 from headrace.migrate.reading.recipe import Recipe, TransformRecipe
 from headrace.migrate.reporting.checkpoint_report import report_checkpoints
+from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.reporting.report import Report
 from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.stages.all_models import package_all
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.package_model import ModelOutcome
-from headrace.migrate.stages.progress import Stages
 from headrace.migrate.stages.script_runs import Originals
 from headrace.migrate.stages.worker_client import model_name
 

@@ -19,9 +19,9 @@ from headrace.errors import NothingToMigrateError
 from headrace.migrate.proving.worker_protocol import Rehearsed, SeenModel
 from headrace.migrate.reading.facts import Script
 from headrace.migrate.reading.recipe import LiveModel, Recipe
+from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.stages import rehearse_model as rehearsal
 from headrace.migrate.stages.migration import Migration, Options
-from headrace.migrate.stages.progress import Stages
 from headrace.migrate.stages.rehearse_model import Run, _agree, _best, _why_none, label
 from headrace.migrate.survey.survey import survey
 

@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.rewriting.rewrite import Change, rewrite_all
 from headrace.migrate.stages.all_models import package_all
 from headrace.migrate.stages.migration import Migration, Options
-from headrace.migrate.stages.progress import Stages
 from headrace.migrate.stages.repair_parity import _difference, compare_with_unrepaired
 from headrace.migrate.stages.script_runs import Originals
 from headrace.migrate.survey.survey import survey

@@ -14,12 +14,12 @@ from headrace.migrate.proving.confined_run import Completed, Limits
 from headrace.migrate.proving.rehearsal_protocol import RehearsalReport
 from headrace.migrate.proving.verify import Recorded, ScriptRun
 from headrace.migrate.reading.recipe import Recipe
+from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.rewriting.rewrite import rewrite_all
 from headrace.migrate.rewriting.rule import all_rules
 from headrace.migrate.stages import script_runs
 from headrace.migrate.stages.migration import Migration, Options
-from headrace.migrate.stages.progress import Stages
 from headrace.migrate.stages.script_runs import OriginalRun, Originals, _proves_nothing, run_migrated, run_originals
 from headrace.migrate.survey.survey import survey
 
@@ -156,6 +156,66 @@ def test_a_migrated_script_that_computes_something_else_fails_on_stand_ins_too(r
     object.__setattr__(migration, "fresh_tree", broken)
     outcome = run_migrated(migration, [], originals)["evaluate.py"]
     assert outcome.status != "passed"
+
+
+def test_a_repository_whose_scripts_call_no_model_is_said_to_prove_nothing_by_them(tmp_path):
+    (tmp_path / "thing").mkdir()
+    (tmp_path / "thing" / "model.py").write_text(MODEL)
+    (tmp_path / "scratch").mkdir()
+    migration = Migration(
+        scratch=tmp_path / "scratch", surveyed=survey(tmp_path / "thing"), stages=Stages(None), options=Options()
+    )  # fmt: skip
+    assert run_originals(migration, None) == Originals()
+    (finding,) = migration.findings
+    assert (finding.code, finding.severity) == ("PS408", "note")
+    assert "only the package is proved" in finding.message
+
+
+RUNS_AWAY = ('    print(f"accuracy', '    print(f"temperature {1e9 * float(outputs[0, 0]) % 997:.4f}")\n    print(f"accuracy')
+
+
+@pytest.mark.parametrize(("otherwise", "status"), [("1e-6 + self.fc(", "passed"), ("1.5 + self.fc(", "failed")])
+def test_a_number_that_rounding_changes_in_the_original_too_is_not_compared(repository, tmp_path, otherwise, status):
+    (repository / "evaluate.py").write_text(SCRIPT.replace(*RUNS_AWAY))
+    migration, _ = migration_of(repository, tmp_path)
+    originals = run_originals(migration, None)
+    fresh, done = migration.fresh_tree, []
+
+    def broken(title=None):
+        fresh(title)
+        path = migration.tree / "model.py"
+        path.write_text(path.read_text().replace("return self.fc(", f"return {otherwise}", 0 if done else -1))
+        done.append(path)
+
+    object.__setattr__(migration, "fresh_tree", broken)
+    outcome = run_migrated(migration, [], originals)["evaluate.py"]
+    assert outcome.status == status
+    told = [item for item in migration.findings if item.code == "PS407"]
+    assert len(told) == (status == "passed")
+    if told:
+        assert re.search(
+            r"outputs of the original change by \S+, it prints something else, too: it printed 'temp", told[0].message
+        )
+
+
+def test_what_a_script_prints_otherwise_by_itself_is_a_difference(repository, tmp_path):
+    (repository / "evaluate.py").write_text(SCRIPT.replace(*RUNS_AWAY))
+    migration, _ = migration_of(repository, tmp_path)
+    originals = run_originals(migration, None)
+    fresh, done = migration.fresh_tree, []
+
+    def broken(title=None):
+        fresh(title)
+        if not done:
+            for name, old, new in (("model.py", "self.fc(", "1e-6 + self.fc("), ("evaluate.py", "accuracy {", "accuracy 1{")):
+                path = migration.tree / name
+                path.write_text(path.read_text().replace(old, new))
+        done.append(title)
+
+    object.__setattr__(migration, "fresh_tree", broken)
+    outcome = run_migrated(migration, [], originals)["evaluate.py"]
+    assert outcome.status == "failed"
+    assert not [item for item in migration.findings if item.code == "PS407"]
 
 
 def test_what_other_runs_learn_meanwhile_is_none_of_the_migrated_scripts(repository, tmp_path):

@@ -138,6 +138,15 @@ def test_verify_tells_what_differs(root: Path) -> None:
     assert "differs: it printed" in done.stderr
 
 
+@pytest.mark.slow
+def test_verify_says_that_a_model_cannot_be_captured(root: Path) -> None:
+    leaves = "        if x.sum() > 0:\n            return self.fc(x.flatten(1))\n        return 2 * self.fc"
+    (root / "tools/net.py").write_text(NET.replace("        return self.fc", leaves))
+    done = python("-m", "headrace", "run", "--verify", "tools/main.py", cwd=root)
+    assert done.returncode == 1, done.stderr
+    assert "the model cannot be captured, so the script's calls stay eager: tools/net.py:12: PG120" in done.stderr
+
+
 def test_a_missing_script(tmp_path: Path) -> None:
     done = python("-m", "headrace", "run", "nowhere.py", cwd=tmp_path)
     assert done.returncode == 2

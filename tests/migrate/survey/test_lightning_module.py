@@ -76,6 +76,45 @@ STEP = """
         logits = self.net(batch[0])
         self.log("loss", self.loss(logits, batch[1]))
 """
+SHARED = """
+    def forward(self, x):
+        return self.net(x)
+
+    def step(self, batch):
+        images, labels = batch
+        logits = self.forward(images)
+        return self.loss(logits, labels), logits.argmax(1), labels
+
+    def validation_step(self, batch, index):
+        loss, predictions, labels = self.step(batch)
+        self.log("accuracy", self.accuracy(predictions, labels))
+"""
+SHARED_CALL = """
+    def step(self, batch):
+        return self.net(batch[0]), batch[1]
+
+    def training_step(self, batch, index):
+        return self.loss(*self.step(batch))
+
+    def test_step(self, batch, index):
+        self.log("loss", self.loss(*self.step(batch)))
+"""
+BY_HYDRA = """
+import hydra
+from pytorch_lightning import LightningModule, Trainer
+
+
+@hydra.main(config_path="configs", config_name="config")
+def main(config):
+    model: LightningModule = hydra.utils.instantiate(config.model)
+    trainer: Trainer = hydra.utils.instantiate(config.trainer)
+    trainer.fit(model=model)
+    trainer.test(model=model)
+
+
+if __name__ == "__main__":
+    main()
+"""
 SCRIPT = """
 import argparse
 import pytorch_lightning as pl
@@ -139,7 +178,10 @@ def resolved(tmp_path, monkeypatch, methods, script=SCRIPT):
     return found
 
 
-@pytest.mark.parametrize(("methods", "attribute"), [(FORWARD, "net"), (BATCH, "net"), (STEP, "net"), (SOFTMAX, None)])
+@pytest.mark.parametrize(
+    ("methods", "attribute"),
+    [(FORWARD, "net"), (BATCH, "net"), (STEP, "net"), (SOFTMAX, None), (SHARED, "net"), (SHARED_CALL, "net")],
+)
 def test_network_inside_the_module(methods, attribute, tmp_path):
     known = project_index(survey(written(tmp_path, module=MODULE % methods, run=SCRIPT)))
     (lit,) = [model for model in known.table.classes.values() if model.lightning]
@@ -201,3 +243,11 @@ def test_a_loader_that_is_another_loader(tmp_path, monkeypatch):
     source = resolve(survey(written(tmp_path, module=MODULE % FORWARD, pictures=pictures, run=SCRIPT))).transform_recipe.source
     assert "Resize((24, 24))" in source
     assert "train_dataloader" not in source
+
+
+def test_a_module_that_hydra_makes_is_one_of_the_repository(tmp_path):
+    derived = MODULE % SHARED + "\n\nclass Finer(Lit):\n    pass\n"
+    surveyed = survey(written(tmp_path, module=derived, run=BY_HYDRA))
+    (script,) = surveyed.scripts
+    assert (script.path, script.roles) == ("run.py", ("train", "evaluate"))
+    assert {site.owner.node.name for site in project_index(surveyed).trainers} == {"Finer"}

@@ -38,3 +38,17 @@ def test_taken_from_a_run_or_built_by_a_part_of_it(tmp_path: Path, monkeypatch: 
     assert digests(taken.state_dict()) == digests(built.state_dict())
     images = torch.rand(3, 3, 4, 4)
     assert torch.equal(taken(images), built(images))
+
+
+def test_a_package_that_is_run_as_a_module_is_built_beside_its_main_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies beside a script comes before what was loaded, except for the running process's own `__main__`."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tool").mkdir()
+    for name in ("__init__", "__main__"):
+        (tmp_path / "tool" / f"{name}.py").write_text(SCRIPT if name == "__main__" else "")
+    main = sys.modules["__main__"]
+    build_model(Recipe(root=str(tmp_path), script="tool/__main__.py", source=SCRIPT, expression="net"))
+    assert sys.modules["__main__"] is main

@@ -57,6 +57,24 @@ class Payload:
         return (open, ("pwned", "w"))
 
 
+@pytest.mark.parametrize(("more", "taken"), [(False, True), (True, False)])
+def test_weights_of_the_network_that_a_module_holds_are_the_modules(tmp_path, more, taken):
+    network = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    holder = nn.Module()
+    holder.inner = nn.Module()
+    holder.inner.net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    if more:  # which the file says nothing of
+        holder.head = nn.Linear(2, 2)
+    torch.save({"state_dict": {f"module.{name}": value for name, value in network.state_dict().items()}}, tmp_path / "w.pth")
+    assert fits(holder, tmp_path / "w.pth") is taken
+    if taken:
+        load_weights(holder, tmp_path / "w.pth")
+        assert all(torch.equal(holder.inner.net.state_dict()[name], value) for name, value in network.state_dict().items())
+    else:
+        with pytest.raises(ArtifactError, match="missing 6"):
+            load_weights(holder, tmp_path / "w.pth")
+
+
 @pytest.mark.parametrize("protocol", [2, 5])
 def test_a_pickle_that_executes_code_is_refused(tmp_path, monkeypatch, protocol):
     monkeypatch.chdir(tmp_path)

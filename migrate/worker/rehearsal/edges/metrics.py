@@ -36,7 +36,10 @@ def _made(stage: Stage, name: str, original: Any) -> Any:
             return original(own, *args, **named)
         threshold = {"threshold": args[0]} if args and isinstance(args[0], float) else {}
         count = {"num_classes": args[0]} if args and isinstance(args[0], int) else {}
-        return original(own, **_task(stage, name, {**threshold, **count, **named}, None))
+        metric = original(own, **_task(stage, name, {**threshold, **count, **named}, None))
+        # A collection calls its metrics by their classes, and callbacks ask for them so: by the name that was written.
+        metric.__class__ = type(name, (type(metric),), {"__module__": type(metric).__module__})
+        return metric
 
     return make
 

@@ -38,9 +38,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.wrap(time, "sleep", lambda original, seconds: None if called_by_user(stage.root) else original(seconds))
     stage.when_imported("torch", lambda torch: _short(stage, torch))
     for name in ("pytorch_lightning", "lightning.pytorch"):
-        stage.when_imported(
-            name, lambda library: stage.wrap(library.Trainer, "__init__", _short_trainer(stage, library.callbacks))
-        )
+        stage.when_imported(name, lambda library: stage.wrap(library.Trainer, "__init__", _short_trainer(stage, library)))
     stage.when_imported("transformers", lambda library: _short_hugging_face(stage, library))
     yield
 
@@ -126,13 +124,19 @@ def _short_trainer(stage: Stage, library: Any) -> Any:
     few = stage.request.batches
 
     def start(original: Any, self: Any, *args: Any, **named: Any) -> None:
-        stage.note("time", f"Lightning's trainer: {stage.request.epochs} epoch of {few} batches, on the CPU, without loggers")
+        stage.note("time", f"Lightning's trainer: {stage.request.epochs} epoch of {few} batches, on the CPU, logging nothing")
         named |= {f"limit_{part}_batches": few for part in ("train", "val", "test", "predict")}
         named |= {"max_epochs": stage.request.epochs, "max_steps": -1, "accelerator": "cpu", "devices": 1, "strategy": "auto"}
-        named |= {"logger": False, "enable_progress_bar": False, "num_sanity_val_steps": 0, "num_nodes": 1, "precision": 32}
+        named |= {
+            "logger": named.get("logger") is not False and _silent_logger(library),
+            "enable_progress_bar": False,
+            "num_sanity_val_steps": 0,
+            "num_nodes": 1,
+            "precision": 32,
+        }
         for name in ("gpus", "tpu_cores", "num_processes", "min_epochs", "min_steps"):
             named.pop(name, None)
-        reporters = tuple(getattr(library, name) for name in _REPORTERS if hasattr(library, name))
+        reporters = tuple(getattr(library.callbacks, name) for name in _REPORTERS if hasattr(library.callbacks, name))
         callbacks = named.get("callbacks") or []
         callbacks = callbacks if isinstance(callbacks, Sequence) else [callbacks]  # also a list of OmegaConf's
         named["callbacks"] = [callback for callback in callbacks if not isinstance(callback, reporters)]
@@ -143,6 +147,13 @@ def _short_trainer(stage: Stage, library: Any) -> Any:
         original(self, *args, **named)
 
     return start
+
+
+def _silent_logger(library: Any) -> Any:
+    """What takes whatever a script logs: it may ask for `trainer.logger`, which is None without one, as of an empty list."""
+    with contextlib.suppress(ImportError, AttributeError):
+        return importlib.import_module(f"{library.__name__}.loggers.logger").DummyLogger()
+    return False
 
 
 def _short_hugging_face(stage: Stage, library: Any) -> None:

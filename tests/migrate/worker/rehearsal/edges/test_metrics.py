@@ -16,6 +16,16 @@ def test_a_metric_without_a_task_is_one_of_classes(on_stage, made):
     assert world.said("metrics") == ["torchmetrics' Accuracy has no task: one of 4 classes, as older versions took it"]
 
 
+def test_a_metric_without_a_task_keeps_its_name_in_a_collection(on_stage):
+    world = on_stage(metrics, learned={"classes": 4})
+    names = world.play(
+        f"{SCORES}import copy\nfrom torchmetrics import Accuracy, MetricCollection\n"
+        "every = copy.deepcopy(MetricCollection([Accuracy()]).clone(prefix='val/'))\n"
+        "found = {name: float(value) for name, value in every(scores, target).items()}\n"
+    )
+    assert names["found"] == {"val/Accuracy": 0.75}
+
+
 def test_the_function_counts_the_classes_in_the_scores(on_stage):
     world = on_stage(metrics)
     names = world.play(f"{SCORES}from torchmetrics.functional import accuracy\nfound = float(accuracy(scores, target))\n")

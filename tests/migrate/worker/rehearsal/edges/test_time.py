@@ -108,7 +108,8 @@ def test_a_short_trainer_of_lightnings_has_no_callbacks_that_report(on_stage):
 
     class Checkpoint: ...
 
-    start = time._short_trainer(world.stage, SimpleNamespace(ProgressBar=ProgressBar, LearningRateMonitor=LearningRateMonitor))
+    callbacks = SimpleNamespace(ProgressBar=ProgressBar, LearningRateMonitor=LearningRateMonitor)
+    start = time._short_trainer(world.stage, SimpleNamespace(__name__="of_no_version", callbacks=callbacks))
 
     def trainer(self, *, callbacks=None, logger=None, enable_progress_bar=None):
         given.append(callbacks)
@@ -117,6 +118,21 @@ def test_a_short_trainer_of_lightnings_has_no_callbacks_that_report(on_stage):
     for callbacks in ([RichProgressBar(), kept, LearningRateMonitor()], (kept,), kept, RichProgressBar(), None):
         start(trainer, object(), callbacks=callbacks)
     assert given == [[kept], [kept], [kept], [], []]
+
+
+@pytest.mark.parametrize(("asked", "logs"), [("[]", True), ("True", True), ("None", True), ("False", False)])
+def test_a_short_trainer_of_lightnings_has_a_logger_that_takes_everything(on_stage, tmp_path, monkeypatch, asked, logs):
+    """`Trainer(logger=[]).logger` was something that logs to nobody before Lightning 2."""
+    pytest.importorskip("pytorch_lightning")
+    monkeypatch.chdir(tmp_path)
+    trainer = on_stage(time).play(
+        f"import pytorch_lightning as pl\ntrainer = pl.Trainer(logger={asked}, callbacks=pl.callbacks.LearningRateMonitor())\n"
+    )["trainer"]
+    assert (trainer.logger is not None) is logs
+    if logs:
+        trainer.logger.log_hyperparams({"lr": 0.1})
+        trainer.logger.experiment.add_scalar("loss", 1.0, 0)
+        trainer.logger.log_hyperparams = print
 
 
 @pytest.mark.parametrize(
