@@ -318,7 +318,8 @@ def _mesh(content: Mapping[str, Any], signature: Signature, task: Task) -> Mesh 
         return None
     if content["plans"]:
         raise ValueError("a split model has no plans")
-    return Mesh.from_json(data, digests=content["digests"], signature=signature, task=task)
+    beside = {name: written for name, written in content["digests"].items() if not name.startswith("../")}
+    return Mesh.from_json(data, digests=beside, signature=signature, task=task)
 
 
 def _split(mesh: Mesh) -> tuple[Choice, ...]:

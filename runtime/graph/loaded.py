@@ -33,7 +33,9 @@ class LoadedGraph:
 
     def __init__(self, artifact: Artifact, *, plan: Plan | None = None, structure: Structure | None = None) -> None:
         if artifact.mesh is not None:
-            raise ArtifactError(f"{artifact.path} is a model of several ranks; headrace serve runs it, or load the whole model's folder")
+            raise ArtifactError(
+                f"{artifact.path} is a model of several ranks; headrace serve runs it, or load the whole model's folder"
+            )
         self.artifact = artifact
         self._lock = threading.RLock()
         outputs = artifact.provenance.get("outputs")

@@ -66,8 +66,8 @@ def load_tensor_model(
     run; it must not be asked any more once this one is returned, or the error is raised, and closed then.
 
     Under `--shadow`, `take_back` is called, in a thread of its own, with how the answers agree with fp32's, once that is less
-    than was accepted. `taken_back` is what was found so of this version's plan, which is not used then. `on_change` is called, in
-    any thread, when the `trouble` of the model changes.
+    than was accepted. `taken_back` is what was found so of this version's plan, which is not used then. `on_change` is called,
+    in any thread, when the `trouble` of the model changes.
 
     On a CPU the model has one session for all batch sizes at first. With `memory`, which bounds that, others are tried beside
     it once there is traffic.
@@ -324,7 +324,9 @@ def open_instance(
 
 def _ranked(instance: Instance) -> list[Any]:
     """The sessions of an instance that are those of a split model, each once."""
-    return [session for session in {id(session): session for session in instance.values()}.values() if hasattr(session, "ranks")]
+    return [
+        session for session in {id(session): session for session in instance.values()}.values() if hasattr(session, "ranks")
+    ]
 
 
 def open_first(

@@ -72,7 +72,9 @@ def find_head(model: ModelProto, classes: int) -> Head:
             break
     axis = axes[node.input[1]]
     if weight.dtype != np.float32 or weight.ndim != 2 or weight.shape[axis or 0] != classes:
-        raise ArtifactError(f"the last weight is {weight.dtype}{list(weight.shape)}; a split one is float32, for {classes} classes")
+        raise ArtifactError(
+            f"the last weight is {weight.dtype}{list(weight.shape)}; a split one is float32, for {classes} classes"
+        )
     return Head(name, tuple(nodes), constants, axes, weight.size // classes)
 
 
@@ -86,7 +88,9 @@ def _weight_axis(node: NodeProto) -> int:
 def _axis(value: np.ndarray, classes: int, node: NodeProto) -> int | None:
     """Where a constant beside the scores has its classes."""
     if value.ndim > 2 or value.size not in (1, classes) or (value.size > 1 and value.shape[-1] != classes):
-        raise ArtifactError(f"{node.op_type} {node.name!r} has a constant of shape {list(value.shape)}, not one number or {classes}")
+        raise ArtifactError(
+            f"{node.op_type} {node.name!r} has a constant of shape {list(value.shape)}, not one number or {classes}"
+        )
     return value.ndim - 1 if value.size > 1 else None
 
 

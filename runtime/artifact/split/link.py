@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import socket
 import struct
@@ -61,10 +62,8 @@ class Link:
 
     def close(self) -> None:
         """End it, for whoever waits on it too."""
-        try:
+        with contextlib.suppress(OSError):  # the other end was first
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:  # the other end was first
-            pass
         self._socket.close()
 
     def _bytes(self, size: int) -> bytearray | None:

@@ -50,8 +50,8 @@ class Mesh:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, digests: Mapping[str, str], signature: Signature, task: Task) -> Mesh:
-        """Read what `to_json` wrote of such a model, whose files have those digests. Raises KeyError, TypeError or ValueError on
-        anything else."""
+        """Read what `to_json` wrote of such a model; `digests` are those of the files beside the manifest. Raises KeyError,
+        TypeError or ValueError on anything else."""
         check_model(signature, task)
         classes = signature.outputs[0].classes
         parts = tuple(Part(file=item["file"], classes=item["classes"], digest=digests[item["file"]]) for item in data["parts"])
@@ -59,7 +59,9 @@ class Mesh:
         if not 2 <= len(parts) <= MAX_RANKS:
             raise ValueError(f"mesh: a model is split over 2 to {MAX_RANKS} ranks, got {len(parts)}")
         if data != mesh.to_json():
-            raise ValueError(f"mesh: expected the shape [{len(parts)}], {SBP!r}, and a file and a number of classes for each part")
+            raise ValueError(
+                f"mesh: expected the shape [{len(parts)}], {SBP!r}, and a file and a number of classes for each part"
+            )
         if len(set(mesh.files)) != len(mesh.files) or mesh.trunk not in digests:
             raise ValueError(f"mesh: the trunk and the parts must be files of their own, got {list(mesh.files)}")
         if any(type(part.classes) is not int or part.classes < 1 for part in parts) or mesh.bounds[-1][1] != classes:
@@ -74,6 +76,6 @@ def check_model(signature: Signature, task: Task) -> None:
         raise ValueError(f"a model with several outputs ({', '.join(names)}) cannot be split; package it with its scores alone")
     if task.one_choice is None or task.heads[0].probabilities or signature.outputs[0].dtype != "float32":
         raise ValueError(
-            f"output {names[0]!r} ({signature.outputs[0].dtype}) is {task.heads[0].described}; only float32 scores of classes of "
-            "which one holds can be split: package the model without what it does to its scores, such as softmax"
+            f"output {names[0]!r} ({signature.outputs[0].dtype}) is {task.heads[0].described}; what can be split are float32 "
+            "scores of classes of which one holds, without a softmax: package the model so"
         )

@@ -68,7 +68,9 @@ def _open(wanted: dict[str, Any]) -> tuple[Session, int]:
     widths = [shape[1] for _, kind, shape in inputs if kind == "tensor(float)" and len(shape) == 2]
     rows = [list(shape[1:]) for _, kind, shape in outputs if kind == "tensor(float)"]
     if len(inputs) != 1 or len(outputs) != 1 or rows != [[classes]] or not widths or type(widths[0]) is not int:
-        raise ArtifactError(f"{file} is no graph from float32 features to the scores of {classes} classes; split the model again")
+        raise ArtifactError(
+            f"{file} is no graph from float32 features to the scores of {classes} classes; split the model again"
+        )
     session.run([np.zeros((1, widths[0]), np.float32)])
     give_back_memory()
     return session, widths[0]

@@ -80,8 +80,8 @@ class Ranks:
         return [process.running.pid for process in self._processes if process is not None]
 
     def compute(self, features: np.ndarray, count: int) -> list[bytearray]:
-        """What each rank has of these features (float32 [rows, width]), in the form that `Kind` tells. Raises RankLostError when
-        one is away or is lost meanwhile, BackendError when one fails. Threads take turns."""
+        """What each rank has of these features (float32 [rows, width]), in the form that `Kind` tells; threads take turns.
+        Raises RankLostError when one is away or is lost meanwhile, BackendError when one fails."""
         with self._turn:
             with self._state:
                 if self._closing.is_set():

@@ -64,5 +64,7 @@ class SplitSession:
         features = self._trunk.run(inputs)[0]
         wanted = (len(inputs[0]), self.ranks.widths[0])
         if features.shape != wanted or features.dtype != np.float32:
-            raise BackendError(f"features are {features.dtype}{list(features.shape)}, not float32{list(wanted)}; split the model again")
+            raise BackendError(
+                f"features are {features.dtype}{list(features.shape)}, not float32{list(wanted)}; split the model again"
+            )
         return np.ascontiguousarray(features)

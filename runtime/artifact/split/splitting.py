@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def split_model(folder: Path, out: Path, ranks: int) -> tuple[Path, float]:
         raise ArtifactError(f"{artifact.name} has {classes} classes; --ranks takes 2 to {min(MAX_RANKS, classes)}, got {ranks}")
     rows = known_rows(artifact.signature)
     if rows is None:
-        raise ArtifactError(f"{artifact.name} takes integers, of which nobody knows what they may be; no split of it can be proved")
+        raise ArtifactError(
+            f"{artifact.name} takes integers, of which nobody knows what they may be; no split of it can be proved"
+        )
     with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
         mesh = _write_parts(artifact, Path(staging), [classes * number // ranks for number in range(ranks + 1)])
         difference = _compare(artifact, Path(staging), mesh, rows)
@@ -78,7 +81,7 @@ def _write_parts(artifact: Artifact, folder: Path, ends: list[int]) -> Mesh:
             raise ArtifactError(f"{name} of {artifact.name} would be larger than 2 GB; give more --ranks") from None
         return name
 
-    bounds = list(zip(ends, ends[1:], strict=False))
+    bounds = list(itertools.pairwise(ends))
     trunk, graphs = cut(onnx.load(str(artifact.path / ONNX_FILE)), bounds)
     save(trunk, "trunk.onnx")
     files = [save(graph, f"part-{number}.onnx") for number, graph in enumerate(graphs)]
@@ -99,7 +102,9 @@ def _compare(artifact: Artifact, folder: Path, mesh: Mesh, rows: list[Array]) ->
         whole.close()
     split = SplitSession(folder, mesh, plan.target(1), backend="onnxruntime")
     try:
-        return max(_difference(split, [value[:batch] for value in rows], wanted[batch], artifact.task.heads[0]) for batch in _BATCHES)
+        return max(
+            _difference(split, [value[:batch] for value in rows], wanted[batch], artifact.task.heads[0]) for batch in _BATCHES
+        )
     finally:
         split.close()
 
