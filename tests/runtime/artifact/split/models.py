@@ -50,13 +50,13 @@ def signature(classes, outputs=("scores",)):
     )
 
 
-def package(folder: Path, model, *, classes=10, outputs=("scores",), **more) -> Path:
-    """The model as the package FOLDER/models/faces."""
+def package(folder: Path, model, *, name="faces", classes=10, outputs=("scores",), **more) -> Path:
+    """The model as the package FOLDER/models/NAME."""
     files = folder / "files"
     files.mkdir(parents=True)
     onnx.save(model, files / "model.onnx")
     contents = {"signature": signature(classes, outputs), "preprocessing": None, "parity": {}, "plans": [], "provenance": {}}
-    return write_package(folder / "models/faces", name="faces", files_from=files, **{"max_batch_size": 16, **contents, **more})
+    return write_package(folder / "models" / name, name=name, files_from=files, **{"max_batch_size": 16, **contents, **more})
 
 
 def images(rows, seed=0):
