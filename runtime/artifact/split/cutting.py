@@ -143,7 +143,8 @@ def _value(model: ModelProto, name: str) -> np.ndarray:
 
 def _needed(model: ModelProto, name: str) -> list[NodeProto]:
     """The nodes that a value comes of, in order."""
-    wanted, nodes = {name}, []
+    wanted = {name}
+    nodes: list[NodeProto] = []
     for node in reversed(model.graph.node):
         if not wanted.isdisjoint(node.output):
             nodes.insert(0, node)

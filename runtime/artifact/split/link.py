@@ -15,9 +15,9 @@ _HEAD = struct.Struct("<BQQQ")
 
 
 class Kind(enum.IntEnum):
-    """START, with a JSON, begins a rank; READY answers it, `count` being the width of the features. COMPUTE brings features
+    """START, with a JSON, begins a rank; READY answers it, `value` being the width of the features. COMPUTE brings features
     (float32 [rows, width]) and is answered by RESULT or FAILED of the same serial: all scores (float32 [rows, classes]) where
-    `count` is 0, else the `count` best of each row. FAILED has a text. A rank that serves sends ALIVE again and again."""
+    `value` is 0, else so many best of each row (`best_of_part`). FAILED has a text. A rank that serves sends ALIVE again and again."""
 
     START, READY, COMPUTE, RESULT, FAILED, ALIVE = range(6)
 
@@ -27,7 +27,7 @@ class Message(NamedTuple):
 
     kind: Kind
     serial: int
-    count: int
+    value: int
     data: bytearray
 
 
@@ -38,11 +38,11 @@ class Link:
         self._socket = connected
         self._sending = threading.Lock()
 
-    def send(self, kind: Kind, serial: int = 0, count: int = 0, *data: bytes | np.ndarray) -> None:
+    def send(self, kind: Kind, serial: int = 0, value: int = 0, *data: bytes | np.ndarray) -> None:
         """Waits until all is on its way. Raises OSError when the other end is gone."""
-        parts = [memoryview(part).cast("B") for part in data if len(part)]
+        parts = [memoryview(part).cast("B") for part in data if len(part)]  # type: ignore[arg-type]  # arrays are buffers
         with self._sending:
-            self._socket.sendall(_HEAD.pack(kind, serial, count, sum(map(len, parts))))
+            self._socket.sendall(_HEAD.pack(kind, serial, value, sum(map(len, parts))))
             for part in parts:
                 self._socket.sendall(part)
 
@@ -51,9 +51,9 @@ class Link:
         head = self._bytes(_HEAD.size)
         if head is None:
             return None
-        kind, serial, count, size = _HEAD.unpack(head)
+        kind, serial, value, size = _HEAD.unpack(head)
         data = self._bytes(size)
-        return None if data is None else Message(Kind(kind), serial, count, data)
+        return None if data is None else Message(Kind(kind), serial, value, data)
 
     def limit_silence(self, seconds: float) -> None:
         """How long `receive` waits for a byte. The kernel counts, and not while this process is stopped."""

@@ -51,7 +51,7 @@ def main() -> None:
     while (message := link.receive()) is not None:
         try:
             features = np.frombuffer(message.data, np.float32).reshape(-1, width)
-            answer = _answer(session, features, wanted["classes"], message.count)
+            answer = _answer(session, features, wanted["classes"], message.value)
         except HeadraceError as error:
             link.send(Kind.FAILED, message.serial, 0, str(error).encode())
         else:

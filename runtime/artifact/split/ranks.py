@@ -152,7 +152,7 @@ class Ranks:
                     limit = _HUNG_SECONDS
                     process.link.limit_silence(limit)
                     with self._state:
-                        self.widths[number], self._away[number] = message.count, ""
+                        self.widths[number], self._away[number] = message.value, ""
                         self._state.notify_all()
                     self.on_change()
                 elif self._away[number]:

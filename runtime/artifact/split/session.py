@@ -39,7 +39,7 @@ class SplitSession:
         """All scores, float32 [rows, classes]."""
         features = self._features(inputs)
         parts = self.ranks.compute(features, 0)
-        scores = np.empty((len(features), self._bounds[-1][1]), np.float32)
+        scores: np.ndarray = np.empty((len(features), self._bounds[-1][1]), np.float32)
         for (first, end), part in zip(self._bounds, parts, strict=True):
             scores[:, first:end] = np.frombuffer(part, np.float32).reshape(len(features), end - first)
         return [scores]

@@ -48,7 +48,7 @@ def answer(link):
 def test_it_serves_until_the_session_is_gone(start):
     process, link = start()
     ready = answer(link)
-    assert (ready.kind, ready.count) == (Kind.READY, 24)
+    assert (ready.kind, ready.value) == (Kind.READY, 24)
     for number in (signal.SIGTERM, signal.SIGINT):
         process.send_signal(number)
     link.send(Kind.COMPUTE, 5, 0, np.ones((2, 24), np.float32))
