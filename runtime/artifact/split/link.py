@@ -16,8 +16,9 @@ _HEAD = struct.Struct("<BQQQ")
 
 class Kind(enum.IntEnum):
     """START, with a JSON, begins a rank; READY answers it, `value` being the width of the features. COMPUTE brings features
-    (float32 [rows, width]) and is answered by RESULT or FAILED of the same serial: all scores (float32 [rows, classes]) where
-    `value` is 0, else so many best of each row (`best_of_part`). FAILED has a text. A rank that serves sends ALIVE again and again."""
+    (float32 [rows, width]) and is answered by a RESULT or FAILED of the same serial: all scores (float32 [rows, classes]) where
+    `value` is 0, else so many best of each row, the three arrays of a `Best`. FAILED has a text. A rank that serves sends ALIVE
+    again and again."""
 
     START, READY, COMPUTE, RESULT, FAILED, ALIVE = range(6)
 
