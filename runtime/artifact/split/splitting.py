@@ -64,7 +64,7 @@ def split_model(folder: Path, out: Path, ranks: int) -> tuple[Path, float]:
             max_batch_size=artifact.max_batch_size,
             parity=artifact.parity,
             plans=[],
-            provenance=artifact.provenance,
+            provenance={**artifact.provenance, "no_portable_graph": f"it is split by class over {ranks} ranks"},
             answers=artifact.answers,
             mesh=mesh.to_json(),
         )
