@@ -4,11 +4,13 @@
 
 Both compute with the machine's cores: the whole model with all its threads, the ranks with their share of them. `best` is the
 five best classes with their probabilities over all classes, `scores` are all scores. Times are medians of milliseconds per
-call, with the quartiles; memory is what a process has for itself (USS), in MiB.
+call, with the quartiles; memory is what a process has for itself (USS), in MiB. At the end a rank is killed, and one is
+stopped.
 """
 
 import argparse
 import os
+import signal
 import statistics
 import tempfile
 import time
@@ -22,6 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 from headrace.runtime.artifact.agreement import best_classes
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.package import write_package
+from headrace.runtime.artifact.split.session import SplitSession
 from headrace.runtime.artifact.split.splitting import split_model
 from headrace.specs import Signature, TensorSpec
 
@@ -77,9 +80,22 @@ def _measure(whole: Path, split: Path, asked: argparse.Namespace) -> None:
                 f"batch {batch:>3} {name:<7} one process {texts[0]:<24} ranks {texts[1]:<24} {ratio:.2f} times as fast",
                 flush=True,
             )
+    for number in (signal.SIGKILL, signal.SIGSTOP):
+        print(f"{number.name}: the rank is back after {_lost(several, number):.1f} s")
     print(f"load {os.getloadavg()[0]:.1f}")
     one.close()
     several.close()
+
+
+def _lost(session: SplitSession, number: signal.Signals) -> float:
+    """Seconds from a signal to a rank until all compute again."""
+    begin = time.perf_counter()
+    os.kill(session.ranks.pids[0], number)
+    while not session.ranks.trouble:
+        time.sleep(0.001)
+    while session.ranks.trouble:
+        time.sleep(0.001)
+    return time.perf_counter() - begin
 
 
 def _package(folder: Path, classes: int, width: int) -> Path:
