@@ -28,7 +28,7 @@ from headrace.runtime.artifact.split.session import SplitSession
 from headrace.runtime.artifact.split.splitting import split_model
 from headrace.specs import Signature, TensorSpec
 
-ROUNDS, COUNT = 25, 5
+COUNT = 5
 
 
 def main() -> None:
@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=200_000)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16])
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +70,7 @@ def _measure(whole: Path, split: Path, asked: argparse.Namespace) -> None:
         }
         for name, (as_one, as_several) in ways.items():
             times: list[list[float]] = [[], []]
-            for at in range(ROUNDS):
+            for at in range(asked.rounds):
                 for number in (0, 1) if at % 2 else (1, 0):
                     begin = time.perf_counter()
                     (as_one, as_several)[number]()

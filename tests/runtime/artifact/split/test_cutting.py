@@ -1,7 +1,7 @@
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from headrace.errors import ArtifactError
 from headrace.runtime.artifact.split.cutting import cut
@@ -116,3 +116,42 @@ def test_a_layer_before_the_last_stays_in_the_trunk():
     features = run(trunk, images=images(4))
     scores = np.concatenate([run(part, product=features) for part in parts], axis=1)
     np.testing.assert_allclose(scores, run(model, images=images(4)), rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_that_is_nothing_but_its_last_layer():
+    model = helper.make_model(
+        helper.make_graph(
+            [node("Gemm", ["given", "weight"], ["scores"], transB=1)],
+            "head",
+            [helper.make_tensor_value_info("given", 1, ["batch", WIDTH])],
+            [helper.make_tensor_value_info("scores", 1, ["batch", CLASSES])],
+            [numpy_helper.from_array(WEIGHT, "weight")],
+        ),
+        opset_imports=[helper.make_opsetid("", 18)],
+        ir_version=9,
+    )
+    trunk, parts = cut(model, BOUNDS)
+    rows = RANDOM.normal(size=(3, WIDTH)).astype(np.float32)
+    assert np.array_equal(run(trunk, given=rows), rows)
+    scores = np.concatenate([run(part, given=rows) for part in parts], axis=1)
+    np.testing.assert_allclose(scores, run(model, given=rows), rtol=1e-5, atol=1e-6)
+
+
+def test_a_head_within_a_branch_keeps_what_the_branch_reads():
+    """The trunk has an If, whose bodies read values of the graph around them."""
+
+    def body(name, value):
+        return helper.make_graph(
+            [node("Add", ["features", value], [name])], name, [], [helper.make_empty_tensor_value_info(name)]
+        )
+
+    tail = [
+        node("If", ["flag"], ["chosen"], then_branch=body("yes", "more"), else_branch=body("no", "less")),
+        node("MatMul", ["chosen", "weight"], ["scores"]),
+    ]
+    constants = {"flag": np.array(True), "more": np.float32(1), "less": np.float32(-1), "weight": ACROSS}
+    model = made(tail, constants)
+    trunk, parts = cut(model, BOUNDS)
+    chosen = run(trunk, images=images(2))
+    scores = np.concatenate([run(part, chosen=chosen) for part in parts], axis=1)
+    np.testing.assert_allclose(scores, run(model, images=images(2)), rtol=1e-5, atol=1e-6)
