@@ -1,4 +1,4 @@
-"""`headrace tune` and `doctor`: their options."""
+"""`headrace tune`, `split`, `export` and `doctor`: their options."""
 
 from __future__ import annotations
 
@@ -151,6 +151,24 @@ def _progress(console: Console) -> Iterator[Callable[[float, str], None]]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=1.0)
         yield lambda fraction, text: progress.update(task, completed=fraction, description=text)
+
+
+def split(
+    model: Annotated[Path, typer.Argument(help="A model's folder, or a models folder that holds one.")],
+    ranks: Annotated[int, typer.Option(help="The processes that the classes are dealt out to.")],
+    out: Annotated[Path, typer.Option(help="The models folder to write to.")],
+) -> None:
+    """Split a packaged model's last layer by class over several processes, which headrace serve runs as one model."""
+    require("headrace split", "migrate")
+    from .artifact.model_folder import model_folder
+    from .artifact.split.splitting import split_model
+
+    written, difference = split_model(model_folder(model, flag="headrace split"), out, ranks)
+    make_console().print(
+        f"{written}: {ranks} ranks, whose scores differ from the whole model's by up to {difference:.1e} of a row's largest",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def export(

@@ -91,7 +91,7 @@ def best_classes(head: Head, scores: Array, count: int) -> tuple[Array, Array]:
         return few
     values: Array = scores if scores.dtype == np.float32 else scores.astype(np.float64)
     rows = np.arange(len(values))[:, None]
-    order = _greatest(values, count, rows[:, 0])
+    order = greatest_first(values, count)
     found: Array = values[rows, order].astype(np.float64)
     if head.probabilities:
         return order, np.where(np.isfinite(values).all(axis=-1, keepdims=True), found, np.nan)
@@ -118,7 +118,9 @@ def _best_of_few(head: Head, scores: Array, count: int) -> tuple[Array, Array] |
     return np.array(order, np.int64).reshape(-1, count), np.array(found, np.float64).reshape(-1, count)
 
 
-def _greatest(values: Array, count: int, rows: Array) -> Array:
+def greatest_first(values: Array, count: int) -> Array:
+    """Where in each row of [rows, classes] the `count` greatest are, in falling order, of equal ones the first first."""
+    rows: Array = np.arange(len(values))
     if values.size > _SORTED and count <= _FEW:
         left = values.copy()
         order: Array = np.empty((len(values), count), np.int64)

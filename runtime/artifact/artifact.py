@@ -44,6 +44,8 @@ from .manifest import (
 from .model_config import FILE, ModelConfig, check_config, config_text, read_config
 from .parity import ParityRecord
 from .plan import Choice, Plan
+from .split.mesh import Mesh
+from .split.session import SplitSession
 
 _ONNX_FILE = "model.onnx"
 # What runs a model on a machine that nobody measured: the first that is installed and has its file.
@@ -61,7 +63,8 @@ _MAX_BATCH_SIZE = 16
 class Artifact:
     """A loaded, verified model version. `path` is the version's folder; `parity` and `provenance` are as they were written.
 
-    `task` says what each output is, with its labels. `trusted` says that what it holds may run as code of this process.
+    `task` says what each output is, with its labels. `trusted` says that what it holds may run as code of this process. `mesh`
+    says how a model is split that runs as several processes; such a one has no other form, and no plans.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Artifact:
     trusted: bool = False
     answers: Mapping[str, Any] | None = field(default=None, repr=False)
     routes: tuple[KeptRoute, ...] = field(default=(), repr=False)
+    mesh: Mesh | None = None
 
     @property
     def labels(self) -> Labels | None:
@@ -106,7 +110,8 @@ class Artifact:
     def portable_plan(self, why: str) -> Plan:
         """The plan that nobody measured, in fp32; `why` says why it is taken. Raises BackendError."""
         here, rejections = fingerprint(), []
-        for device, choice in itertools.product(("cuda", "cpu") if here["gpus"] else ("cpu",), _PORTABLE):
+        devices = ("cuda", "cpu") if here["gpus"] and self.mesh is None else ("cpu",)
+        for device, choice in itertools.product(devices, _PORTABLE if self.mesh is None else _split(self.mesh)):
             rejection = self._rejection(choice, device)
             if rejection is None:
                 return Plan(
@@ -114,7 +119,7 @@ class Artifact:
                     choices=dict.fromkeys(self.plans[0].buckets if self.plans else (1,), choice),
                     device=device,
                     portable=True,
-                    reason=f"{why}; until then {choice} runs it, on any machine",
+                    reason=f"{why}; until then {choice} runs it, on any machine" if self.mesh is None else why,
                 )
             if rejection:
                 rejections.append(rejection)
@@ -165,6 +170,8 @@ class Artifact:
     def open_choice(self, plan: Plan, choice: Choice, *, threads: int | None = None, ordinal: int | None = None) -> Session:
         """A session of one of the choices of a plan, as `open` opens it."""
         target = replace(choice.target(plan.device, threads or plan.threads, ordinal), kept=True)
+        if self.mesh is not None:
+            return SplitSession(self.path, self.mesh, target, backend=choice.backend)
         return backends.get(choice.backend).open(self.path, target, choice.files)
 
     def why_not(self, plan: Plan) -> str | None:
@@ -199,6 +206,8 @@ class Artifact:
     @property
     def unmeasured(self) -> str:
         """What to say of a model without any plan."""
+        if self.mesh is not None:
+            return f"split by class over {len(self.mesh.parts)} ranks"
         return f"no plan was measured; {self._remedy(None)}"
 
     def _remedy(self, plan: Plan | None, changed: Differences | None = None) -> str:
@@ -245,6 +254,7 @@ def load_artifact(directory: Path | str, *, version: int | None = None, trusted:
         parity, provenance = dict(content["parity"]), dict(content["provenance"])
         answers = None if content.get("answers") is None else dict(content["answers"])
         routes = _routes(content, signature)
+        mesh = _mesh(content, signature, task)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{path / MANIFEST} holds what this version of Headrace cannot read: {error!r}") from error
     files = tuple(file for file in content["digests"] if not file.startswith("../"))
@@ -278,6 +288,7 @@ def load_artifact(directory: Path | str, *, version: int | None = None, trusted:
         trusted=is_trusted(trusted),
         answers=answers,
         routes=routes,
+        mesh=mesh,
     )
 
 
@@ -301,6 +312,21 @@ def _routes(content: Mapping[str, Any], signature: Signature) -> tuple[KeptRoute
     return routes_from_json(data, classes=classes, labeled=f"../{LABELS}" in content["digests"])
 
 
+def _mesh(content: Mapping[str, Any], signature: Signature, task: Task) -> Mesh | None:
+    """How a manifest says that its model is split. Raises ValueError."""
+    if (data := content.get("mesh")) is None:
+        return None
+    if content["plans"]:
+        raise ValueError("a split model has no plans")
+    beside = {name: written for name, written in content["digests"].items() if not name.startswith("../")}
+    return Mesh.from_json(data, digests=beside, signature=signature, task=task)
+
+
+def _split(mesh: Mesh) -> tuple[Choice, ...]:
+    """What runs a split model."""
+    return (Choice(backend="onnxruntime", precision=FP32, files=mesh.files),)
+
+
 def _task(content: Mapping[str, Any], signature: Signature, label_files: Mapping[str, bytes]) -> Task:
     """What a manifest says of the outputs; one of before there were tasks says only whether the first holds probabilities."""
     if "task" in content:
@@ -320,7 +346,7 @@ class ModelContents(TypedDict, total=False):
 
     `max_batch_size` defaults to the plans' largest bucket. `labels` are those of the output that the model is for, or a list
     for each output by name; without `task`, the outputs are what their shapes say. `answers` are those of known rows, which
-    whatever serves the model is held to.
+    whatever serves the model is held to. `mesh` says which of the files a split model consists of.
     """
 
     name: Required[str]
@@ -334,6 +360,7 @@ class ModelContents(TypedDict, total=False):
     task: Task | None
     max_batch_size: int | None
     answers: Mapping[str, Any] | None
+    mesh: Mapping[str, Any] | None
 
 
 def write_artifact(directory: Path, **model: Unpack[ModelContents]) -> Path:
@@ -418,6 +445,7 @@ def fill_artifact(folder: Path, **model: Unpack[ModelContents]) -> None:
             "plans": [plan.to_json() for plan in plans],
             "provenance": model["provenance"],
             "answers": model.get("answers"),
+            **({} if model.get("mesh") is None else {"mesh": model["mesh"]}),
         },
     )
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ...errors import ExecutionError, HeadraceError, InputError, OverloadedError
+from ...errors import ExecutionError, HeadraceError, InputError, OverloadedError, RankLostError
 from .collate import Collator, Placed, joined, split
 from .latency_table import LatencyTable
 from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait
@@ -23,6 +23,8 @@ from .waiting_line import WaitingLine
 from .work import Work, Workload
 
 log = logging.getLogger("headrace.serving")
+
+_RANK_BACK_SECONDS = 5
 
 
 class Batcher:
@@ -409,6 +411,9 @@ class Batcher:
             batch, bucket = work
             try:
                 self._run(sessions[bucket], collator, batch, bucket)
+            except RankLostError as error:  # which is started again
+                log.error("model %s failed on a batch of %d: %s", self._name, len(batch), error)
+                self._fail(batch, OverloadedError(f"model '{self._name}': {error}", retry_after=_RANK_BACK_SECONDS))
             except Exception as error:  # whatever a backend raises ends this batch only
                 log.error("model %s failed on a batch of %d", self._name, len(batch), exc_info=error)
                 self._fail(batch, ExecutionError(f"model '{self._name}' failed on this request; the server's log says why"))
@@ -429,11 +434,12 @@ class Batcher:
         else:
             size, inputs = rows, joined([ticket.inputs for ticket in batch])
         collated = time.perf_counter_ns()
-        outputs = session.run(inputs)
+        best = self._best_alone(session, batch)
+        outputs = session.run(inputs) if best is None else best(inputs, max(ticket.best for ticket in batch))
         ran = time.perf_counter_ns()
         if any(output.shape[:1] != (size,) for output in outputs):
             raise ExecutionError(f"outputs of a batch of {size} have shapes {[output.shape for output in outputs]}")
-        answers = self._answers(outputs, collator, batch, rows)
+        answers = self._answers(outputs, collator, batch, rows, found=best is not None)
         done = time.perf_counter_ns()
         now = self._clock()
         times = BatchTimes(rows, collated - begin, ran - collated, done - ran)
@@ -447,21 +453,30 @@ class Batcher:
             ticket.state = "done"
             ticket.began, ticket.ended, ticket.batch = began, now, rows
             ticket.future.set_result(answer)
-        if self._watch is not None:
+        if self._watch is not None and best is None:
             self._watch(inputs, outputs, rows)
         # Handing answers over counts as well: until it is done no other batch begins.
         self.table.observe(bucket, (time.perf_counter_ns() - begin) / 1e9)
 
-    def _answers(self, outputs: Rows, collator: Collator, batch: list[Ticket], rows: int) -> list[Rows]:
-        """Each request's own rows, of the outputs or of what is best in them, found for all of them at once."""
+    def _best_alone(self, session: Runner, batch: list[Ticket]) -> Callable[[Rows, int], Rows] | None:
+        """What computes the best classes without the outputs, of a session that can, for requests that all ask for no more."""
+        best: Callable[[Rows, int], Rows] | None = getattr(session, "best", None)
+        return best if self._watch is None and all(ticket.best for ticket in batch) else None
+
+    def _answers(self, outputs: Rows, collator: Collator, batch: list[Ticket], rows: int, *, found: bool) -> list[Rows]:
+        """Each request's own rows, of the outputs or of what is best in them, found for all of them at once; with `found` the
+        outputs are what is best already."""
         most = max(ticket.best for ticket in batch)
-        best = split(self._best([output[:rows] for output in outputs], most), batch) if self._best and most else []
+        best: list[Rows] = []
+        if self._best and most:
+            kept = [output[:rows] for output in outputs]
+            best = split(kept if found else self._best(kept, most), batch)
         if best and all(ticket.best for ticket in batch):
             wholes = best
         else:
             wholes = split([output.copy() if self._reused(output, collator) else output for output in outputs], batch)
         return [
-            [found[:, : ticket.best] for found in best[number]] if ticket.best else wholes[number]
+            [each[:, : ticket.best] for each in best[number]] if ticket.best else wholes[number]
             for number, ticket in enumerate(batch)
         ]
 

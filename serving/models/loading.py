@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -55,6 +56,7 @@ def load_tensor_model(
     memory: MemoryBound | None = None,
     take_back: Callable[[TensorModel, Agreement], None] = lambda model, agreement: None,
     taken_back: Agreement | None = None,
+    on_change: Callable[[], None] = lambda: None,
 ) -> TensorModel:
     """Open, warm up, try out and profile one version. Raises ArtifactError or BackendError, leaving nothing open.
 
@@ -64,7 +66,8 @@ def load_tensor_model(
     run; it must not be asked any more once this one is returned, or the error is raised, and closed then.
 
     Under `--shadow`, `take_back` is called, in a thread of its own, with how the answers agree with fp32's, once that is less
-    than was accepted. `taken_back` is what was found so of this version's plan, which is not used then.
+    than was accepted. `taken_back` is what was found so of this version's plan, which is not used then. `on_change` is called,
+    in any thread, when the `trouble` of the model changes.
 
     On a CPU the model has one session for all batch sizes at first. With `memory`, which bounds that, others are tried beside
     it once there is traffic.
@@ -118,6 +121,7 @@ def load_tensor_model(
             agreement_before=taken_back,
             account=account_of(artifact, plan),
             plan=plan,
+            ranks=tuple(session.ranks for instance in instances for session in _ranked(instance)),
         )
 
     wanted = config.processes.instances or (before.instances_per_device if before else None)
@@ -140,6 +144,8 @@ def load_tensor_model(
     if taken_back is None and before is not None and before.plan is not None and (gained := changed_plan(plan, before.plan)):
         progress(f"{artifact.name}: {gained}")
     model = model_of(instances, table, devices=len(openers))
+    for ranks in model.ranks:
+        ranks.on_change = on_change
     model.cache = cache.of_model() if cache is not None and _cacheable(declared) else None
     if light and memory is not None:
         assert isinstance(model.batcher, Batcher), "it was just made"
@@ -152,7 +158,7 @@ def load_tensor_model(
             memory,
             own=_own_sessions(artifact, plan, table.buckets, config.processes.threads),
             second=None
-            if config.processes.instances or len(instances) > 1
+            if config.processes.instances or len(instances) > 1 or model.ranks  # which have the processor's cores already
             else partial(_second, artifact, plan, config.processes.threads),
             prove=partial(check_joining, artifact, plan, alone=alone),
             unlike=lambda wanted, given: unlike(alone or wanted, wanted, given, likeness(artifact, plan)),
@@ -314,6 +320,13 @@ def open_instance(
         close(sessions)
         raise
     return sessions
+
+
+def _ranked(instance: Instance) -> list[Any]:
+    """The sessions of an instance that are those of a split model, each once."""
+    return [
+        session for session in {id(session): session for session in instance.values()}.values() if hasattr(session, "ranks")
+    ]
 
 
 def open_first(

@@ -238,6 +238,7 @@ class ModelGroup:
                 early=self._answer_early if early else None,
                 take_back=partial(self._take_back, number),
                 taken_back=found if judged == signature else None,
+                on_change=self._renew,
             )
         except BaseException:
             self._retire_early()
@@ -352,11 +353,12 @@ class ModelGroup:
     def _renew(self) -> None:
         with self._guard:
             members = self._members
-            models: dict[str, Mapping[str, Model]] = {
-                name: {companion.version: companion} for name, companion in self._companions.items()
-            }
-            if self._ready:
-                models[self.name] = {str(number): loaded.model for number, loaded in self._ready.items()}
+            loaded = [*self._companions.values(), *(loaded.model for loaded in self._ready.values())]
+            troubles = {(model.name, model.version): why for model in loaded if (why := model.trouble)}
+            models: dict[str, dict[str, Model]] = {}
+            for model in loaded:
+                if (model.name, model.version) not in troubles:
+                    models.setdefault(model.name, {})[model.version] = model
             draining = [(model.name, model.version) for model, _ in self._draining.values()]
             early, entries = self._early, []
             for name in members.names(self.name):
@@ -366,7 +368,8 @@ class ModelGroup:
                     found=[str(number) for number in self._found] if name == self.name else (),
                     loading=self._loading,
                     draining=draining,
-                    reasons=self._reasons,
+                    reasons=self._reasons | troubles,
+                    troubled=troubles,
                     idle="the version policy leaves this version out" if name in self._wanted else "not loaded",
                 )
             self.snapshot = Snapshot(models=models, entries=tuple(entries), early=early)

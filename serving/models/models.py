@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import InputError
 from ...runtime.artifact.model_config import ConfigTensor, ModelConfig
 from ...runtime.artifact.plan import Plan
+from ...runtime.artifact.split.ranks import Ranks
 from ...runtime.base.task import Task
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
@@ -39,6 +40,11 @@ class Model:
     def labels(self) -> Mapping[str, Sequence[str]]:
         """The names of the entries of each output, where they have names."""
         return {}
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot answer for the moment, though it is loaded; empty when it can."""
+        return ""
 
     def whole(self, row: Sequence[int]) -> list[int]:
         """A tensor's shape with the batch, where the model takes batches."""
@@ -150,6 +156,7 @@ class TensorModel(QueuedModel):
     plan: Plan | None = field(default=None, repr=False)
     shadow: Shadow | None = field(default=None, repr=False)
     agreement_before: Agreement | None = None
+    ranks: tuple[Ranks, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,6 +167,10 @@ class TensorModel(QueuedModel):
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
         return {head.output: head.labels for head in self.task.heads}
+
+    @property
+    def trouble(self) -> str:
+        return next((ranks.trouble for ranks in self.ranks if ranks.trouble), "")
 
     @property
     def choices(self) -> int:
@@ -190,6 +201,10 @@ class DecodeModel(Model):
 
     target: TensorModel
 
+    @property
+    def trouble(self) -> str:
+        return self.target.trouble
+
 
 @dataclass(kw_only=True)
 class ClassifyModel(Model):
@@ -202,6 +217,10 @@ class ClassifyModel(Model):
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
         return {name: self.target.labels[source] for name, source in self.outputs.items()}
+
+    @property
+    def trouble(self) -> str:
+        return self.target.trouble
 
 
 def _listed(names: Iterable[str]) -> str:

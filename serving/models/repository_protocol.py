@@ -36,8 +36,10 @@ class RepositoryProtocol(Protocol):
 def lacking(name: str, version: str, serving: Mapping[str, Model], rows: Sequence[Mapping[str, str]]) -> RequestError:
     """Why a name (in that version) is not found, by its versions that serve and its rows of the index; in Triton's
     words, since its clients look for them."""
-    if any(row["state"] == "LOADING" and (not version or row["version"] in ("", version)) for row in rows):
-        return OverloadedError(f"model '{name}' is still loading; try again soon", retry_after=5)
+    loading = [row for row in rows if row["state"] == "LOADING" and (not version or row["version"] in ("", version))]
+    if loading:
+        why = next((f"cannot answer now: {row['reason']}" for row in loading if row["reason"]), "is still loading")
+        return OverloadedError(f"model '{name}' {why}; try again soon", retry_after=5)
     if serving:
         word = "version" if len(serving) == 1 else "versions"
         listed = f"{word} {', '.join(serving)} is served"

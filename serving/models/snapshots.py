@@ -53,11 +53,12 @@ def rows(
     found: Collection[str] = (),
     loading: Collection[Key] = (),
     draining: Collection[Key] = (),
+    troubled: Collection[Key] = (),
     reasons: Mapping[Key, str],
     idle: str,
 ) -> list[Entry]:
     """The rows of one name, newest version first. `found` are the versions in its folder; `idle` is why those do not serve
-    that nothing else is known of."""
+    that nothing else is known of, and those `troubled` are to serve again soon."""
     about = {version for named, version in (*loading, *draining, *reasons) if named == name and version}
     known = sorted({*serving, *found, *about}, key=int, reverse=True)
     general = reasons.get((name, ""), "")
@@ -66,6 +67,8 @@ def rows(
         reason = reasons.get((name, version), "")
         if version in serving:
             return Entry(name=name, version=version, state="READY", reason=reason or general)
+        if (name, version) in troubled:
+            return Entry(name=name, version=version, state="LOADING", reason=reason)
         if (name, version) in loading:
             return Entry(name=name, version=version, state="LOADING")
         if (name, version) in draining:

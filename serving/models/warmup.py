@@ -115,10 +115,10 @@ class _InTurns:
             _shrunk(self._session, inputs)
 
     def __getattr__(self, name: str) -> Any:
-        """`twin`, where the session has it: that one has nobody to wait for."""
-        if name != "twin":
+        """`twin`, where the session has it: that one has nobody to wait for. A split session's own calls take turns."""
+        if name not in ("twin", "best", "ranks"):
             raise AttributeError(name)
-        return self._session.twin  # type: ignore[attr-defined]
+        return getattr(self._session, name)
 
     def close(self) -> None:
         with self._lock:

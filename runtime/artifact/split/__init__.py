@@ -1,0 +1,1 @@
+"""A model whose last layer is split by class over several processes, its ranks, and answers as one."""

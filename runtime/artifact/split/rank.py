@@ -1,0 +1,98 @@
+"""One rank of a split model: a process that computes the scores of its own classes, until the session that started it ends."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....errors import ArtifactError, BackendError, HeadraceError
+from ... import backends
+from ...base.memory import give_back_memory
+from ...base.session import Session, Target
+from ..manifest import digest
+from .best import best_of_part
+from .link import Kind, Link
+
+BEAT_SECONDS = 0.5
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def main() -> None:
+    """The command line has the descriptor of the link and the process id of the session's process, which this one cannot
+    outlive. Signals are for that process: a terminal sends them to all at once, and draining has an order."""
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the line above
+        sys.exit(1)
+    link = Link(socket.socket(fileno=descriptor))
+    if (start := link.receive()) is None:
+        return
+    wanted = json.loads(start.data)
+    try:
+        session, width = _open(wanted)
+    except HeadraceError as error:
+        link.send(Kind.FAILED, 0, 0, str(error).encode())
+        return
+    link.send(Kind.READY, 0, width)
+    threading.Thread(target=_beat, args=(link,), daemon=True).start()
+    while (message := link.receive()) is not None:
+        try:
+            features = np.frombuffer(message.data, np.float32).reshape(-1, width)
+            answer = _answer(session, features, wanted["classes"], message.value)
+        except HeadraceError as error:
+            link.send(Kind.FAILED, message.serial, 0, str(error).encode())
+        else:
+            link.send(Kind.RESULT, message.serial, 0, *answer)
+
+
+def _open(wanted: dict[str, Any]) -> tuple[Session, int]:
+    """The part's session, and the width of the features that it takes. The folder may hold another model by now."""
+    folder, file, classes = Path(wanted["folder"]), wanted["file"], wanted["classes"]
+    if digest(folder / file, inside=folder) != wanted["digest"]:
+        raise ArtifactError(f"{file} is not the file that was loaded; load the model again")
+    session: Any = backends.get(wanted["backend"]).open(folder, Target(threads=wanted["threads"]), [file])
+    inputs, outputs = session.tensors
+    widths = [shape[1] for _, kind, shape in inputs if kind == "tensor(float)" and len(shape) == 2]
+    rows = [list(shape[1:]) for _, kind, shape in outputs if kind == "tensor(float)"]
+    if len(inputs) != 1 or len(outputs) != 1 or rows != [[classes]] or not widths or type(widths[0]) is not int:
+        raise ArtifactError(
+            f"{file} is no graph from float32 features to the scores of {classes} classes; split the model again"
+        )
+    session.run([np.zeros((1, widths[0]), np.float32)])
+    give_back_memory()
+    return session, widths[0]
+
+
+def _answer(session: Session, features: np.ndarray, classes: int, count: int) -> tuple[np.ndarray, ...]:
+    (scores,) = session.run([features])
+    if scores.shape != (len(features), classes) or scores.dtype != np.float32:
+        raise BackendError(f"scores are {scores.dtype}{list(scores.shape)}, not float32{[len(features), classes]}")
+    if not count:
+        return (np.ascontiguousarray(scores),)
+    return tuple(np.ascontiguousarray(value) for value in best_of_part(scores, count))
+
+
+def _beat(link: Link) -> None:
+    while True:
+        try:
+            link.send(Kind.ALIVE)
+        except OSError:  # the session is gone, perhaps in the middle of a computation
+            os._exit(1)
+        time.sleep(BEAT_SECONDS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+import pytest
+
+from headrace.runtime.artifact.artifact import load_artifact
+from headrace.runtime.artifact.split.splitting import split_model
+from tests.runtime.artifact.split.models import linear, package
+
+CLASSES = 1001
+
+
+@pytest.fixture(scope="session")
+def thirds(tmp_path_factory):
+    """A model of 1001 classes as it is, and split over 3 ranks: two folders."""
+    tmp = tmp_path_factory.mktemp("thirds")
+    whole = package(tmp, linear(CLASSES), classes=CLASSES)
+    return whole, split_model(whole, tmp / "split", 3)[0]
+
+
+@pytest.fixture(scope="module")
+def sessions(thirds):
+    """Both, open: whoever has a rank killed waits until it is back."""
+    opened = [load_artifact(folder).open() for folder in thirds]
+    yield opened
+    for session in opened:
+        session.close()

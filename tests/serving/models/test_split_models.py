@@ -1,0 +1,241 @@
+"""A model of several ranks behind real servers: its answers, and what clients see while a rank is away."""
+
+import io
+import json
+import shutil
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc as grpcclient
+import tritonclient.http as httpclient
+from PIL import Image
+from tritonclient.utils import InferenceServerException
+
+from headrace.runtime.artifact.artifact import load_artifact
+from headrace.runtime.artifact.split.splitting import split_model
+from headrace.specs import CenterCrop, Preprocessing, Resize
+from tests.runtime.artifact.split.models import SIDE, images, linear, package
+
+CLASSES = 1001
+PREPROCESSING = Preprocessing(
+    geometry=(Resize(size=SIDE), CenterCrop(size=(SIDE, SIDE))), mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3)
+)
+LABELS = [f"person {number}" for number in range(CLASSES)]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The models folders of a model as it is, and of the same split over 3 ranks."""
+    tmp = tmp_path_factory.mktemp("faces")
+    whole = package(tmp, linear(CLASSES), classes=CLASSES, labels=LABELS, preprocessing=PREPROCESSING)
+    split_model(whole, tmp / "split", 3)
+    return whole.parent, tmp / "split"
+
+
+def photo(seed):
+    pixels = np.random.default_rng(seed).integers(0, 255, (20, 24, 3), np.uint8)
+    data = io.BytesIO()
+    Image.fromarray(pixels).save(data, "PNG")
+    return data.getvalue()
+
+
+def ask(server, path, data=None):
+    """The status, the body and the headers of an answer."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(f"{server.url}{path}", data), timeout=60) as answer:
+            return answer.status, json.loads(answer.read() or b"null"), answer.headers
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read() or b"null"), error.headers
+
+
+def ranks_of(server):
+    """The processes of the ranks, in order."""
+    found = [child for child in psutil.Process(server.process.pid).children(recursive=True) if _is_rank(child)]
+    return sorted(found, key=lambda child: child.create_time())
+
+
+def _is_rank(process):
+    try:
+        return any(part.endswith("split.rank") for part in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def until(condition):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def infer(client_module, address, rows, **options):
+    with client_module.InferenceServerClient(address) as client:
+        tensor = client_module.InferInput("images", rows.shape, "FP32")
+        tensor.set_data_from_numpy(rows)
+        wanted = [client_module.InferRequestedOutput("scores", **options)]
+        return client.infer("faces", [tensor], outputs=wanted).as_numpy("scores")
+
+
+@pytest.mark.parametrize("frontends", [0, 2])
+def test_answers_are_those_of_the_whole_model(folders, start, frontends):
+    whole, split = folders
+    server = start(split, frontends=frontends)
+    session = load_artifact(whole / "faces").open()
+    try:
+        for rows in (1, 2, 5, 16):
+            (wanted,) = session.run([images(rows, rows)])
+            for module, address in ((httpclient, server.http), (grpcclient, server.grpc)):
+                given = infer(module, address, images(rows, rows))
+                np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
+            best = infer(httpclient, server.http, images(rows, rows), class_count=4).reshape(rows, 4)
+            found = [[int(item.decode().split(":")[1]) for item in row] for row in best]
+            assert found == np.argsort(-wanted, axis=1, kind="stable")[:, :4].tolist()
+    finally:
+        session.close()
+    beside = start(whole)
+    for seed in range(4):
+        answers = [ask(one, "/v1/classify/faces?top_k=7", photo(seed)) for one in (server, beside)]
+        (status, given, _), (_, wanted, _) = answers
+        assert status == 200
+        assert [item["label"] for item in given["predictions"]] == [item["label"] for item in wanted["predictions"]]
+        for own, known in zip(given["predictions"], wanted["predictions"], strict=True):
+            assert own["probability"] == pytest.approx(known["probability"], rel=1e-5)
+    ranks = ranks_of(server)
+    assert len(ranks) == 3
+    assert server.stop() == 0
+    assert not any(rank.is_running() for rank in ranks)
+
+
+class Load:
+    """Clients that classify one photo after another until it is left; what each got."""
+
+    def __init__(self, server, clients=4):
+        self._server = server
+        self._stop = threading.Event()
+        self.seen = []
+        self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        until(lambda: len(self.seen) > 10)
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self):
+        image = photo(1)
+        while not self._stop.is_set():
+            self.seen.append(ask(self._server, "/v1/classify/faces", image))
+
+
+@pytest.mark.parametrize("frontends", [0, 2])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_rank(folders, start, frontends, number):
+    server = start(folders[1], frontends=frontends)
+    ready = [ask(server, path)[0] for path in ("/v2/health/ready", "/v2/models/faces/ready", "/v2/models/faces_classify/ready")]
+    assert ready == [200, 200, 200]
+    with Load(server) as load:
+        lost = ranks_of(server)[1]
+        lost.send_signal(number)
+        until(lambda: ask(server, "/v2/health/ready")[0] == 503)
+        status, answer, headers = ask(server, "/v2/models/faces/ready")
+        if status != 200:  # it may be back already
+            assert status == 503
+            assert "rank " in answer["error"]
+            assert int(headers["Retry-After"]) > 0
+        until(lambda: ask(server, "/v2/health/ready")[0] == 200)
+        answered = len(load.seen)
+        until(lambda: len(load.seen) > answered + 10)
+    assert not lost.is_running()
+    assert len(ranks_of(server)) == 3
+    assert {status for status, _, _ in load.seen} == {200, 503}
+    assert {status for status, _, _ in load.seen[-4:]} == {200}
+    first = load.seen[0][1]
+    assert all(body["predictions"] == first["predictions"] for status, body, _ in load.seen if status == 200)
+    rejected = [(body["error"], headers) for status, body, headers in load.seen if status == 503]
+    what = "has ended (signal SIGKILL)" if number == signal.SIGKILL else "has not moved for 5 s and was ended"
+    for error, headers in rejected:
+        assert "'faces" in error
+        assert f" of 3 {what}" in error
+        assert int(headers["Retry-After"]) > 0
+    (state,) = {row["state"] for row in ask(server, "/v2/repository/index", b"{}")[1]}
+    assert state == "READY"
+    assert server.stop() == 0
+
+
+def test_what_clients_of_grpc_see(folders, start):
+    server = start(folders[1])
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        assert client.is_model_ready("faces")
+        rank = ranks_of(server)[0]
+        rank.suspend()  # so that it stays away long enough for all of this
+        until(lambda: not client.is_model_ready("faces"))
+        assert not client.is_server_ready()
+        with pytest.raises(InferenceServerException, match="rank") as error:
+            infer(grpcclient, server.grpc, images(1))
+        assert error.value.status() == "StatusCode.UNAVAILABLE"
+        until(lambda: client.is_model_ready("faces"))
+        assert infer(grpcclient, server.grpc, images(1)).shape == (1, CLASSES)
+
+
+def test_other_models_serve_on(folders, start, tmp_path):
+    both = tmp_path / "models"
+    both.mkdir()
+    for folder in (*folders[1].iterdir(), package(tmp_path / "other", linear(10), name="other")):
+        shutil.copytree(folder, both / folder.name)
+    server = start(both)
+    ranks_of(server)[2].suspend()
+    until(lambda: ask(server, "/v2/models/faces/ready")[0] == 503)
+    assert ask(server, "/v2/health/ready")[0] == 200
+    assert ask(server, "/v2/models/other/ready")[0] == 200
+    until(lambda: ask(server, "/v2/models/faces/ready")[0] == 200)
+
+
+@pytest.mark.parametrize("frontends", [0, 2])
+def test_no_rank_outlives_a_killed_server(folders, start, frontends):
+    server = start(folders[1], frontends=frontends)
+    ranks = ranks_of(server)
+    assert len(ranks) == 3
+    ranks[1].suspend()
+    server.process.kill()
+    until(lambda: not any(rank.is_running() for rank in ranks))
+
+
+def test_a_killed_engine_comes_back_with_its_ranks(folders, start):
+    server = start(folders[1], frontends=1)
+    ranks = ranks_of(server)
+    (engine,) = server.children("engine")
+    engine.kill()
+    until(lambda: not any(rank.is_running() for rank in ranks))
+    until(lambda: ask(server, "/v2/health/ready")[0] == 200)
+    assert len(ranks_of(server)) == 3
+    assert ask(server, "/v1/classify/faces", photo(1))[0] == 200
+
+
+def test_a_server_ends_in_order_while_a_rank_is_stopped(folders, start):
+    server = start(folders[1])
+    ranks = ranks_of(server)
+    ranks[0].suspend()
+    assert server.stop() == 0
+    assert not any(rank.is_running() for rank in ranks)
+
+
+def test_load_and_unload(folders, start):
+    server = start(folders[1], model_control_mode="explicit", load_models=["*"])
+    before = ranks_of(server)
+    assert len(before) == 3
+    assert ask(server, "/v2/repository/models/faces/unload", b"{}")[0] == 200
+    until(lambda: ranks_of(server) == [])
+    assert ask(server, "/v2/repository/models/faces/load", b"{}")[0] == 200
+    assert len(ranks_of(server)) == 3
+    assert ask(server, "/v1/classify/faces", photo(1))[0] == 200
