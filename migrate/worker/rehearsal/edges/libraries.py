@@ -51,6 +51,12 @@ _DISTRIBUTIONS = {
     "skimage": "scikit-image", "sklearn": "scikit-learn", "skopt": "scikit-optimize", "yaml": "pyyaml",
 }  # fmt: skip
 """Names under which libraries are installed, where they are others than they are imported by."""
+_COMMON = frozenset([
+    "click", "einops", "fastapi", "fire", "flask", "gradio", "h5py", "imageio", "lightgbm", "matplotlib", "numba", "numpy",
+    "onnx", "onnxruntime", "pandas", "plotly", "psutil", "pydantic", "pydicom", "requests", "rich", "scipy", "seaborn",
+    "statsmodels", "streamlit", "tifffile", "torchmetrics", "tqdm", "xgboost",
+])  # fmt: skip
+"""Others that everybody means by these names."""
 _OFFLINE = {
     "WANDB_MODE": "disabled",
     "WANDB_SILENT": "true",
@@ -199,7 +205,7 @@ def _bring(root: str, libraries: Sequence[str]) -> str:
     """What is to be done for libraries that are missing: they are installed, or are git submodules that are not checked out."""
     if other := sorted(OTHERS.intersection(libraries)):
         return _of_other(other[0])
-    names = " and ".join(map(_distribution, libraries)) or "the libraries that are missing"
+    names = _to_install(root, libraries) or "the libraries that are missing"
     install = f"install {names} into the environment in which headrace runs"
     fetch = "which is not checked out: git submodule update --init --recursive fetches it"
     paths = [path for _, path in missing_paths(Path(root))]
@@ -227,7 +233,20 @@ def _what_stood_in(stage: Stage, error: BaseException) -> str | None:
     caused = isinstance(error, LookupError | TypeError | ValueError | AttributeError | ArithmeticError)
     if not gave or not caused or EVERYWHERE.search(str(error)):
         return None
-    return f"install {' and '.join(map(_distribution, gave))}, whose results were stood in for, where headrace runs"
+    return f"install {_to_install(stage.root, gave)}, whose results were stood in for, where headrace runs"
+
+
+def _to_install(root: str, libraries: Sequence[str]) -> str:
+    """Their distributions; of a name that only an import says, a package index may have a stranger's."""
+    told = []
+    for library in libraries:
+        name = _distribution(library)
+        known = library.partition(".")[0] in SILENT | OWNS | _COMMON | _DISTRIBUTIONS.keys()
+        sure = known or _stated(root, rf"""(?:^[\s-]*|["'])({_spelled(name)})(?![\w-])""") is not None
+        told.append(
+            name if sure else f"{name} (nothing here says where from, and a package index may have another of that name)"
+        )
+    return " and ".join(told)
 
 
 def version_said(root: str, library: str) -> str:
@@ -244,7 +263,16 @@ def _distribution(library: str) -> str:
 
 def _required(root: str, name: str) -> str | None:
     """What the repository says of the version of a library: `timm==0.3.2`."""
-    line = re.compile(rf"""^[\s"'-]*({re.escape(name).replace("_", "[-_]")}\s*[=<>~!]=?[^"'#;\n]*)""", re.I | re.M)
+    return _stated(root, rf"""^[\s"'-]*({_spelled(name)}\s*[=<>~!]=?[^"'#;\n]*)""")
+
+
+def _spelled(name: str) -> str:
+    return re.sub(r"[-_]", "[-_]", re.escape(name).replace(r"\-", "-"))
+
+
+def _stated(root: str, text: str) -> str | None:
+    """What a line of the repository's requirements says."""
+    line = re.compile(text, re.I | re.M)
     for path in sorted(Path(root).glob("*.t*")) + sorted(Path(root).glob("*.y*ml")) + sorted(Path(root).glob("setup.*")):
         found = line.search(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else None
         if found is not None:
