@@ -18,10 +18,10 @@ import torch
 from ...errors import ArtifactError, BackendError, ParityError
 from ...runtime import backends
 from ...runtime.artifact.agreement import Array, agreements, fits_labels
-from ...runtime.artifact.artifact import check_target, labeled
 from ...runtime.artifact.package import check_fit, copy_model_files, write_package
 from ...runtime.artifact.parity import Gate, ParityRecord, compare
 from ...runtime.artifact.plan import Plan
+from ...runtime.artifact.write_artifact import check_target, labeled
 from ...runtime.base.atomic import old_model_stays
 from ...runtime.base.config import GraphConfig
 from ...runtime.base.passes import PassRecord

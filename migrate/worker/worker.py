@@ -164,7 +164,7 @@ def _packaged(made: Packaged) -> ModelPackaged:
 
 
 def _order(request: Package) -> Order:
-    from ...runtime.artifact.artifact import check_target
+    from ...runtime.artifact.write_artifact import check_target
     from ...runtime.base.config import GraphConfig
     from .packaging import Order
 

@@ -15,9 +15,9 @@ from typing import Any, Unpack
 from ...errors import ArtifactError
 from ...specs import Preprocessing, Signature
 from ..base.atomic import replacing
-from .artifact import ModelContents, check_target, fill_artifact
 from .manifest import STEPS_FILE
 from .model_config import DATATYPES, FILE, read_config, to_text
+from .write_artifact import ModelContents, check_target, fill_artifact
 
 DECODE, CLASSIFY = "_decode", "_classify"
 IMAGE = "IMAGE"

@@ -13,8 +13,8 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from ...errors import ExecutionError, InputError, NotFoundError
-from ...runtime.artifact.answer_template import Answered
-from ...runtime.artifact.kept_route import KeptRoute
+from ...runtime.artifact.routes.answer_template import Answered
+from ...runtime.artifact.routes.kept_route import KeptRoute
 from ..models.kept_routes import KeptRoutes
 from ..plane.data_plane import DataPlane
 from ..protocol.json_limits import SMALL_JSON

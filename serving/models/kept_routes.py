@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...errors import ArtifactError, HeadraceError
 from ...runtime.artifact.artifact import model_names, read_routes
-from ...runtime.artifact.kept_route import KeptRoute
+from ...runtime.artifact.routes.kept_route import KeptRoute
 from ..config import ServeConfig
 from ..protocol.routes import find_route
 

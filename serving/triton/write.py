@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ArtifactError
-from ...runtime.artifact.artifact import check_target, load_artifact
+from ...runtime.artifact.artifact import load_artifact
 from ...runtime.artifact.manifest import MANIFEST
 from ...runtime.artifact.model_config import FILE, to_text
+from ...runtime.artifact.write_artifact import check_target
 from ...runtime.base.atomic import replacing
 from .config import Settings
 from .lint import lint

@@ -179,7 +179,7 @@ def cold_start(captured, plan, directory, console):
     import shutil
     import statistics
 
-    from headrace.runtime.artifact.artifact import write_artifact
+    from headrace.runtime.artifact.write_artifact import write_artifact
 
     with tempfile.TemporaryDirectory() as place:
         files = Path(place) / "files"

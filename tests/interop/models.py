@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from headrace.runtime.artifact.artifact import write_artifact
+from headrace.runtime.artifact.write_artifact import write_artifact
 from headrace.specs import Signature, TensorSpec
 
 Sizes = Mapping[str, tuple[str, tuple[int, ...]]]  # a tensor's dtype and the shape of one row, by its name

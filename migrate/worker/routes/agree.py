@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from ....runtime.artifact.answer_template import (
+from ....runtime.artifact.routes.answer_template import (
     Answered,
     Best,
     BestByName,

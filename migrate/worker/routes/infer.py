@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....runtime.artifact.answer_template import (
+from ....runtime.artifact.routes.answer_template import (
     SOURCES,
     Answered,
     Best,

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import ArtifactError
-from ....runtime.artifact.answer_template import Answered
 from ....runtime.artifact.artifact import Artifact
-from ....runtime.artifact.kept_route import MOST_ROUTES, MOST_TABLES, ImageForm, KeptRoute, why_no_path
 from ....runtime.artifact.manifest import read_content, write_manifest
+from ....runtime.artifact.routes.answer_template import Answered
+from ....runtime.artifact.routes.kept_route import MOST_ROUTES, MOST_TABLES, ImageForm, KeptRoute, why_no_path
 from .agree import Disagreement, check, shown
 from .infer import NoTemplateError, infer, varied
 from .package import PackagedModel

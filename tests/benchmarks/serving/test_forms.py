@@ -13,8 +13,9 @@ from PIL import Image
 from headrace.errors import ArtifactError
 from headrace.migrate.worker.packaging import Order, package_model
 from headrace.runtime import backends
-from headrace.runtime.artifact.artifact import load_artifact, write_artifact
+from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.plan import Choice, Measurement, Plan
+from headrace.runtime.artifact.write_artifact import write_artifact
 from headrace.runtime.base.calibration import Calibration
 from headrace.runtime.base.config import GraphConfig
 from headrace.runtime.base.fingerprint import fingerprint

@@ -1,84 +1,23 @@
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from headrace.errors import ArtifactError, BackendError, DigestError
 from headrace.runtime import backends
 from headrace.runtime.artifact import artifact as artifact_module
 from headrace.runtime.artifact import manifest
-from headrace.runtime.artifact.artifact import load_artifact, write_artifact
+from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.manifest import check_file, check_name, labels_file, plain
-from headrace.runtime.artifact.parity import ParityRecord
-from headrace.runtime.artifact.plan import Choice, Measurement, Plan
+from headrace.runtime.artifact.plan import Choice, Measurement
 from headrace.runtime.base.fingerprint import fingerprint
-from headrace.specs import FP32, INT8, CenterCrop, Labels, Preprocessing, Resize, Signature, TensorSpec
-
-SIGNATURE = Signature(
-    inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, 4, 4)),),
-    outputs=(TensorSpec(name="logits", dtype="float32", shape=("batch", 5)),),
-)
-PREPROCESSING = Preprocessing(geometry=(Resize(size=5), CenterCrop(size=(4, 4))), source="evaluate.py:7")
-WEIGHTS = np.random.default_rng(3).standard_normal((48, 5)).astype(np.float32)
-
-
-def write_onnx(path, weights=WEIGHTS):
-    nodes = [helper.make_node("Flatten", ["images"], ["flat"]), helper.make_node("MatMul", ["flat", "weights"], ["logits"])]
-    graph = helper.make_graph(
-        nodes,
-        "linear",
-        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, 4, 4])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 5])],
-        [numpy_helper.from_array(weights, "weights")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-
-
-def plan(backend="onnxruntime", files=("model.onnx",), where=None, buckets=(1, 4)):
-    choice = Choice(backend=backend, precision=FP32, files=files)
-    record = ParityRecord(status="passed", max_abs=1e-7, top1_agreement=1.0, batches=(1, 2, 5))
-    won = Measurement(choice=Choice(backend=backend, precision=FP32), bucket=1, status="won", median_ms=0.5, parity=record)
-    return Plan(fingerprint=where or fingerprint(), choices=dict.fromkeys(buckets, choice), measurements=(won,))
-
-
-@pytest.fixture
-def files(tmp_path):
-    folder = tmp_path / "files"
-    folder.mkdir()
-    write_onnx(folder / "model.onnx")
-    (folder / "model.pt2").write_bytes(os.urandom(1000))
-    return folder
-
-
-@pytest.fixture
-def write(tmp_path, files):
-    def write_to(name="tiny", **changes):
-        arguments = {
-            "files_from": files,
-            "signature": SIGNATURE,
-            "preprocessing": PREPROCESSING,
-            "labels": ["a", "b c", "dé", "e/f", "g"],
-            "parity": ParityRecord(status="passed", max_abs=float("inf"), top1_agreement=1.0),
-            "plans": [plan()],
-            "provenance": {"repository": "somewhere", "factory": "model.py:3"},
-        }
-        return write_artifact(tmp_path / "models" / name, name=name, **{**arguments, **changes})
-
-    return write_to
-
-
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+from headrace.specs import FP32, INT8, Labels
+from tests.runtime.artifact.tiny import PREPROCESSING, SIGNATURE, WEIGHTS, plan
 
 
 def test_reads_back_what_was_written(write):
@@ -396,14 +335,6 @@ def test_versions_are_chosen_as_triton_does(write):
         load_artifact(path, version=2)
 
 
-@pytest.mark.parametrize("name", ["", ".hidden", "a/b", "a\\b", "ä", "x" * 129, "-x", "a b", "a\n"])
-def test_names_are_strict(tmp_path, files, name):
-    with pytest.raises(ArtifactError, match="cannot name a model"):
-        write_artifact(
-            tmp_path / "m", name=name, files_from=files, signature=SIGNATURE, parity={}, plans=[plan()], provenance={}
-        )
-
-
 def test_a_renamed_folder_is_refused(write):
     path = write()
     with pytest.raises(ArtifactError, match="holds the model 'tiny'"):
@@ -418,136 +349,6 @@ def test_what_is_no_model_is_told_apart(tmp_path, write):
         load_artifact(tmp_path / "files")
     with pytest.raises(ArtifactError, match="load the model's own folder"):
         load_artifact(write() / "1")
-
-
-def test_only_models_are_replaced(write, tmp_path):
-    (tmp_path / "models/tiny").mkdir(parents=True)
-    (tmp_path / "models/tiny/thesis.tex").write_text("years of work")
-    with pytest.raises(ArtifactError, match="holds no model; it is left as it is"):
-        write()
-    assert (tmp_path / "models/tiny/thesis.tex").read_text() == "years of work"
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"labels": ["a", "b"]}, "2 labels for an output of 5 classes"),
-        ({"labels": ["a", "b", "c", "d", "e\nf"]}, "line break"),
-        ({"plans": [plan("eager", files=("gone.pt2",))]}, r"opens 'gone\.pt2', which is not in"),
-    ],
-)
-def test_a_failed_write_leaves_the_old_model(write, changes, message):
-    path = write()
-    before = contents(path.parent)
-    with pytest.raises(ArtifactError, match=message):
-        write(**changes)
-    assert contents(path.parent) == before
-    load_artifact(path)
-
-
-def test_links_in_the_files_are_refused(write, files):
-    (files / "link").symlink_to("/etc/hostname")
-    with pytest.raises(ArtifactError, match="link"):
-        write()
-
-
-def test_replaces_a_model_while_it_is_being_read(write, files):
-    path = write()
-    stop, failures, loads = threading.Event(), [], 0
-
-    def read():
-        nonlocal loads
-        while not stop.is_set():
-            try:
-                assert (path / "config.pbtxt").is_file()
-                loads += 1
-            except AssertionError:
-                failures.append("the model was gone")
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for _ in range(10):
-        write_onnx(files / "model.onnx", WEIGHTS + 1)
-        write()
-    stop.set()
-    reader.join()
-    assert loads
-    assert not failures
-    load_artifact(path)
-
-
-WRITER = """
-import resource, sys
-from pathlib import Path
-from headrace.runtime.artifact.artifact import write_artifact
-from headrace.errors import ArtifactError
-from headrace.specs import Signature, TensorSpec
-import signal
-limit, models, files = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-if limit:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-signature = Signature(
-    inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, 4, 4)),),
-    outputs=(TensorSpec(name="logits", dtype="float32", shape=("batch", 5)),),
-)
-print("writing", flush=True)
-try:
-    write_artifact(models / "tiny", name="tiny", files_from=files, signature=signature, parity={}, plans=[], provenance={})
-except ArtifactError as error:
-    print("ArtifactError", error)
-"""
-
-
-def test_a_full_disk_leaves_the_old_model(write, files):
-    path = write()
-    before = contents(path.parent)
-    (files / "big.bin").write_bytes(os.urandom(1 << 20))
-    done = subprocess.run(
-        [sys.executable, "-c", WRITER, str(300_000), path.parent, files], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert "ArtifactError cannot write" in done.stdout
-    assert "nothing was changed" in done.stdout
-    assert contents(path.parent) == before
-
-
-def test_a_killed_writer_leaves_the_old_model_and_its_rest_is_cleared(write, files):
-    path = write()
-    before = contents(path)
-    with (files / "big.bin").open("wb") as file:
-        file.truncate(3 << 30)
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, "0", path.parent, files], stdout=subprocess.PIPE, text=True)
-    assert writer.stdout.readline() == "writing\n"
-    deadline = time.monotonic() + 60
-    while not list(path.parent.glob(".headrace-new-*/1/big.bin")) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    writer.send_signal(signal.SIGKILL)
-    writer.wait()
-    writer.stdout.close()
-    assert list(path.parent.glob(".headrace-new-*"))
-    assert contents(path) == before
-    load_artifact(path)
-    (files / "big.bin").unlink()
-    write()
-    assert sorted(entry.name for entry in path.parent.iterdir()) == ["tiny"]
-
-
-def test_writers_of_one_repository_take_turns(write, files):
-    failures = []
-
-    def work(index):
-        try:
-            for _ in range(5):
-                write(f"model{index % 2}")
-        except ArtifactError as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])

@@ -8,8 +8,8 @@ from onnx import TensorProto, helper
 
 from headrace import __version__
 from headrace.runtime import backends
-from headrace.runtime.artifact.artifact import write_artifact
 from headrace.runtime.artifact.plan import Choice, Plan
+from headrace.runtime.artifact.write_artifact import write_artifact
 from headrace.runtime.backends.inductor import compiler
 from headrace.runtime.backends.shared import cuda_toolkit
 from headrace.runtime.base.fingerprint import fingerprint, versions

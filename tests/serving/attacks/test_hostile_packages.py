@@ -14,8 +14,9 @@ from onnx import TensorProto, helper
 
 from headrace.errors import ArtifactError, BackendError
 from headrace.runtime import backends
-from headrace.runtime.artifact.artifact import load_artifact, write_artifact
+from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.plan import Choice, Plan
+from headrace.runtime.artifact.write_artifact import write_artifact
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.runtime.base.session import Target
 from headrace.specs import FP32, Signature, TensorSpec

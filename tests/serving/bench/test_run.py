@@ -16,9 +16,9 @@ from PIL import Image
 from rich.console import Console
 
 from headrace.errors import AmbiguousError, BenchError
-from headrace.runtime.artifact.artifact import write_artifact
 from headrace.runtime.artifact.package import write_package
 from headrace.runtime.artifact.plan import Choice, Plan
+from headrace.runtime.artifact.write_artifact import write_artifact
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.runtime.base.session import default_threads
 from headrace.runtime.base.task import Head, Task

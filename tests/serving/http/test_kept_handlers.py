@@ -10,9 +10,9 @@ import urllib.request
 import numpy as np
 import pytest
 
-from headrace.runtime.artifact.answer_template import Best, FileName, Name, Object, Pick, Score
-from headrace.runtime.artifact.kept_route import ImageForm, KeptRoute
 from headrace.runtime.artifact.manifest import read_content, write_manifest
+from headrace.runtime.artifact.routes.answer_template import Best, FileName, Name, Object, Pick, Score
+from headrace.runtime.artifact.routes.kept_route import ImageForm, KeptRoute
 from headrace.serving.protocol.json_limits import SMALL_JSON
 
 TEMPLATE = Object(

@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.runtime.artifact.answer_template import Name, Pick
-from headrace.runtime.artifact.kept_route import RESERVED, ImageForm, KeptRoute
 from headrace.runtime.artifact.manifest import read_content, write_manifest
+from headrace.runtime.artifact.routes.answer_template import Name, Pick
+from headrace.runtime.artifact.routes.kept_route import RESERVED, ImageForm, KeptRoute
 from headrace.serving.config import ServeConfig
 from headrace.serving.models.kept_routes import kept_routes
 from headrace.serving.protocol.routes import ROUTES

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from headrace.cli import app
 from headrace.errors import ArtifactError, DigestError
-from headrace.runtime.artifact.artifact import load_artifact, write_artifact
+from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.plan import Choice
+from headrace.runtime.artifact.write_artifact import write_artifact
 from headrace.serving.triton.config import Settings
 from headrace.serving.triton.lint import lint
 from headrace.serving.triton.write import write

@@ -10,7 +10,7 @@ from torch import nn
 
 import headrace
 from headrace.migrate.worker.routes.package import PackagedModel
-from headrace.runtime.artifact.answer_template import Answered
+from headrace.runtime.artifact.routes.answer_template import Answered
 
 pytestmark = pytest.mark.usefixtures("warm_sandbox")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headrace.migrate.worker.routes.agree import Disagreement, check, shown
-from headrace.runtime.artifact.answer_template import (
+from headrace.runtime.artifact.routes.answer_template import (
     Answered,
     Best,
     BestByName,

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.migrate.worker.routes.agree import Disagreement, check
 from headrace.migrate.worker.routes.infer import NoTemplateError, infer, varied
-from headrace.runtime.artifact.answer_template import Answered, Best, BestByName, Constant, Name, Object, Pick, Text
+from headrace.runtime.artifact.routes.answer_template import Answered, Best, BestByName, Constant, Name, Object, Pick, Text
 
 LABELS = ("tabby cat", "dog", "owl", "red 2", "fox")
 CODES = ("n01", "n02", "n03", "n04", "n05")

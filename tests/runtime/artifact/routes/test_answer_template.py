@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headrace.runtime.artifact.answer_template import (
+from headrace.runtime.artifact.routes.answer_template import (
     Answered,
     Best,
     BestByName,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headrace.runtime.artifact.answer_template import (
+from headrace.runtime.artifact.routes.answer_template import (
     Best,
     BestByName,
     Constant,
@@ -18,7 +18,7 @@ from headrace.runtime.artifact.answer_template import (
     Score,
     Text,
 )
-from headrace.runtime.artifact.template_json import (
+from headrace.runtime.artifact.routes.template_json import (
     KINDS,
     MOST_CHARACTERS,
     MOST_DEPTH,

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from headrace.runtime.artifact.answer_template import Name, Pick
-from headrace.runtime.artifact.kept_route import (
+from headrace.runtime.artifact.routes.answer_template import Name, Pick
+from headrace.runtime.artifact.routes.kept_route import (
     MOST_ROUTES,
     RESERVED,
     ImageForm,

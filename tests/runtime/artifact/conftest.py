@@ -1,0 +1,35 @@
+"""A folder of graphs, and what packages it."""
+
+import os
+
+import pytest
+
+from headrace.runtime.artifact.parity import ParityRecord
+from headrace.runtime.artifact.write_artifact import write_artifact
+from tests.runtime.artifact.tiny import PREPROCESSING, SIGNATURE, plan, write_onnx
+
+
+@pytest.fixture
+def files(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write_onnx(folder / "model.onnx")
+    (folder / "model.pt2").write_bytes(os.urandom(1000))
+    return folder
+
+
+@pytest.fixture
+def write(tmp_path, files):
+    def write_to(name="tiny", **changes):
+        arguments = {
+            "files_from": files,
+            "signature": SIGNATURE,
+            "preprocessing": PREPROCESSING,
+            "labels": ["a", "b c", "dé", "e/f", "g"],
+            "parity": ParityRecord(status="passed", max_abs=float("inf"), top1_agreement=1.0),
+            "plans": [plan()],
+            "provenance": {"repository": "somewhere", "factory": "model.py:3"},
+        }
+        return write_artifact(tmp_path / "models" / name, name=name, **{**arguments, **changes})
+
+    return write_to
