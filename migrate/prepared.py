@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,13 +37,13 @@ def prepared(
     asked: Mapping[str, Any] | None = None,
     console: Console | None = None,
 ) -> Path:
-    """The model repository of a migrated copy of `repository` in `folder`, made anew where a file of it changed since.
+    """The model repository of a migrated copy of `repository` in `folder`, another one where a file of it changed since: a
+    server may go on with the one before.
 
     It is quickly made: the portable graph alone, proved and without a plan, and no migrated script is run. `leave_out` are
     folders in the repository that do not count. `asked` are further arguments of `migrate` that JSON can hold. Raises as
     `planned` does.
     """
-    target, record = folder / "migrated", folder / _RECORD
     wanted = {
         "repository": str(repository.resolve()),
         "files": files_digest(repository.resolve(), tuple(path.resolve() for path in leave_out)),
@@ -53,15 +52,16 @@ def prepared(
         "asked": dict(asked or {}),
         "headrace": __version__,
     }
+    place = folder / hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]
+    target, record = place / "migrated", place / _RECORD
     models = target / models_folder(repository)
     try:
         own_folder(folder)
+        own_folder(place)
     except OSError as error:
         raise MigrateError(f"{error.filename}: {error.strerror}") from None
     if (target / MARKER).is_file() and models.is_dir() and _read(record) == wanted:
         return models
-    record.unlink(missing_ok=True)
-    shutil.rmtree(target, ignore_errors=True)  # ours alone, and of no use any more
     given = {"entry": entry, "model": model, "trust_repository": trust_repository, **(asked or {})}
     _packaged(repository, target, planned=False, console=console, **given)
     record.write_text(json.dumps(wanted), encoding="utf-8")

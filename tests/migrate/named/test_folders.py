@@ -85,6 +85,11 @@ def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path):
     assert packaged(str(repository), cache=cache) == models
     assert load_artifact(models / "Net").plans, "the plan was thrown away"
 
+    (repository / "predict.py").write_text(PREDICT.replace('"owl"', '"hen"'))
+    changed = packaged(str(repository), cache=cache)
+    assert load_artifact(changed / "Net").labels.names == ("cat", "dog", "hen")
+    assert load_artifact(models / "Net").plans, "a server may still serve it"
+
 
 def test_images_are_not_ignored_silently(tmp_path):
     with pytest.raises(MigrateError, match="--images is not for"):
