@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,8 @@ def prepared(
         raise MigrateError(f"{error.filename}: {error.strerror}") from None
     if (target / MARKER).is_file() and models.is_dir() and _read(record) == wanted:
         return models
+    record.unlink(missing_ok=True)
+    shutil.rmtree(target, ignore_errors=True)  # ours alone, and what is left of one that never came to its end
     given = {"entry": entry, "model": model, "trust_repository": trust_repository, **(asked or {})}
     _packaged(repository, target, planned=False, console=console, **given)
     record.write_text(json.dumps(wanted), encoding="utf-8")
