@@ -7,7 +7,6 @@ the server, that follows the folder, notices; if it dies, what serves stays.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -19,10 +18,10 @@ from pathlib import Path
 from ...errors import ArtifactError, BackendError
 from ...runtime.artifact.artifact import load_artifact, model_names
 from ...runtime.artifact.plan import Choice
+from ...runtime.base.child import end_with_parent
 from ..models.oversight.plan_account import gain
 
 _NICE = 19
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _KEPT_LINES = 40
 _LONGEST = 500
 
@@ -96,5 +95,4 @@ class Planner:
 def _begin() -> None:
     """In the new process: let the server have the processors, and end with it, whatever ends that."""
     os.nice(_NICE)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()

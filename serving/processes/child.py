@@ -4,40 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
-import signal
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import uvloop
 
+from ...runtime.base.child import begin_child
 from ..models.improvement import leave
 from ..observe.logs import LogSettings, log_output
 from .control import ControlLink
 from .messages import Alive, StartEngine, StartFrontEnd
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 Start = TypeVar("Start", StartEngine, StartFrontEnd)
 
 
 def run(kind: type[Start], serve: Callable[[ControlLink, Start, list[int], LogSettings], Awaitable[None]]) -> None:
     """Be such a process: `serve` gets the link to the supervisor, its first message, and the descriptors that came with it.
 
-    The command line has the descriptor of the link and the supervisor's process id. The configuration comes in the message,
-    since every user of the machine can read a command line. From here on this process cannot outlive the supervisor, whatever
-    ends that. SIGTERM and SIGINT are the supervisor's to act on: a terminal or a service manager sends them to all processes
-    at once, and draining has an order.
+    It begins as `begin_child` says, the supervisor being its parent. The configuration comes in the message, since every user
+    of the machine can read a command line.
     """
-    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the line above
-        sys.exit(1)
-    control = ControlLink(socket.socket(fileno=descriptor))
+    control = ControlLink(begin_child())
     received = control.receive()
     if received is None:
         sys.exit(1)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
-import socket
-import sys
 import threading
 import time
 from pathlib import Path
@@ -17,6 +13,7 @@ import numpy as np
 
 from ....errors import ArtifactError, BackendError, HeadraceError
 from ... import backends
+from ...base.child import begin_child
 from ...base.memory import give_back_memory
 from ...base.session import Session, Target
 from ..manifest import digest
@@ -24,20 +21,11 @@ from .best import best_of_part
 from .link import Kind, Link
 
 BEAT_SECONDS = 0.5
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main() -> None:
-    """The command line has the descriptor of the link and the process id of the session's process, which this one cannot
-    outlive. Signals are for that process: a terminal sends them to all at once, and draining has an order."""
-    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the line above
-        sys.exit(1)
-    link = Link(socket.socket(fileno=descriptor))
+    """It begins as `begin_child` says, the session's process being its parent."""
+    link = Link(begin_child())
     if (start := link.receive()) is None:
         return
     wanted = json.loads(start.data)
