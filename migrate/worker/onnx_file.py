@@ -16,7 +16,8 @@ import onnx
 from ...errors import ArtifactError, BackendError
 from ...runtime.artifact.agreement import Array
 from ...runtime.artifact.artifact import load_artifact
-from ...runtime.artifact.package import ONNX_FILE, check_fit, write_package
+from ...runtime.artifact.manifest import ONNX_FILE
+from ...runtime.artifact.package import check_fit, write_package
 from ...runtime.artifact.parity import ParityRecord, largest_changes
 from ...runtime.base.config import GraphConfig
 from ...runtime.base.session import Session, Target

@@ -25,7 +25,7 @@ from ..base.task import MULTI_LABEL, SINGLE_LABEL, Task
 from .manifest import (
     LABELS,
     MANIFEST,
-    PORTABLE_FILE,
+    ONNX_FILE,
     check_name,
     labels_file,
     read_content,
@@ -39,8 +39,8 @@ from .split.session import SplitSession
 
 # What runs a model on a machine that nobody measured: the first that is installed and has its file.
 _PORTABLE = (
-    Choice(backend="onnxruntime", precision=FP32, files=(PORTABLE_FILE,)),
-    Choice(backend="openvino", precision=FP32, files=(PORTABLE_FILE,)),
+    Choice(backend="onnxruntime", precision=FP32, files=(ONNX_FILE,)),
+    Choice(backend="openvino", precision=FP32, files=(ONNX_FILE,)),
     Choice(backend="eager", precision=FP32, files=("model.pt2",)),
 )
 
@@ -197,7 +197,7 @@ class Artifact:
         return f"no plan was measured; {self._remedy(None)}"
 
     def _remedy(self, plan: Plan | None, changed: Differences | None = None) -> str:
-        if PORTABLE_FILE not in self.files:
+        if ONNX_FILE not in self.files:
             return "compile the model again here"
         device = " --device cuda" if plan is not None and plan.device == "cuda" else ""
         lossy = plan is not None and any(choice.precision.lossy for choice in plan.choices.values())

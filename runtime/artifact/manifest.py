@@ -19,7 +19,7 @@ from ...errors import ArtifactError, DigestError
 
 FORMAT = 1
 MANIFEST = "headrace.json"
-PORTABLE_FILE = "model.onnx"  # the graph that any machine runs
+ONNX_FILE = "model.onnx"  # the graph that any machine runs
 STEPS_FILE = "steps.json"  # of a decoder, beside its code
 LABELS = "labels.txt"
 MAX_NAME = 128

@@ -15,13 +15,12 @@ from typing import Any, Unpack
 from ...errors import ArtifactError
 from ...specs import Preprocessing, Signature
 from ..base.atomic import replacing
-from .manifest import STEPS_FILE
+from .manifest import ONNX_FILE, STEPS_FILE
 from .model_config import DATATYPES, FILE, read_config, to_text
 from .write_artifact import ModelContents, check_target, fill_artifact
 
 DECODE, CLASSIFY = "_decode", "_classify"
 IMAGE = "IMAGE"
-ONNX_FILE = "model.onnx"
 DECODER = (Path(__file__).with_name("decode_model.py"), Path(__file__).parents[1] / "images" / "preprocessing.py")
 """What a decoder's code is copied from: model.py and preprocessing.py."""
 _ROWS = "DECODED_IMAGE"  # the tensor between the two steps of the ensemble

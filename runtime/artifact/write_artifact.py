@@ -14,7 +14,7 @@ from ...errors import ArtifactError
 from ...specs import Preprocessing, Signature
 from ..base.atomic import replacing
 from ..base.task import GivenLabels, Task
-from .manifest import FORMAT, MANIFEST, PORTABLE_FILE, STEPS_FILE, check_file, check_name, digest, labels_file, write_manifest
+from .manifest import FORMAT, MANIFEST, ONNX_FILE, STEPS_FILE, check_file, check_name, digest, labels_file, write_manifest
 from .model_config import FILE, config_text, read_config
 from .parity import ParityRecord
 from .plan import Plan
@@ -106,7 +106,7 @@ def fill_artifact(folder: Path, **model: Unpack[ModelContents]) -> None:
         signature,
         name=name,
         # Triton has no backend for torch.export's format; only the embedded server runs a model without an ONNX graph.
-        backend="onnxruntime" if PORTABLE_FILE in digests else "headrace",
+        backend="onnxruntime" if ONNX_FILE in digests else "headrace",
         max_batch_size=model.get("max_batch_size") or largest,
         label_filenames=label_filenames,
     )

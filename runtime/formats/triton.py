@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...specs import FP32, INT8, Precision
 from .. import backends
-from ..artifact.package import ONNX_FILE, write_package
+from ..artifact.manifest import ONNX_FILE
+from ..artifact.package import write_package
 from ..base.session import Session, Target
 from ..base.task import SINGLE_LABEL
 from . import Format

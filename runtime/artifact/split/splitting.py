@@ -13,8 +13,8 @@ from ...base.task import Head
 from ..agreement import Array, best_classes
 from ..artifact import Artifact, load_artifact
 from ..known_answers import known_rows
-from ..manifest import digest
-from ..package import ONNX_FILE, write_package
+from ..manifest import ONNX_FILE, digest
+from ..package import write_package
 from .cutting import cut
 from .mesh import MAX_RANKS, Mesh, Part, check_model
 from .session import SplitSession

@@ -13,7 +13,7 @@ from ....errors import ArtifactError, BackendError, CaptureError
 from ....specs import Precision
 from ....trust import REMEDY
 from ...artifact.artifact import Artifact
-from ...artifact.package import ONNX_FILE
+from ...artifact.manifest import ONNX_FILE
 from ...base.calibration import Calibration
 from ...base.session import Target
 from ...lowering.portable import PortableGraph
