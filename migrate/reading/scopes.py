@@ -347,6 +347,11 @@ class Repository:
         return tuple(dict.fromkeys(folder for folder in added if any(path.startswith(f"{folder}/") for path in self.modules)))
 
     @cached_property
+    def function_names(self) -> frozenset[str]:
+        """Of all functions and methods that these files define."""
+        return frozenset(item.name for module in self.modules.values() for item in module.of_kind(ast.FunctionDef))
+
+    @cached_property
     def held(self) -> frozenset[str]:
         """The names under which objects and classes of these files hold something that is no method."""
         names: set[str] = set()

@@ -104,8 +104,7 @@ def _is_tensors(context: Context, method: ast.Attribute) -> bool:
     owner = (dotted(method.value) or "").partition(".")[0]
     if owner in context.module.imports or dotted(method.value) == "self":
         return False
-    modules = context.index.repository.modules.values()
-    return not any(item.name == method.attr for module in modules for item in module.of_kind(ast.FunctionDef))
+    return method.attr not in context.index.repository.function_names
 
 
 def _quotients(context: Context, call: ast.Call, size: ast.expr) -> Iterator[ast.BinOp]:
