@@ -83,11 +83,12 @@ def compile_model(
         )
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        if isinstance(subject, Packageable):
-            models, name = stack.enter_context(_made(subject, options, console, planned=True))
-        else:
-            models, name = stack.enter_context(subject.planned(options, console))
+    made: contextlib.AbstractContextManager[tuple[Path, str]] = (
+        _made(subject, options, console, planned=True)
+        if isinstance(subject, Packageable)
+        else subject.planned(options, console)
+    )
+    with made as (models, name):
         return place(models, out, name)
 
 

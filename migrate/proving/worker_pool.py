@@ -23,8 +23,7 @@ _LONG = 10.0**8  # seconds
 
 class WorkerPool:
     """Starts the server when it is first needed or `start` says so, and anew after one that broke a limit; a context manager
-    that ends it.
-    `preload` names modules of installed libraries that each request would import.
+    that ends it. `preload` names modules of installed libraries that each request would import.
 
     `answer` is a `sandbox.Server`; the writable folders of its requests must lie below `folder`.
     """

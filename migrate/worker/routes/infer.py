@@ -338,13 +338,8 @@ def _told(leaf: Leaf) -> str:
         return f"a score ({leaf.source} of {_whose(leaf.pick)})"
     if isinstance(leaf, Name | Index):
         return f"the {'name' if isinstance(leaf, Name) else 'index'} of {_whose(leaf.pick)}"
-    return (
-        "the file's name"
-        if isinstance(leaf, FileName)
-        else "the place in the list"
-        if isinstance(leaf, Position)
-        else "a text of them"
-    )
+    words: dict[type[Any], str] = {FileName: "the file's name", Position: "the place in the list"}
+    return words.get(type(leaf), "a text of them")
 
 
 def _whose(pick: Pick) -> str:
