@@ -22,12 +22,14 @@ from ...runtime.artifact.package import check_fit, copy_model_files, write_packa
 from ...runtime.artifact.parity import Gate, ParityRecord, compare
 from ...runtime.artifact.plan import Plan
 from ...runtime.artifact.write_artifact import check_target, labeled
+from ...runtime.backends.shared.torch_session import open_session
 from ...runtime.base.atomic import old_model_stays
 from ...runtime.base.config import GraphConfig
 from ...runtime.base.passes import PassRecord
 from ...runtime.base.session import Session, Target
 from ...runtime.base.task import GivenLabels, Task
 from ...runtime.capture.capture import CapturedGraph, capture
+from ...runtime.capture.programs import on_device, runnable
 from ...runtime.graph.packaged import weights_digest
 from ...runtime.lowering.portable import write_onnx
 from ...runtime.tuning.autotuner import Progress, tune
@@ -42,8 +44,10 @@ from .portable_parity import portable_parity
 
 _CHUNK = 16
 _DUEL_SECONDS = 0.5
-_DUEL_CALL_SECONDS = 1.0  # eager mode is called four times or more, and larger batches tell nothing more
-_MOST_COMPARED = 64  # of the images whose outputs the script recorded, evenly spread
+_DUEL_CALL_SECONDS = 0.5  # eager mode is called four times or more, and larger batches tell nothing more
+# Of the images whose outputs the script recorded, evenly spread: how many the plan's choices are compared on, and how many eager
+# mode is, which is the slowest and computes what the script did.
+_MOST_COMPARED, _MOST_EAGER = 64, 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +112,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
         directory.mkdir()
         # Before anything is compiled: a backend may leave guards of its own in the program that it was given.
         tell(0.1, "comparing with the original's outputs")
-        original = _with_original(captured, order, directory, device)
+        original = _with_original(captured, order, device)
         tell(0.15, "writing the portable graph")
         no_portable_graph = _write_portable(source.optimized, directory)
 
@@ -180,7 +184,7 @@ def _captured(model: torch.nn.Module, example: Any, order: Order) -> CapturedGra
 
 def _duels(captured: CapturedGraph, order: Order, plan: Plan, directory: Path, device: str) -> tuple[Duel, ...]:
     """At the smallest batch size and at the largest of which eager mode computes one in `_DUEL_CALL_SECONDS`."""
-    eager = _eagerly(captured, Target(device=device, threads=plan.threads), directory)
+    eager = _eagerly(captured, Target(device=device, threads=plan.threads))
     smallest, *larger = sorted(plan.choices)
     try:
         first = _duel(eager, order, plan, smallest, directory, device)
@@ -213,10 +217,9 @@ def _duel(eager: Session, order: Order, plan: Plan, batch: int, directory: Path,
     )  # fmt: skip
 
 
-def _eagerly(captured: CapturedGraph, target: Target, directory: Path) -> Session:
-    """The graph run eagerly, of the file in the directory that the tuner takes too."""
-    eager = backends.get("eager")
-    return eager.open(directory, target, eager.prepare(captured, target, directory))
+def _eagerly(captured: CapturedGraph, target: Target) -> Session:
+    """The graph run eagerly, with the weights that are in memory already."""
+    return open_session(runnable(on_device(captured.program, target.device)), target, recorded=False)
 
 
 def _busy_seconds() -> float:
@@ -260,17 +263,17 @@ def _tune(
     return source.prepare_all(plan, directory), drawn.captured
 
 
-def _with_original(captured: CapturedGraph, order: Order, directory: Path, device: str) -> ParityRecord | None:
+def _with_original(captured: CapturedGraph, order: Order, device: str) -> ParityRecord | None:
     """Hold the graph, in fp32 on the same images, to what the script computed; None where the script computed nothing for it.
 
     Raises ParityError when the outputs differ.
     """
     if order.images is None or order.outputs is None:
         return None
-    images, outputs = _compared(order)
+    images, outputs = _compared(order, _MOST_EAGER)
     target = Target(device=device, threads=order.config.threads)
     recorded = _recorded(captured, outputs)
-    computed = _run(_eagerly(captured, target, directory), images)[recorded]
+    computed = _run(_eagerly(captured, target), images)[recorded]
 
     def compared(own_noise: float) -> ParityRecord:
         gate = Gate(tolerance=order.config.tolerance, noise=(own_noise,))
@@ -313,7 +316,7 @@ def _joined(
     """The plan's parity together with that to the original, whose agreement with the plan's own choices counts as well."""
     if original is None:
         return parity
-    images, outputs = _compared(order)
+    images, outputs = _compared(order, _MOST_COMPARED)
     parity, recorded = parity.joined(original), _recorded(captured, outputs)
     # Compiled for other batch sizes, the same arithmetic was shown to be no less accurate when it was chosen.
     forms = {
@@ -326,11 +329,11 @@ def _joined(
     return parity
 
 
-def _compared(order: Order) -> tuple[Array, Array]:
-    """Images and the outputs that the script recorded for them, evenly spread over all."""
+def _compared(order: Order, most: int) -> tuple[Array, Array]:
+    """Images and the outputs that the script recorded for them, evenly spread over all and at most so many."""
     assert order.images is not None
     assert order.outputs is not None
-    chosen = np.unique(np.linspace(0, len(order.images) - 1, _MOST_COMPARED).astype(int))
+    chosen = np.unique(np.linspace(0, len(order.images) - 1, most).astype(int))
     return order.images[chosen], order.outputs[chosen]
 
 
