@@ -80,20 +80,25 @@ class _Convert(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: DTensor) -> tuple[Any, ...]:
         if not isinstance(gradient, DTensor):
             raise PlacementError(f"the gradient of a global value is a plain {type(gradient).__name__}")
-        # Of a gradient that is whole (a mean's, say) a rank takes its part, which moves nothing; nothing else is made split.
-        pairs = list(zip(ctx.target, gradient.placements, strict=True))
-        own = tuple(want if isinstance(want, Shard) and given.is_replicate() else given for want, given in pairs)
-        gradient = private.moved(gradient, own)
-        for expected, given in zip(ctx.target, own, strict=True):
-            if isinstance(expected, Shard) and given != expected:
-                raise PlacementError(
-                    f"a value that is {words(ctx.target)} has a gradient that is {words(gradient.placements)}; write to_global "
-                    f"with {words(ctx.target)} behind the operator that takes the value"
-                )
+        if gradient.placements != ctx.target:
+            gradient = _fitting(gradient, ctx.target)
         tied = tuple(placement if isinstance(placement, Shard) else broadcast for placement in ctx.source)
         if ctx.sum_first:
             gradient = private.moved(gradient, tuple(broadcast if p.is_partial() else p for p in gradient.placements))
-        return gradient if gradient.placements == tied else private.moved(gradient, tied), None, None
+        return private.moved(gradient, tied), None, None
+
+
+def _fitting(gradient: DTensor, target: tuple[Placement, ...]) -> DTensor:
+    """Of a gradient that is whole (a mean's, say) a rank takes its part, which moves nothing; nothing else is made split."""
+    pairs = zip(target, gradient.placements, strict=True)
+    own = tuple(want if isinstance(want, Shard) and given.is_replicate() else given for want, given in pairs)
+    for wanted, given in zip(target, own, strict=True):
+        if isinstance(wanted, Shard) and given != wanted:
+            raise PlacementError(
+                f"a value that is {words(target)} has a gradient that is {words(gradient.placements)}; write to_global "
+                f"with {words(target)} behind the operator that takes the value"
+            )
+    return private.moved(gradient, own)
 
 
 def _converted(value: DTensor, placement: DeviceMesh | None, sbp: Sbp) -> DTensor:
