@@ -31,6 +31,7 @@ from ...runtime.base.task import GivenLabels, Task
 from ...runtime.capture.capture import CapturedGraph, capture
 from ...runtime.capture.programs import on_device, runnable
 from ...runtime.graph.packaged import weights_digest
+from ...runtime.graph.program_digest import program_digest
 from ...runtime.lowering.portable import write_onnx
 from ...runtime.tuning.autotuner import Progress, tune
 from ...runtime.tuning.judging_data import JudgingData
@@ -45,8 +46,8 @@ from .portable_parity import portable_parity
 _CHUNK = 16
 _DUEL_SECONDS = 0.5
 _DUEL_CALL_SECONDS = 0.5  # eager mode is called four times or more, and larger batches tell nothing more
-# Of the images whose outputs the script recorded, evenly spread: how many the plan's choices are compared on, and how many eager
-# mode is, which is the slowest and computes what the script did.
+# Of the images whose outputs the script recorded, evenly spread: on how many the plan's choices are compared, and on how many
+# eager mode is, which is the slowest and computes what the script did.
 _MOST_COMPARED, _MOST_EAGER = 64, 32
 
 
@@ -364,6 +365,7 @@ def _provenance(
     facts = {
         **order.provenance,
         "weights": weights_digest([model]),
+        "program": program_digest(model),
         "outputs": captured.structure.to_json(),
         "passes": [record.to_json() for record in passes],
         "torch": torch.__version__,

@@ -10,7 +10,7 @@ _SURE = 3  # calls of each kind that tell which one is faster
 _CLEARLY = 0.8  # times as long as eager
 # Nobody knows how many calls will come. What has been spent ten times over is at most a tenth of the whole time wasted (ski
 # rental with a bound of 1.1, Karlin et al. 1988, doi:10.1007/BF01762111); at once would be twice the better choice's time.
-_TIMES = 10.0
+TIMES = 10.0
 
 _MOST_ROWS = {"cpu": 16, "cuda": 128}  # more are run in parts, which costs a CPU nothing
 
@@ -63,7 +63,7 @@ class Account:
         if self.calls & (self.calls - 1):
             return False
         saved = max(0.0, self.eager - (self.eager if self.graph is None else self.graph))
-        if self.eager * (self.compared + rows) > (saved + self.eager / _TIMES) * self.answered:
+        if self.eager * (self.compared + rows) > (saved + self.eager / TIMES) * self.answered:
             return False
         self.compared += rows
         return True
@@ -94,4 +94,4 @@ class Account:
 
     def pays(self) -> bool:
         """Whether the evaluation before was long enough to pay for a graph, or this one is, already ten times over."""
-        return self.gain > 0 and max(self.spent / _TIMES, self.eager * self.rows_before) * self.gain >= self.cost
+        return self.gain > 0 and max(self.spent / TIMES, self.eager * self.rows_before) * self.gain >= self.cost

@@ -35,6 +35,7 @@ from .checks import check_tensors
 from .compiler import Compiled, Compiler, Computation
 from .lru_cache import LRUCache
 from .packaged import weights_digest
+from .program_digest import program_digest
 from .watch import Watch, modules_in
 
 _SHOWN = 3  # of the recompiles, the latest
@@ -261,7 +262,8 @@ class Graph:
             folder = Path(path)
             with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
                 structure = compiled.captured.structure.to_json()
-                facts = {**(provenance or {}), "outputs": structure, "weights": weights_digest(_modules(self))}
+                digests = {"weights": weights_digest(_modules(self)), "program": self._program()}
+                facts = {**(provenance or {}), "outputs": structure, **digests}
                 try:
                     write_onnx(compiled.source.optimized, compiled.runner.directory)
                 except BackendError as error:  # an operator has no form in ONNX: the plan's own files run it all the same
@@ -386,6 +388,10 @@ class Graph:
     def _title(self) -> str:
         return type(self).__name__
 
+    def _program(self) -> str | None:
+        """What tells that a module computes what this graph does, where that can be told: a `build` is no module's."""
+        return None
+
 
 class ModuleGraph(Graph):
     """The graph of one module, without a subclass; what `compile` returns."""
@@ -403,6 +409,9 @@ class ModuleGraph(Graph):
 
     def _title(self) -> str:
         return type(self.model).__name__
+
+    def _program(self) -> str | None:
+        return program_digest(self.model)
 
 
 def _modules(graph: Graph) -> list[torch.nn.Module]:

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ from ..base.structure import Structure, flatten
 from ..inspect.journal import Journal
 from ..tuning.rare_rows import rare_rows
 from .loaded import LoadedGraph
+from .program_digest import program_digest
 
 MODELS = "HEADRACE_MODELS"
 _FOLDERS = ("models", "model_repository", ".headrace/models")  # where migrate puts them, and with --write
 _ABOVE = 3  # folders above the script's that may hold them
 _MOST = 256  # entries of a folder that are looked at
 _LARGEST_RECORD = 16 << 20
-_RARE_ROWS = 16  # what a script's batch has, about
+RARE_ROWS = 16  # what a script's batch has, about
 Run = Callable[..., Any]
 
 
@@ -50,39 +52,52 @@ def weights_digest(modules: Sequence[nn.Module]) -> str | None:
     return f"sha256:{total.hexdigest()}"
 
 
+@dataclass(frozen=True)
+class Package:
+    """A folder that holds a model with a module's weights, and whether its program is known to be the module's, too."""
+
+    folder: Path
+    same_program: bool
+
+
+def packages_of(model: nn.Module) -> list[Package]:
+    """Those with the model's weights in the folders of $HEADRACE_MODELS, else in models/ beside the script and above."""
+    records = [(folder, record) for folder in _folders() if (record := _record(folder)) is not None]
+    if not records:
+        return []
+    weights = weights_digest([model])
+    found = [(folder, record.get("program")) for folder, record in records if record["weights"] == weights]
+    program = program_digest(model) if any(found) else None
+    return [Package(folder, program is not None and program == of_package) for folder, of_package in found]
+
+
 def find_packaged(
-    model: nn.Module,
-    inputs: Sequence[torch.Tensor],
-    run: Run,
-    again: Run,
-    journal: Journal,
+    packages: Sequence[Package], inputs: Sequence[torch.Tensor], run: Run, again: Run, journal: Journal
 ) -> tuple[LoadedGraph, Any] | None:
-    """The packaged model with these weights, in fp32, which computes what the model computes for `inputs`, and for rows that
-    few inputs are, in batches of other sizes; and the model's own outputs for `inputs`. None where there is none. It is looked
-    for in the folders of $HEADRACE_MODELS, else in models/ beside the script and above.
+    """The first of the packages that computes in fp32 what the model computes for `inputs`, and the model's own outputs for
+    these; None where none does. One whose program is not known to be the model's must do so for rows that few inputs are, too.
+    In batches of other sizes each of them must answer alike.
 
     `run` gives the model's own outputs in fp32, and `again` those of another way to compute them, which tells how far equal
     ones may differ.
     """
-    records = [(folder, weights) for folder in _folders() if (weights := _weights(folder)) is not None]
-    if not records:
-        return None
-    digest = weights_digest([model])
-    for folder in [folder for folder, weights in records if weights == digest]:
+    for package in packages:
         try:
-            artifact = load_artifact(folder)
+            artifact = load_artifact(package.folder)
             plan = artifact.lossless_plan()
             if plan.device != inputs[0].device.type:
                 continue
             answered = run(*inputs)
             structure = _leaves(answered)[1]
             graph = LoadedGraph(artifact, plan=plan, structure=structure)
-            why = otherwise(answered, graph(*inputs), lambda: again(*inputs)) or _rarely_otherwise(graph, inputs, run, again)
+            why = otherwise(answered, graph(*inputs), lambda: again(*inputs))
+            why = why or _alone_otherwise(graph, inputs, answered, again)
+            why = why or (None if package.same_program else _rarely_otherwise(graph, inputs, run, again))
         except HeadraceError as error:
             why = str(error)
         if why is None:
             return graph, answered
-        journal.warn(f"{folder} holds a model with these weights, and is not used: {why}")
+        journal.warn(f"{package.folder} holds a model with these weights, and is not used: {why}")
     return None
 
 
@@ -97,10 +112,22 @@ def _off(expected: list[Array], found: list[Array], again: Callable[[], Any]) ->
     return beyond(expected, found, tolerances(expected, Gate(noise=largest_changes(expected, [_leaves(again())[0]]))))
 
 
+def _alone_otherwise(graph: LoadedGraph, inputs: Sequence[torch.Tensor], answered: Any, again: Run) -> str | None:
+    """The same of the first row alone, which the model need not run once more for."""
+    if len(inputs[0]) == 1:
+        return None
+
+    def first(outputs: Any) -> list[torch.Tensor]:
+        return [torch.from_numpy(value[:1]) for value in _leaves(outputs)[0]]
+
+    why = otherwise(first(answered), first(graph(*(value[:1] for value in inputs))), lambda: first(again(*inputs)))
+    return why and f"for one row alone {why}"
+
+
 def _rarely_otherwise(graph: LoadedGraph, inputs: Sequence[torch.Tensor], run: Run, again: Run) -> str | None:
     """The same of rows that few inputs are, the first alone: weights say nothing of what a program does with them. None where
     the model itself does not take such rows."""
-    rare = rare_rows([value[:_RARE_ROWS].numpy(force=True) for value in inputs], _RARE_ROWS)
+    rare = rare_rows([value[:RARE_ROWS].numpy(force=True) for value in inputs], RARE_ROWS)
     rows = [torch.from_numpy(value).to(like) for value, like in zip(rare, inputs, strict=True)]
     try:
         wanted = run(*rows)
@@ -130,12 +157,14 @@ def _folders() -> list[Path]:
     return found
 
 
-def _weights(folder: Path) -> str | None:
-    """The digest that the record of a model's newest version names; what else it says is verified where it is loaded."""
+def _record(folder: Path) -> dict[str, Any] | None:
+    """The provenance that the record of a model's newest version names, where that has a digest of the weights; what else the
+    record says is verified where it is loaded."""
     try:
         numbers = [int(name) for name in itertools.islice(os.listdir(folder), _MOST) if name.isascii() and name.isdigit()]
         with (folder / str(max(numbers, default=0)) / MANIFEST).open("rb") as file:
-            return str(json.loads(file.read(_LARGEST_RECORD))["provenance"]["weights"])
+            provenance = json.loads(file.read(_LARGEST_RECORD))["provenance"]
+        return {**provenance, "weights": str(provenance["weights"])}
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return None
 

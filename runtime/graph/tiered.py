@@ -18,10 +18,10 @@ from ..base.lock import LOCK
 from ..capture.no_grad_mode import no_grad_mode
 from ..inspect.journal import Journal
 from ..inspect.recompiles import kinds_of
-from .account import Account, own_bucket
+from .account import TIMES, Account, own_bucket
 from .checks import check_tensors
 from .loaded import LoadedGraph
-from .packaged import find_packaged, otherwise
+from .packaged import RARE_ROWS, find_packaged, otherwise, packages_of
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class TieredGraph:
         self._watched: Watch | None = None
         self._seen = _Seen(model)
         self._looked = False
+        self._put_off = False  # packages of another program, with the same weights
         self._lock = threading.RLock()
         self._journal = Journal(type(model).__name__)
 
@@ -193,7 +194,7 @@ class TieredGraph:
         """Begin anew where something has changed."""
         if self._watched is not None and not self._seen.changed() and not (thoroughly and self._watched.changed()):
             return
-        self._watched, self._seen, self._looked = Watch(self), _Seen(self.model), False
+        self._watched, self._seen, self._looked, self._put_off = Watch(self), _Seen(self.model), False, False
         self._close_packaged()
         for account in self._accounts.values():
             account.begin()
@@ -215,7 +216,16 @@ class TieredGraph:
     def _may_look(self) -> bool:
         if self._looked or self._config is not None:
             return False
-        return self.patience == 0 or sum(account.spent for account in self._accounts.values()) >= _OPENING
+        return self.patience == 0 or self._has_spent(self._comparing if self._put_off else _OPENING)
+
+    def _has_spent(self, seconds: float) -> bool:
+        """Whether the module's own calls took so long since its weights changed."""
+        return sum(account.spent for account in self._accounts.values()) >= seconds
+
+    @property
+    def _comparing(self) -> float:
+        """Seconds of calls that pay for comparing another program, which answers rare rows as the module does."""
+        return max(_OPENING, TIMES * 2 * RARE_ROWS * max(account.eager for account in self._accounts.values()))
 
     def _look_for_packaged(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
         """The module's own answer, where it has shown that a packaged model may be used from now on; else None."""
@@ -225,11 +235,17 @@ class TieredGraph:
 
         self._looked = True
         begin = time.perf_counter()
+        packages = packages_of(self.model)
+        if self.patience and not self._has_spent(self._comparing):
+            own = [package for package in packages if package.same_program]
+            self._put_off, packages = len(own) < len(packages), own
+            self._looked = not self._put_off
         with no_grad_mode():
-            found = find_packaged(self.model, inputs, module, self._again, self._journal)
+            found = find_packaged(packages, inputs, module, self._again, self._journal)
         if found is None:
             return None
         self.packaged, answered = found
+        self._looked = True
         account.compared_first(len(inputs[0]))
         seconds = time.perf_counter() - begin
         self._journal.report(1, f"opened {self.packaged.artifact.path}, which has these weights, in {seconds:.2f} s")

@@ -37,6 +37,7 @@ def service_of(checkout: Path, models: Path, path: str, packages: Path) -> Servi
 def main(arguments: Sequence[str]) -> int:
     parser = options(__doc__, concurrency="1,16", baseline=False)
     parser.add_argument("checkout", type=Path, help="the other checkout")
+    parser.add_argument("--packages", type=Path, help="models that it has packaged itself, where it cannot read these")
     words = [*arguments[1:], *arguments[:1]]  # the parser's own comes last
     chosen = parser.parse_args(words)
     console = make_console()
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
             config = config_of(chosen)
             load_artifact(config.models / str(config.model))  # whether it can be read, before anything is started
             path = f"/v1/classify/{config.model}?k={config.k}"
-            other = service_of(chosen.checkout, config.models, path, Path(packages))
+            other = service_of(chosen.checkout, chosen.packages or config.models, path, Path(packages))
             result = measure(config, console=console, others=(other,))
     except HeadraceError as error:
         print(f"error: {error}", file=sys.stderr)

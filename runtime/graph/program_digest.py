@@ -1,0 +1,279 @@
+"""What a module computes beside its weights, as one digest: its code, the values that this reads, and how its parts lie.
+
+Two modules of one digest and the same weights are the same program. What cannot be told has none: a hook, a state outside, an
+object that is neither code nor a plain value.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import enum
+import functools
+import hashlib
+import inspect
+import logging
+import sys
+import types
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as _for_all
+
+_MOST = 50_000  # parts that are looked at; of larger programs nothing is told
+_PLAIN = (
+    *(type(None), bool, int, float, complex, str, bytes, range, type(...), type(NotImplemented)),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
+# Known by their names: of one version, and without a state that an answer may depend on.
+_STATELESS = frozenset({
+    "abc", "builtins", "collections", "copy", "dataclasses", "enum", "functools", "itertools", "logging", "math", "operator",
+    "torch", "types", "typing", "warnings",
+})  # fmt: skip
+_OF_THE_CLASS = frozenset({
+    "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__dict__", "__doc__", "__firstlineno__",
+    "__module__", "__parameters__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__static_attributes__",
+    "__weakref__", "__hash__", "__jit_unused_properties__", "__dataclass_fields__", "__dataclass_params__",
+    "__repr__", "__str__",
+})  # fmt: skip
+# What made a module, or describes it, is no part of its forward pass: what it made is looked at.
+_NOT_OF_A_PART = frozenset({"__init__", "extra_repr"})
+_HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks"})
+_OF_THE_MODULE = frozenset({"training", "_parameters", "_buffers", "_modules", "_headrace_evaluation"})
+_BUILT_IN = (
+    *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
+    *(types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType),
+    type(inspect.Attribute.name),  # a named tuple's
+)
+_READS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+_OF_A_MODULE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+
+
+class _UnknownError(Exception):
+    """There is something of which nobody can tell what it computes."""
+
+
+def program_digest(model: nn.Module) -> str | None:
+    """Of the code that the module's forward pass may reach, of plain values that it reads, and of its parts; weights and the
+    mode (training or evaluation) are left out. None where that cannot be told.
+
+    Comments, names of files and lines count as little as the module that a class was defined in: a script's own is called
+    `__main__` where it runs.
+    """
+    try:
+        return f"sha256:{_Program().digest(model)}"
+    except (_UnknownError, RecursionError):
+        return None
+
+
+class _Program:
+    def __init__(self) -> None:
+        self._total = hashlib.sha256()
+        self._seen: dict[tuple[int, str], int] = {}
+        self._kept: list[Any] = []  # so that no other object gets the identity of one that was seen
+        self._parts = 0
+
+    def digest(self, model: nn.Module) -> str:
+        if _for_all._global_forward_hooks or _for_all._global_forward_pre_hooks:
+            raise _UnknownError("hooks of all modules")
+        self._add(f"{sys.implementation.cache_tag} torch {torch.__version__}")
+        self._value(model)
+        return self._total.hexdigest()
+
+    def _add(self, text: str) -> None:
+        self._parts += 1
+        if self._parts > _MOST:
+            raise _UnknownError(text)
+        data = text.encode("utf-8", "surrogatepass")
+        self._total.update(f"{len(data)} ".encode() + data)
+
+    def _new(self, value: Any, how: str = "") -> bool:
+        """Whether it comes up for the first time, looked at so; else only which one it is counts."""
+        number = self._seen.setdefault((id(value), how), len(self._seen))
+        if number == len(self._kept):
+            self._kept.append(value)
+            return True
+        self._add(f"seen {number}")
+        return False
+
+    def _value(self, value: Any) -> None:
+        kind = type(value)
+        if kind in _PLAIN:
+            self._add(f"{kind.__name__} {value!r}")
+        elif isinstance(value, enum.Enum):
+            self._add(f"{kind.__qualname__} {value.name}")
+            self._value(value.value)
+        elif isinstance(value, types.ModuleType):
+            if _root(value.__name__) not in _STATELESS:
+                raise _UnknownError(value.__name__)
+            self._add(value.__name__)
+        elif issubclass(kind, tuple):  # constants, which one process shares where another has copies
+            self._add(f"{kind.__qualname__} {len(value)}")
+            self._values(*value)
+        elif self._new(value):
+            self._part(value, kind)
+
+    def _part(self, value: Any, kind: type) -> None:
+        if isinstance(value, nn.Module):
+            self._module(value)
+        elif isinstance(value, torch.Tensor):
+            self._tensor(value)
+        elif isinstance(value, types.FunctionType):
+            self._function(value)
+        elif isinstance(value, type):
+            self._class(value)
+        elif kind in (list, set, frozenset):
+            self._add(f"{kind.__name__} {len(value)}")
+            self._values(*(value if kind is list else sorted(value, key=repr)))
+        elif kind in (dict, OrderedDict):
+            self._add(f"{kind.__name__} {len(value)}")
+            for key, item in value.items():
+                self._value(key)
+                self._value(item)
+        elif kind is slice:
+            self._values(value.start, value.stop, value.step)
+        elif kind in (types.SimpleNamespace,) or (kind.__module__, kind.__name__) == ("argparse", "Namespace"):
+            self._add(kind.__name__)
+            self._value(vars(value))
+        elif kind is types.MethodType:
+            self._values(value.__func__, value.__self__)
+        elif kind is functools.partial:
+            self._values(value.func, value.args, value.keywords)
+        elif kind in (staticmethod, classmethod):
+            self._add(kind.__name__)
+            self._value(value.__func__)
+        elif kind is property:
+            self._values(value.fget, value.fset)
+        elif kind is functools.cached_property:
+            self._value(value.func)
+        elif kind is logging.Logger:
+            self._add(f"logs to {value.name}")
+        elif isinstance(value, _BUILT_IN):
+            self._named(value)
+        else:
+            raise _UnknownError(kind.__qualname__)
+
+    def _values(self, *values: Any) -> None:
+        for value in values:
+            self._value(value)
+
+    def _named(self, value: Any) -> None:
+        """What is known by its name: a part of torch, or of the standard library where that has no state."""
+        home = getattr(value, "__module__", None) or getattr(getattr(value, "__objclass__", None), "__module__", None)
+        owner = getattr(value, "__self__", None)
+        home = owner.__name__ if isinstance(owner, types.ModuleType) else owner.__module__ if isinstance(owner, type) else home
+        if home is None or _root(home.lstrip("_")) not in _STATELESS:
+            raise _UnknownError(repr(value))
+        self._add(f"{home} {value.__qualname__}")
+
+    def _module(self, module: nn.Module) -> None:
+        self._class_of_a_part(type(module))
+        for name, held in (("parameters", module._parameters), ("buffers", module._buffers)):
+            self._add(f"{name} {[(key, value is None) for key, value in held.items()]}")
+        self._add(f"modules {list(module._modules)}")
+        for name, value in sorted(vars(module).items()):
+            if name in _OF_THE_MODULE:
+                continue
+            if name in _HOOKS and value:
+                raise _UnknownError(name)
+            if "_hooks" in name:  # of gradients and of stored weights
+                continue
+            self._add(name)
+            self._value(value)
+        self._values(*module._modules.values())
+
+    def _tensor(self, value: torch.Tensor) -> None:
+        """One that is neither parameter nor buffer, so that it is not among the weights."""
+        if value.layout != torch.strided or value.is_quantized or value.is_meta:
+            raise _UnknownError("tensor")
+        plain = value.detach().cpu().contiguous()
+        self._add(f"{plain.dtype} {tuple(plain.shape)}")
+        self._total.update(plain.reshape(-1).view(torch.uint8).numpy())
+
+    def _class(self, value: type) -> None:
+        if _root(value.__module__) in _STATELESS:
+            self._named(value)
+            return
+        self._members(value, _OF_THE_CLASS)
+        self._values(*value.__bases__)
+
+    def _class_of_a_part(self, value: type) -> None:
+        for each in value.__mro__:
+            if _root(each.__module__) in _STATELESS:
+                self._named(each)
+            elif self._new(each, "of a part"):
+                self._members(each, _OF_THE_CLASS | _NOT_OF_A_PART)
+
+    def _members(self, value: type, left_out: frozenset[str]) -> None:
+        self._add(f"class {value.__qualname__}")
+        if type(value) is not type:
+            self._value(type(value))
+        for name, member in sorted(vars(value).items()):
+            if name not in left_out:
+                self._add(name)
+                self._value(member)
+
+    def _function(self, function: types.FunctionType) -> None:
+        if _root(function.__module__ or "") in _STATELESS:
+            self._named(function)
+            return
+        self._code(function.__code__)
+        self._values(function.__defaults__, function.__kwdefaults__)
+        for cell in function.__closure__ or ():
+            try:
+                self._value(cell.cell_contents)
+            except ValueError:  # empty as yet
+                self._add("empty")
+        if vars(function):
+            self._value(vars(function))
+        names, attributes = _names(function.__code__)
+        for name in names:
+            self._add(name)
+            if name in function.__globals__:
+                self._global(function.__globals__[name], attributes)
+            elif not hasattr(builtins, name):
+                self._add("is not there")
+
+    def _global(self, value: Any, attributes: Sequence[str]) -> None:
+        """A module of the user's counts with what a function reads of it."""
+        if not isinstance(value, types.ModuleType) or _root(value.__name__) in _STATELESS:
+            self._value(value)
+            return
+        if _root(value.__name__) in sys.stdlib_module_names:
+            raise _UnknownError(value.__name__)  # such as os or random: what it answers is no matter of code
+        for name in attributes:
+            if name in vars(value) and self._new(value, name):
+                self._add(name)
+                self._global(vars(value)[name], attributes)
+
+    def _code(self, code: types.CodeType) -> None:
+        self._add(f"{code.co_name} {code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount} {code.co_flags}")
+        self._add(f"{code.co_names} {code.co_varnames} {code.co_freevars} {code.co_cellvars}")
+        self._add(code.co_code.hex())
+        self._add(getattr(code, "co_exceptiontable", b"").hex())
+        for item in code.co_consts:
+            self._code(item) if isinstance(item, types.CodeType) else self._value(item)
+
+
+def _root(name: str) -> str:
+    return name.partition(".")[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(code: types.CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The global names that code reads, with those of the functions in it, and the attributes."""
+    names, attributes = dict[str, None](), dict[str, None]()
+    for each in dis.get_instructions(code):
+        if each.opname in _READS:
+            names[str(each.argval)] = None
+        elif each.opname in _OF_A_MODULE:
+            attributes[str(each.argval)] = None
+    for item in code.co_consts:
+        if isinstance(item, types.CodeType):
+            inner = _names(item)
+            names.update(dict.fromkeys(inner[0]))
+            attributes.update(dict.fromkeys(inner[1]))
+    return tuple(names), tuple(attributes)

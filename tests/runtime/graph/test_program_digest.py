@@ -1,0 +1,197 @@
+"""One digest means one program: whatever an answer may depend on beside the weights changes it, or there is none."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from headrace.runtime.graph.program_digest import program_digest
+
+SOURCE = """
+import math
+import os
+import random
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+SHIFT = 0.5
+TABLE = {"low": 1, "high": [2, 3]}
+
+
+@dataclass
+class Settings:
+    power: int = 2
+
+
+def scaled(x, by=2.0):
+    return x * by
+
+
+def around(offset):
+    def add(x):
+        return x + offset
+    return add
+
+
+class Base(nn.Module):
+    gain = 1.5
+
+    def late(self, x):
+        return x.relu()
+
+    @property
+    def share(self):
+        return 0.25
+
+
+class Net(Base):
+    def __init__(self, slope=0.1):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.LeakyReLU(slope))
+        self.head = nn.Linear(4, 2)
+        self.settings = Settings
+        self.add = around(0.5)
+        self.mask = [1, 2]
+
+    def forward(self, x):
+        # a remark
+        x = self.body(x).mean((2, 3)) + SHIFT + TABLE["low"]
+        x = self.late(scaled(x)) * self.gain + self.share + math.pi
+        return self.add(self.head(x)) * sum(part for part in self.mask)
+"""
+
+
+def made(source=SOURCE, name="net", **options):
+    module = types.ModuleType(name)
+    exec(compile(source, f"/{name}.py", "exec"), vars(module))
+    torch.manual_seed(0)
+    return module.Net(**options)
+
+
+def test_the_same_program_has_one_digest():
+    first = program_digest(made())
+    assert first is not None
+    assert program_digest(made()) == first
+    other = made()
+    nn.init.zeros_(other.head.weight)
+    assert program_digest(other.eval()) == first, "weights and the mode are left out"
+    moved = made("\n\n\n" + SOURCE.replace("# a remark", "# another one,\n        # and longer"), "__main__")
+    assert program_digest(moved) == first, "where it stands and what is remarked makes no difference"
+
+
+def test_another_process_finds_the_same(tmp_path):
+    (tmp_path / "net.py").write_text(SOURCE)
+    code = "import net; from headrace.runtime.graph.program_digest import program_digest; print(program_digest(net.Net()))"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True,
+            text=True, check=True,
+        ).stdout.strip()
+        for seed in ("1", "2", "3")
+    }  # fmt: skip
+    assert found == {program_digest(made())}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("SHIFT = 0.5", "SHIFT = 0.25"),
+        ('"low": 1', '"low": 7'),
+        ("by=2.0", "by=2.5"),
+        ("return x * by", "return x * by + (x.amax() > 9)"),
+        ("around(0.5)", "around(0.75)"),
+        ("return x + offset", "return x - offset"),
+        ("gain = 1.5", "gain = 1.25"),
+        ("return 0.25", "return 0.125"),
+        ("x.relu()", "x.relu() if x.amin() > -9 else x"),
+        ("self.mask = [1, 2]", "self.mask = [1, 3]"),
+        ("math.pi", "math.e"),
+        ("nn.LeakyReLU(slope)", "nn.ELU(slope)"),
+        ("self.mask = [1, 2]", "self.mask = [1, 2]; self.forward = self.late"),
+        ("self.mask = [1, 2]", "self.mask = [1, 2]; self.extra = torch.ones(2)"),
+        ("nn.Conv2d(3, 4, 3)", "nn.Conv2d(3, 4, 3, stride=2)"),
+        ("power: int = 2", "power: int = 3"),
+        (
+            "class Base(nn.Module):",
+            "class Base(nn.Module):\n    def __call__(self, x):\n        return super().__call__(x) + 1\n",
+        ),
+    ],
+)
+def test_what_differs_in_one_hidden_place_is_another_program(old, new):
+    assert old in SOURCE
+    assert program_digest(made(SOURCE.replace(old, new))) != program_digest(made())
+
+
+def test_an_argument_of_the_constructor_counts_by_what_it_made():
+    assert program_digest(made(slope=0.2)) != program_digest(made())
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return self.head(x) * (2 if os.environ.get('TWICE') else 1)",
+        "return self.head(x) * (random.random() > 2)",
+        "return self.head(x) + self.outside.offset",
+        "return STATE.weigh(self.head(x))",
+    ],
+)
+def test_what_a_state_outside_decides_has_none(forward):
+    source = SOURCE + textwrap.dedent(f"""
+        class Outside:
+            offset = 1.0
+
+            def weigh(self, x):
+                return x
+
+        STATE = Outside()
+
+        class Net(Net):
+            def __init__(self):
+                super().__init__()
+                self.outside = STATE
+
+            def forward(self, x):
+                {forward}
+    """)
+    assert program_digest(made(source)) is None
+
+
+def test_hooks_have_none():
+    for place in ("register_forward_hook", "register_forward_pre_hook"):
+        model = made()
+        getattr(model.body[0], place)(lambda module, *given: None)
+        assert program_digest(model) is None
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda module, *given: None)
+    try:
+        assert program_digest(made()) is None
+    finally:
+        handle.remove()
+    assert program_digest(made()) is not None
+
+
+def test_a_function_of_the_users_other_module_counts():
+    helpers = types.ModuleType("own_helpers")
+    exec("LIMIT = 3\n\ndef clipped(x):\n    return x.clamp(max=LIMIT)\n", vars(helpers))
+    source = SOURCE.replace("self.late(scaled(x))", "helpers.clipped(scaled(x))")
+    module = types.ModuleType("net")
+    exec(source, vars(module))
+    module.helpers = helpers
+    before = program_digest(module.Net())
+    assert before is not None
+    helpers.LIMIT = 4
+    assert program_digest(module.Net()) != before
+
+
+def test_what_reaches_itself_ends():
+    model = made()
+    model.mask.append(model.mask)
+    object.__setattr__(model, "parent", model)
+    assert program_digest(model) is not None
