@@ -22,6 +22,7 @@ from .library_trainers import find_library_trainers, find_owned_loops
 from .lightning_module import find_trainer_calls
 from .loops import CallSite, TrainerSite, find_calls
 from .model_archives import ModelArchive, model_archives
+from .pointers import missing_contents
 from .served_classes import served
 from .submodules import missing_submodules
 from .transforms import find_transforms
@@ -90,6 +91,7 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
     ]
     findings += [finding for file in files if file.notebook is not None for finding in file.notebook.findings]
     findings += missing_submodules(root)
+    findings += missing_contents(root)
     if len(paths) >= MAX_FILES:
         findings.append(Finding("", 1, 0, "PS003", f"only the first {MAX_FILES:,} Python files were read", "warning"))
     if progress is not None:

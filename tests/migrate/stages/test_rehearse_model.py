@@ -104,6 +104,21 @@ def test_a_preview_says_what_runs_in_seconds_and_packages_nothing(service: Path,
 
 
 @pytest.mark.usefixtures("torch_sandbox")
+def test_weights_of_which_only_a_pointer_is_here_are_stood_in_for_and_nobodys(service: Path) -> None:
+    """A clone without Git LFS: the model is seen all the same, and the report says what fetches its weights."""
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'5' * 64}\nsize 31379841\n"
+    (service / "weights/best.pt").write_text(pointer)
+    report = headrace.migrate(service)
+    model = report.models[0]
+    assert (model.name, model.input, model.classes) == ("Blocks", [3, 12, 12], 3), report.findings
+    said = {finding.code: finding.message for finding in report.findings}
+    assert "git lfs pull" in said["PS018"]
+    assert "weights that are not yours stood in" in said["PS517"] or "weights/best.pt" in said["PS517"]
+    assert report.exit_status & 2
+    assert (service / "weights/best.pt").read_text() == pointer
+
+
+@pytest.mark.usefixtures("torch_sandbox")
 def test_the_packaged_weights_are_the_users_tensor_by_tensor(service: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = headrace.migrate(service, out=out, precision="fp32", tuning_seconds=1, verify=False)
