@@ -428,3 +428,17 @@ def test_the_choice_is_made_whose_model_the_given_checkpoint_fits(tmp_path: Path
     report = headrace.migrate(tmp_path, checkpoint=tmp_path / "given.pth")
     said = [item.message for item in report.findings if item.code == "PS011"]
     assert any(message.startswith("told what the checkpoint tells: --model narrow") for message in said), said
+
+
+@pytest.mark.usefixtures("torch_sandbox")
+def test_the_documented_line_is_told_whose_model_the_given_checkpoint_fits(tmp_path: Path) -> None:
+    """The choices are read off a module when the script runs, so that its documentation alone says what they may be."""
+    (tmp_path / "kept").mkdir()
+    text = TRAINS.format(default="default='wide'", saved="net.state_dict()").replace('["narrow", "wide"]', "sorted(KNOWN)")
+    (tmp_path / "train.py").write_text("KNOWN = {name for name in ('narrow', 'wide')}\n" + text)
+    lines = [f"    python train.py --model {name}\n" for name in ("wide", "narrow")]
+    (tmp_path / "TRAINING.md").write_text("".join(lines))
+    torch.save({name: torch.rand(shape) for name, shape in SHAPES.items()}, tmp_path / "given.pth")
+    report = headrace.migrate(tmp_path, checkpoint=tmp_path / "given.pth")
+    said = [item.message for item in report.findings if item.code == "PS011"]
+    assert any(message.startswith("told what the checkpoint tells: --model narrow") for message in said), said
