@@ -22,6 +22,7 @@ from .library_trainers import find_library_trainers, find_owned_loops
 from .lightning_module import find_trainer_calls
 from .loops import CallSite, TrainerSite, find_calls
 from .model_archives import ModelArchive, model_archives
+from .own_calls import find_own_calls
 from .pointers import missing_contents
 from .served_classes import served
 from .submodules import missing_submodules
@@ -49,6 +50,8 @@ class ProjectIndex:
     sites: tuple[CallSite, ...]
     trainers: tuple[TrainerSite, ...] = ()
     """Calls of a Trainer, which has the loops itself."""
+    own: tuple[CallSite, ...] = ()
+    """Calls that networks make of themselves, in the methods by which they are trained and evaluated."""
     archives: tuple[ModelArchive, ...] = ()
     """What the repository packs for TorchServe."""
 
@@ -157,7 +160,7 @@ def _stated(
         checkpoints=tuple(item for module in modules for item in find_checkpoints(module, found.calls)),
         findings=tuple(sorted([*findings, *(item for module in modules for item in find_owned_loops(module))])),
         files=files,
-        loops=tuple(site.fact for site in found.sites),
+        loops=tuple(site.fact for site in (*found.sites, *found.own)),
         commands=commands,
         index=found,
     )
@@ -171,12 +174,13 @@ def _indexed(files: tuple[SourceFile, ...], archives: tuple[ModelArchive, ...]) 
     followed = {site.module.path for site in (*sites, *trainers)}
     for module in repository.modules.values():
         trainers += find_library_trainers(module, table) if table.factories and module.path not in followed else ()
-    return ProjectIndex(repository, table, Calls(repository), sites, tuple(trainers), archives)
+    own = tuple(site for module in repository.modules.values() for site in find_own_calls(module, table))
+    return ProjectIndex(repository, table, Calls(repository), sites, tuple(trainers), own, archives)
 
 
 def _scripts(found: ProjectIndex) -> tuple[Script, ...]:
     by_function: dict[ast.AST | None, list[CallSite]] = {}
-    for site in (*found.sites, *found.trainers):
+    for site in (*found.sites, *found.trainers, *found.own):
         by_function.setdefault(_outermost(site), []).append(site)
     modules = found.repository.modules.values()
     scripts = [script for module in modules if (script := _script(module, found, by_function)) is not None]
@@ -207,6 +211,8 @@ def _script(
         if node in seen:
             continue
         seen.add(node)
+        if isinstance(node, ast.ClassDef):
+            queue += [base for item in node.bases if (base := where.find_callee(item)) is not None]
         for inner in ast.walk(node):
             target: tuple[Module, Definition] | None = None
             if isinstance(inner, ast.Call):
