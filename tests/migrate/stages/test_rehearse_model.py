@@ -108,6 +108,7 @@ def test_weights_of_which_only_a_pointer_is_here_are_stood_in_for_and_nobodys(se
     """A clone without Git LFS: the model is seen all the same, and the report says what fetches its weights."""
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'5' * 64}\nsize 31379841\n"
     (service / "weights/best.pt").write_text(pointer)
+    (service / ".gitattributes").write_text("*.pt filter=lfs diff=lfs merge=lfs -text\n")
     report = headrace.migrate(service)
     model = report.models[0]
     assert (model.name, model.input, model.classes) == ("Blocks", [3, 12, 12], 3), report.findings

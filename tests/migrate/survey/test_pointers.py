@@ -8,7 +8,11 @@ from headrace.migrate.survey.survey import survey
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 31379841\n".format("5" * 64)
 
 
+ATTRIBUTES = "*.pt filter=lfs diff=lfs merge=lfs -text\n"
+
+
 def test_what_is_itself_is_no_pointer(tmp_path: Path):
+    (tmp_path / ".gitattributes").write_text(ATTRIBUTES)
     (tmp_path / "notes.txt").write_text("version https://example.org\n")
     (tmp_path / "about-lfs.md").write_text(POINTER + "x" * 2000)
     (tmp_path / "empty.pt").touch()
@@ -30,6 +34,7 @@ def test_what_is_itself_is_no_pointer(tmp_path: Path):
 def test_a_pointer_is_told_with_what_fetches_its_content(tmp_path: Path, text, program, command):
     (tmp_path / "net.py").write_text("import torch\n")
     (tmp_path / "models").mkdir()
+    (tmp_path / "models/.gitattributes").write_text(ATTRIBUTES if program == "Git LFS" else "* annex.backend=MD5E\n")
     (tmp_path / "models/best.pt").write_text(text)
     (finding,) = missing_contents(tmp_path)
     assert (finding.code, finding.where) == ("PS018", "models/best.pt:1:0")
@@ -38,7 +43,16 @@ def test_a_pointer_is_told_with_what_fetches_its_content(tmp_path: Path, text, p
     assert finding in survey(tmp_path).findings
 
 
+def test_no_small_file_is_opened_where_nothing_speaks_of_pointers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/0.png").write_text(POINTER)
+    (tmp_path / ".gitattributes").write_text("*.ipynb linguist-vendored\n")
+    monkeypatch.setattr("headrace.migrate.survey.pointers.pointer_in", lambda path: pytest.fail(f"{path} was opened"))
+    assert not list(pointers(tmp_path))
+
+
 def test_many_pointers_are_told_at_once(tmp_path: Path):
+    (tmp_path / ".gitattributes").write_text(ATTRIBUTES)
     for number in range(5):
         (tmp_path / f"{number}.jpg").write_text(POINTER)
     (finding,) = missing_contents(tmp_path)
