@@ -150,7 +150,8 @@ def _why_none(run: Run) -> Iterator[tuple[str, str | None]]:
     if run.best is not None:
         return
     if run.seen.why is not None:
-        yield f"stopped before it called one: {run.seen.why}", run.seen.where
+        told = run.seen.why.removeprefix("it ")  # it came to its end, or was still running
+        yield told if told != run.seen.why else f"stopped before it called one: {told}", run.seen.where
     elif run.seen.models:
         called = [
             f"{item.live.class_name} ({item.site}{f', whose outputs go on into {listed(item.feeds)}' if item.feeds else ''})"

@@ -253,6 +253,8 @@ def test_a_run_that_shows_no_classifier_says_why() -> None:
     assert "Body (run.py:5, whose outputs go on into Linear), Generator (run.py:9); --entry" in message
     assert where is None
     assert why(reason="KeyError: 'x'") == [("stopped before it called one: KeyError: 'x'", "run.py:2")]
+    ended = "came to its end and called no model with images"
+    assert why(reason=f"it {ended}") == [(ended, "run.py:2")]
     assert why(body, SEEN) == why() == []
 
 
