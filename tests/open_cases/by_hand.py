@@ -144,7 +144,7 @@ def images(transform: Any, row: tuple[int, ...], folder: Path) -> dict[str, Any]
 
 
 class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Modules for libraries that are not installed; an installed one is itself, with the modules that it finds in its own way."""
+    """Modules for libraries that are not installed; an installed one is itself, with what it finds in its own way."""
 
     def __init__(self, names: list[str]) -> None:
         self.names = [name for name in names if importlib.util.find_spec(name) is None]
