@@ -205,6 +205,7 @@ def _script(
     entered = module.definitions.values() if library else [*_handlers(module), *itertools.chain(*called.values())]
     sites: list[CallSite] = []
     seen: set[ast.AST] = set()
+    names: set[str] = set()
     queue: list[tuple[Module, ast.AST]] = [*((module, item) for item in started), *((module, item) for item in entered)]
     while queue:
         where, node = queue.pop()
@@ -216,6 +217,7 @@ def _script(
         for inner in ast.walk(node):
             target: tuple[Module, Definition] | None = None
             if isinstance(inner, ast.Call):
+                names.add(last_name(inner.func))
                 target = where.find_callee(inner.func)
                 arguments = [where.find(value.id) for value in arguments_of(inner) if isinstance(value, ast.Name)]
                 queue += [item for item in arguments if item is not None]
@@ -227,6 +229,8 @@ def _script(
                 queue.append(target)
         sites += by_function.get(node, [])
     sites += [site for site in by_function.get(module.tree, []) if site not in sites]
+    own = {site for site in found.own if not names.intersection((site.fact.function or "").split("."))}
+    sites = [site for site in sites if site not in own]  # a method that nothing calls makes a script no other
     if not (called or (sites and (_is_guarded(module) or library or started_work(started)))):
         return None
     facts = tuple(sorted({site.fact for site in sites}, key=lambda fact: (fact.path != module.path, fact.path, fact.call_line)))

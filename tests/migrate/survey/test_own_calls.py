@@ -91,8 +91,16 @@ def test_lightning_has_the_loops_of_its_modules(tmp_path: Path) -> None:
 def test_a_network_that_is_trained_and_evaluated_by_its_methods(
     tmp_path: Path, method: str, kind: str, function: str, name: str
 ) -> None:
-    script = "from net import Net\nnet = Net()\nfor batch in loader:\n    net.validation_step(batch)\n"
+    called = function.rpartition(".")[2]
+    script = f"from net import Net\nnet = Net()\nfor batch in loader:\n    net.{called}(batch)\n"
     assert sites(tmp_path, method, main=script) == [(kind, function, name)]
     (script,) = survey(tmp_path).scripts
     assert (script.path, script.roles) == ("main.py", (kind,))
     assert [loop.path for loop in script.loops] == ["net.py"]
+
+
+def test_a_method_that_no_script_calls_says_nothing_of_what_a_script_does(tmp_path: Path) -> None:
+    train = "from net import Net\nnet = Net()\nfor x, y in loader:\n    loss_of(net(x), y).backward()\n    optimizer.step()\n"
+    assert len(sites(tmp_path, STEP, train=train)) == 1
+    (script,) = survey(tmp_path).scripts
+    assert (script.path, script.roles) == ("train.py", ("train",))
