@@ -327,7 +327,10 @@ def test_of_several_scripts_the_one_whose_model_the_given_checkpoint_fits_is_tak
     assert any(message == "the model is that of this script; --entry takes another (eval_a.py)" for message in said), said
 
 
-def test_scripts_are_run_to_see_their_models_only_while_there_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("slow", "run_in_time"), [(1.0, 2), (1.5, 3)])
+def test_scripts_are_run_to_see_their_models_only_while_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: float, run_in_time: int
+) -> None:
     root = tmp_path / "repository"
     root.mkdir()
     for name in ("eval_a", "eval_b", "eval_c"):
@@ -342,10 +345,12 @@ def test_scripts_are_run_to_see_their_models_only_while_there_is_time(tmp_path: 
 
     monkeypatch.setattr(rehearsal.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(rehearsal, "_run", run)
+    monkeypatch.setattr(rehearsal, "patience", lambda: slow)
     migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
     rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
-    assert seen == ["eval_a.py", "eval_b.py"]
-    assert migration.findings[0].message.endswith("--entry takes one that was not: eval_c.py")
+    assert seen == ["eval_a.py", "eval_b.py", "eval_c.py"][:run_in_time]
+    said = "scripts were run for 300 s to see their models; --entry takes one that was not: eval_c.py"
+    assert [item.message for item in migration.findings if "one that was not" in item.message] == [said][: 3 - run_in_time]
 
 
 TRAINS = """
