@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict
 
-from ..proving.confined_run import Completed, patience
+from ..proving.confined_run import Completed
 from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
 from ..proving.measurements import Agreement, Losses, agreements, losses
 from ..proving.record import ROWS as RECORDED_ROWS
@@ -40,7 +40,8 @@ from .script_arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
 
 TRAINING_RULES = frozenset(["PS301", "PS302"])
 OTHERS_SECONDS = 240.0
-"""After so long, times `patience`, no further script is run than those that were, neither as they were nor migrated."""
+"""After so long no further script is run than those that were, neither as they were nor migrated: somebody waits for it,
+however busy the machine is."""
 _LEAST_SECONDS = 60.0
 """What a script that is run may take at least, though the time for all ends before."""
 _NOT_HERE = frozenset(["arguments", "data", "device", "functions", "libraries", "network", "processes", "servers"])
@@ -183,7 +184,7 @@ def _seen_whole(resolved: Resolved | None) -> bool:
 def _limited(migration: Migration, started: float, *, first: bool) -> Migration | None:
     """The migration as the next script is run in it: whole for the first, then within the time for all; None where that is
     over."""
-    left = patience() * OTHERS_SECONDS - (time.monotonic() - started)
+    left = OTHERS_SECONDS - (time.monotonic() - started)
     if first:
         return migration
     return migration.within(max(left, _LEAST_SECONDS)) if left > 0 else None
