@@ -42,6 +42,7 @@ _SHORTEST, _LONGEST = 0.05, 1.0
 _FASTEST_MEMORY, _FASTEST_DISK = 4 * GIBIBYTE, 2 * GIBIBYTE
 """Bytes per second that a program can fill at most, or nearly so."""
 _MOST_SEEN = 10_000
+_MOST_PATIENCE = 3.0
 Stopped = Literal["timeout", "memory", "processes", "output", "disk", "isolation"]
 
 
@@ -95,6 +96,12 @@ class Limits:
         for name in ("timeout", "memory_bytes", "file_bytes", "disk_bytes", "processes", "output_bytes"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"sandbox limit {name} must be positive, got {getattr(self, name)}")
+
+
+def patience() -> float:
+    """How many times longer than alone a program may take here now, since the machine does other work: as many as there are
+    processes for each core, and three times at most."""
+    return min(_MOST_PATIENCE, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def clean_environment(scratch: Path, *, trusted: bool = False, extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import SandboxError
 from ..reading.facts import Loop, Script
 from ..reading.source import NOTEBOOK, read_source
-from .confined_run import Completed
+from .confined_run import Completed, patience
 from .instrument import install
 from .loss_trace import TracedLoop, note_losses
 from .printed import first_difference
@@ -143,7 +143,7 @@ def _recorded(
     limits = sandbox.limits
     if made is not None:
         arguments, folder = rehearsal_command(script, argv, sandbox, readable, writable, made, learned)
-        limits = replace(limits, timeout=min(limits.timeout, REHEARSAL_SECONDS))
+        limits = replace(limits, timeout=min(limits.timeout, patience() * REHEARSAL_SECONDS))
     elif cwd is not None and not script.path.endswith(NOTEBOOK):
         arguments, folder = [str(sandbox.tree / script.path), *argv], cwd
     else:

@@ -37,10 +37,13 @@ class Evaluate:
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearse:
-    """Run the recipe's script as it stands, and say which models it calls with images; `read` builds the one it was read to."""
+    """Run the recipe's script as it stands, and say which models it calls with images; `read` builds the one it was read to.
+
+    Its attempts may take `patience` times as long as where the machine does nothing else."""
 
     recipe: Recipe
     read: Recipe | None = None
+    patience: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ import ast
 
 from ..reading.facts import CheckpointSite, Survey
 from ..resolving.resolved import Resolved
+from ..survey.pointers import pointer_in
 from .report import CheckpointReport, Report
 
 
@@ -27,6 +28,8 @@ def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, 
             named = path != site.expression or path.startswith(("'", '"'))
             absent = "file not in the repository" if named else "no file is given"
             why = "did not load" if (surveyed.root / path).is_file() else absent
+            if (told := pointer_in(surveyed.root / path)) is not None:
+                why = f"a pointer of {told[0]}, whose content is not here; {told[1]} fetches it"
         source = f"{site.path}:{site.line}"
         entry = CheckpointReport(
             source=source, path=path, key=site.key, strip=site.strip, loaded=mine and loaded and given is None, why=why

@@ -7,7 +7,7 @@ import itertools
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..reading.arguments import OPEN, documented, split
@@ -157,14 +157,10 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
     if not script.options and not always:
         own = [command for command in own if command.readme]
     whole: list[tuple[bool, bool, list[str], Command]] = []
-    for command in own:
-        rank = [flag for option in needed if option.dest == "local_rank" for flag in (option.flags[-1], "0")]  # a launcher's
-        parts = documented(script.options, [*_opened(survey, script, command.arguments), *rank])
-        if parts is not None and all(_is_here(survey, script, *part) for part in parts):
-            given = {option.dest for option, _ in parts if option is not None}
-            lacks = any(option.dest not in given for option in needed)
-            argv = [word for _, words in parts for word in words]
-            whole.append((lacks, not given & EVALUATE_NAMES, argv, command))
+    for command, parts in _whole(survey, script, own):
+        given = {option.dest for option, _ in parts if option is not None}
+        lacks = any(option.dest not in given for option in needed)
+        whole.append((lacks, not given & EVALUATE_NAMES, [word for _, words in parts for word in words], command))
     if whole:
         *_, argv, command = min(whole, key=lambda item: (*item[:2], -len(item[2]) if always else 0))
         return argv, f"{command.path}:{command.line}" if argv else None
@@ -177,6 +173,28 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
                 found[option.dest] = words
                 where = where or f"{command.path}:{command.line}"
     return [word for words in found.values() for word in words], where
+
+
+def documented_models(survey: Survey, script: Script) -> list[list[str]]:
+    """The arguments of a script's documented command lines that choose a model: the first line for each that they choose."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for _, parts in _whole(survey, script, [command for command in survey.commands if _runs(command, script)]):
+        chosen = [word for option, words in parts if option is not None and names_model(option) for word in words]
+        if chosen:
+            found.setdefault(tuple(chosen), [word for _, words in parts for word in words])
+    return list(found.values())
+
+
+def _whole(
+    survey: Survey, script: Script, commands: Iterable[Command]
+) -> Iterator[tuple[Command, Sequence[tuple[Option | None, list[str]]]]]:
+    """The commands with nothing left to fill in, all of whose files are here, each with the options and what they are given."""
+    ranks = [option.flags[-1] for option in script.options if _is_needed(option) and option.dest == "local_rank"]
+    launched = [word for flag in ranks for word in (flag, "0")]
+    for command in commands:
+        parts = documented(script.options, [*_opened(survey, script, command.arguments), *launched])
+        if parts is not None and all(_is_here(survey, script, *part) for part in parts):
+            yield command, parts
 
 
 def taken_of(others: Sequence[str]) -> str:

@@ -35,6 +35,9 @@ PS016 library-owns-loop
     model itself in a loop of your own, or package it with headrace compile.
 PS017 submodule-not-here
     A git submodule is not checked out, so the code in it is missing. Fetch it with git submodule update --init --recursive.
+PS018 content-not-here
+    Git LFS or git-annex left a pointer where a file is to be, so what the file holds is not here. Fetch it with git lfs pull,
+    or git annex get; until then the trial runs do without it, as without a file that is missing.
 PS020 settings
     Something under [tool.headrace] in pyproject.toml is not a setting, or has a value that does not fit; it
     was ignored.

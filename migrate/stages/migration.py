@@ -18,6 +18,7 @@ from ..reading.recipe import TransformRecipe
 from ..reporting.progress import Stages
 from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change
+from ..survey.pointers import pointers
 from .copy_tree import HUGE_BYTES, copy_tree
 from .kept_copy import KeptCopy
 from .migrated_copy import apply
@@ -125,9 +126,10 @@ class Migration:
         apply(self.repairs, self.tree)
 
     def copy_to(self, place: Path, progress: Callable[[float, str], None] | None = None) -> None:
-        """A copy of the repository as it came."""
+        """A copy of the repository as it came, without pointers to what is not here."""
         huge = HUGE_BYTES if self.options.trust_repository else TRIAL_BYTES
-        root, leave_out = self.surveyed.root, self.leave_out
+        root = self.surveyed.root
+        leave_out = (*self.leave_out, *(root / path for path, _ in pointers(root)))
         copied = copy_tree(root, place, leave_out=leave_out, with_git=False, huge=huge, progress=progress)
         for path in copied.leading_out if not self.options.trust_repository else ():
             message = (

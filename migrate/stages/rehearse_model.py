@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import AmbiguousError, MigrateError
+from ..proving.confined_run import patience
 from ..proving.rehearsal_protocol import kept_in, saved_by_training
 from ..proving.worker_protocol import Failed, Rehearse, Rehearsed, SeenModel
 from ..reading.facts import Script, Survey
@@ -16,7 +17,15 @@ from ..reading.finding import Finding
 from ..reading.recipe import Recipe, TransformRecipe
 from ..reading.source import STORED, walk
 from ..resolving.labels import all_class_names
-from ..resolving.ranking import candidates, documented_arguments, documented_folder, listed, taken_of, told_as
+from ..resolving.ranking import (
+    candidates,
+    documented_arguments,
+    documented_folder,
+    documented_models,
+    listed,
+    taken_of,
+    told_as,
+)
 from ..resolving.resolved import ChainStep, Resolved
 from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_near, stated_task, with_threshold
 from ..slicing.recipes import names_model, working_folder
@@ -33,9 +42,9 @@ _MOST_FOR_A_CHECKPOINT = 8
 _MOST_SAVED = 3
 """So many files in which a script saves its model are tried for the weights."""
 _ALL_SECONDS = 300.0
-"""After so long no further script, nor the same one with other arguments, is run to see a model."""
+"""After so long, times `patience`, no further script, nor the same one with other arguments, is run to see a model."""
 _SECONDS = 150.0
-"""What one run may take at most; the worker ends it by itself long before."""
+"""What one run may take at most, times `patience`; the worker ends it by itself long before."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +95,12 @@ def rehearse_model(
     surveyed = migration.surveyed
     stored = any(walk(surveyed.root, STORED))
     runs: list[Run] = []
-    end = time.monotonic() + _ALL_SECONDS
+    seconds = patience() * _ALL_SECONDS
+    end = time.monotonic() + seconds
     for number, (script, given) in enumerate(scripts):
         if runs and time.monotonic() > end:
             left = listed([script.path for script, _ in scripts[number:]])
-            message = f"scripts were run for {_ALL_SECONDS:.0f} s to see their models; --entry takes one that was not: {left}"
+            message = f"scripts were run for {seconds:.0f} s to see their models; --entry takes one that was not: {left}"
             migration.remark("PS011", message, "note")
             break
         if len(runs) >= (_MOST_FOR_A_CHECKPOINT if any(run.fits is False for run in runs) else _MOST_SCRIPTS):
@@ -101,7 +111,9 @@ def rehearse_model(
             if again.seen.why is None:
                 migration.told[script.path] = other[0]
             run = replace(again, as_read=False) if _is_better(again, run) else run
-        for choice in _choices(script) if _lacks(run) and not given and migration.options.checkpoint is not None else ():
+        for choice in (
+            _choices(surveyed, script) if _lacks(run) and not given and migration.options.checkpoint is not None else ()
+        ):
             if time.monotonic() > end:
                 break
             again = _run(migration, script, given, None, model, (choice, "the checkpoint"))
@@ -138,7 +150,8 @@ def _why_none(run: Run) -> Iterator[tuple[str, str | None]]:
     if run.best is not None:
         return
     if run.seen.why is not None:
-        yield f"stopped before it called one: {run.seen.why}", run.seen.where
+        told = run.seen.why.removeprefix("it ")  # it came to its end, or was still running
+        yield told if told != run.seen.why else f"stopped before it called one: {told}", run.seen.where
     elif run.seen.models:
         called = [
             f"{item.live.class_name} ({item.site}{f', whose outputs go on into {listed(item.feeds)}' if item.feeds else ''})"
@@ -235,9 +248,10 @@ def _run(
     )
     progress = migration.stages.start(f"Running {script.path} to see its model")
     limits = migration.options.limits
-    sandbox = replace(migration.sandbox, limits=replace(limits, timeout=min(_SECONDS, limits.timeout)))
+    slow = patience()
+    sandbox = replace(migration.sandbox, limits=replace(limits, timeout=min(slow * _SECONDS, limits.timeout)))
     read = static.recipe.in_copy(migration.tree) if static is not None and static.script == script else None
-    answer = ask(Rehearse(recipe=recipe, read=read), sandbox, progress)
+    answer = ask(Rehearse(recipe=recipe, read=read, patience=slow), sandbox, progress)
     if isinstance(answer, Failed):
         answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=())
     assert isinstance(answer, Rehearsed)
@@ -258,10 +272,11 @@ def _otherwise(surveyed: Survey, run: Run) -> tuple[list[str], str | None] | Non
     return (told, where) if told and tuple(told) != run.recipe.argv else None
 
 
-def _choices(script: Script) -> list[list[str]]:
-    """What a script may be told to choose one of its models."""
+def _choices(surveyed: Survey, script: Script) -> list[list[str]]:
+    """What a script may be told to choose one of its models: as it is documented, then each that its options offer."""
     named = [option for option in script.options if names_model(option) and option.choices and not option.positional]
-    return [[option.flags[-1], str(choice)] for option in named for choice in option.choices or ()][:_MOST_FOR_A_CHECKPOINT]
+    offered = [[option.flags[-1], str(choice)] for option in named for choice in option.choices or ()]
+    return [*documented_models(surveyed, script), *offered][:_MOST_FOR_A_CHECKPOINT]
 
 
 def _arguments(

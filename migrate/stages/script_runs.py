@@ -40,7 +40,8 @@ from .script_arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
 
 TRAINING_RULES = frozenset(["PS301", "PS302"])
 OTHERS_SECONDS = 240.0
-"""After so long no further script is run than those that were, neither as they were nor migrated."""
+"""After so long no further script is run than those that were, neither as they were nor migrated: somebody waits for it,
+however busy the machine is."""
 _LEAST_SECONDS = 60.0
 """What a script that is run may take at least, though the time for all ends before."""
 _NOT_HERE = frozenset(["arguments", "data", "device", "functions", "libraries", "network", "processes", "servers"])
@@ -145,7 +146,7 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
             continue
         limited = _limited(migration, started, first=not runs and not stopped)
         if limited is None:
-            why_not[script.path] = _no_time(script)
+            why_not[script.path] = _no_time(script, started)
             continue
         original: OriginalRun | str | None = None
         if not _NOT_HERE & migration.stood_in.get(script.path, frozenset()):
@@ -189,8 +190,8 @@ def _limited(migration: Migration, started: float, *, first: bool) -> Migration 
     return migration.within(max(left, _LEAST_SECONDS)) if left > 0 else None
 
 
-def _no_time(script: Script) -> str:
-    return f"other scripts were run for {OTHERS_SECONDS:.0f} s; --entry {script.path} runs it first"
+def _no_time(script: Script, started: float) -> str:
+    return f"other scripts were run for {time.monotonic() - started:.0f} s; --entry {script.path} runs it first"
 
 
 def _as_its_user(migration: Migration, resolved: Resolved | None, script: Script) -> OriginalRun | str:
@@ -313,7 +314,7 @@ def run_migrated(
         script = scripts[path]
         limited = _limited(whole, started, first=not outcomes)
         if limited is None:
-            outcomes[path] = ScriptOutcome(status="not-run", why=_no_time(script))
+            outcomes[path] = ScriptOutcome(status="not-run", why=_no_time(script, started))
             continue
         migration = limited
         migration.stages.start(f"Running the migrated {script.path}")

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from ..reading.bindings import FUNCTIONS
@@ -84,7 +84,7 @@ class TrainerSite(CallSite):
 def find_calls(module: Module, table: ModelTable) -> list[CallSite]:
     """Every call of a model in one file, calls inside networks' own methods left out."""
     skipped: set[ast.AST] = {
-        node for node in module.nodes if isinstance(node, ast.ClassDef) and _is_network(module, node, table)
+        node for node in module.nodes if isinstance(node, ast.ClassDef) and is_network(module, node, table)
     }
     evidence = _ModelNames(module, table)
     found = []
@@ -111,7 +111,7 @@ def _is_foreign(module: Module, call: ast.Call, function: Function | None) -> bo
     return bool(_FOREIGN & given) or (bool(_FOREIGN & roots) and not _TORCHES & roots)
 
 
-def _is_network(module: Module, node: ast.ClassDef, table: ModelTable, depth: int = 0) -> bool:
+def is_network(module: Module, node: ast.ClassDef, table: ModelTable, depth: int = 0) -> bool:
     """Whether a class is a module: of torch as far as can be told, or one with a `forward` and a base from who knows where."""
     if node in table.classes:
         return True
@@ -119,7 +119,7 @@ def _is_network(module: Module, node: ast.ClassDef, table: ModelTable, depth: in
         return any(last_name(base) != "object" for base in node.bases)
     found = [module.find_callee(base) for base in node.bases if depth < 20]
     return any(
-        item is not None and isinstance(item[1], ast.ClassDef) and _is_network(item[0], item[1], table, depth + 1)
+        item is not None and isinstance(item[1], ast.ClassDef) and is_network(item[0], item[1], table, depth + 1)
         for item in found
     )
 
@@ -251,11 +251,17 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         return None  # a class that a star import brought
     if isinstance(given, ast.Constant) or _is_synthetic(module, given, function):
         return None
+    site = call_site(module, call, function, evidence.steps.get(name, name), given)
+    if captured:
+        site = replace(site, fact=replace(site.fact, kind="train"), trained_here=True, captured=True)
+    return site
+
+
+def call_site(module: Module, call: ast.Call, function: Function | None, model: str, given: ast.expr) -> CallSite:
+    """The call of a `model` on what is `given`, with the loop around it."""
     loop = _enclosing_loop(module, call, function)
     statement = module.statement_of(call)
     kind, targets, trained = _kind(module, call, function, loop)
-    if captured:
-        kind, trained = "train", True
     outputs = None
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and statement.value is call:
         outputs = dotted(statement.targets[0])
@@ -266,7 +272,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         line=getattr(outer, "lineno", 1),
         end_line=getattr(outer, "end_lineno", None) or 1,
         kind=kind,
-        model=evidence.steps.get(name, name),
+        model=model,
         inputs=ast.unparse(given),
         outputs=outputs,
         targets=targets,
@@ -274,7 +280,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         call_line=call.lineno,
         call_column=module.place(call)[1],
     )
-    return CallSite(fact, module, call, function, loop, trained, captured)
+    return CallSite(fact, module, call, function, loop, trained)
 
 
 def _is_method(module: Module, call: ast.Call) -> bool:

@@ -22,6 +22,8 @@ from .library_trainers import find_library_trainers, find_owned_loops
 from .lightning_module import find_trainer_calls
 from .loops import CallSite, TrainerSite, find_calls
 from .model_archives import ModelArchive, model_archives
+from .own_calls import find_own_calls
+from .pointers import missing_contents
 from .served_classes import served
 from .submodules import missing_submodules
 from .transforms import find_transforms
@@ -48,6 +50,8 @@ class ProjectIndex:
     sites: tuple[CallSite, ...]
     trainers: tuple[TrainerSite, ...] = ()
     """Calls of a Trainer, which has the loops itself."""
+    own: tuple[CallSite, ...] = ()
+    """Calls that networks make of themselves, in the methods by which they are trained and evaluated."""
     archives: tuple[ModelArchive, ...] = ()
     """What the repository packs for TorchServe."""
 
@@ -90,6 +94,7 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
     ]
     findings += [finding for file in files if file.notebook is not None for finding in file.notebook.findings]
     findings += missing_submodules(root)
+    findings += missing_contents(root)
     if len(paths) >= MAX_FILES:
         findings.append(Finding("", 1, 0, "PS003", f"only the first {MAX_FILES:,} Python files were read", "warning"))
     if progress is not None:
@@ -155,7 +160,7 @@ def _stated(
         checkpoints=tuple(item for module in modules for item in find_checkpoints(module, found.calls)),
         findings=tuple(sorted([*findings, *(item for module in modules for item in find_owned_loops(module))])),
         files=files,
-        loops=tuple(site.fact for site in found.sites),
+        loops=tuple(site.fact for site in (*found.sites, *found.own)),
         commands=commands,
         index=found,
     )
@@ -169,12 +174,13 @@ def _indexed(files: tuple[SourceFile, ...], archives: tuple[ModelArchive, ...]) 
     followed = {site.module.path for site in (*sites, *trainers)}
     for module in repository.modules.values():
         trainers += find_library_trainers(module, table) if table.factories and module.path not in followed else ()
-    return ProjectIndex(repository, table, Calls(repository), sites, tuple(trainers), archives)
+    own = tuple(site for module in repository.modules.values() for site in find_own_calls(module, table))
+    return ProjectIndex(repository, table, Calls(repository), sites, tuple(trainers), own, archives)
 
 
 def _scripts(found: ProjectIndex) -> tuple[Script, ...]:
     by_function: dict[ast.AST | None, list[CallSite]] = {}
-    for site in (*found.sites, *found.trainers):
+    for site in (*found.sites, *found.trainers, *found.own):
         by_function.setdefault(_outermost(site), []).append(site)
     modules = found.repository.modules.values()
     scripts = [script for module in modules if (script := _script(module, found, by_function)) is not None]
@@ -199,15 +205,19 @@ def _script(
     entered = module.definitions.values() if library else [*_handlers(module), *itertools.chain(*called.values())]
     sites: list[CallSite] = []
     seen: set[ast.AST] = set()
+    names: set[str] = set()
     queue: list[tuple[Module, ast.AST]] = [*((module, item) for item in started), *((module, item) for item in entered)]
     while queue:
         where, node = queue.pop()
         if node in seen:
             continue
         seen.add(node)
+        if isinstance(node, ast.ClassDef):
+            queue += [base for item in node.bases if (base := where.find_callee(item)) is not None]
         for inner in ast.walk(node):
             target: tuple[Module, Definition] | None = None
             if isinstance(inner, ast.Call):
+                names.add(last_name(inner.func))
                 target = where.find_callee(inner.func)
                 arguments = [where.find(value.id) for value in arguments_of(inner) if isinstance(value, ast.Name)]
                 queue += [item for item in arguments if item is not None]
@@ -219,6 +229,8 @@ def _script(
                 queue.append(target)
         sites += by_function.get(node, [])
     sites += [site for site in by_function.get(module.tree, []) if site not in sites]
+    own = {site for site in found.own if not names.intersection((site.fact.function or "").split("."))}
+    sites = [site for site in sites if site not in own]  # a method that nothing calls makes a script no other
     if not (called or (sites and (_is_guarded(module) or library or started_work(started)))):
         return None
     facts = tuple(sorted({site.fact for site in sites}, key=lambda fact: (fact.path != module.path, fact.path, fact.call_line)))

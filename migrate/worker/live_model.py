@@ -48,10 +48,11 @@ _ENOUGH_CALLS, _ENOUGH_SECONDS = 4, 8.0
 """So many calls of a model whose outputs the script judges tell what it is, unless the script is quickly done anyway."""
 
 
-def see_models(recipe: Recipe, read: Recipe | None = None) -> Rehearsed:
+def see_models(recipe: Recipe, read: Recipe | None = None, patience: float = 1.0) -> Rehearsed:
     """Run the script of the recipe and say which models it called with images, in the order of their first calls.
 
-    `read` is how reading the sources would build its model, which is compared with each.
+    `read` is how reading the sources would build its model, which is compared with each. No attempt, and not all of them
+    together, takes more than `patience` times as long as one may where the machine does nothing else.
     """
     built = _built_aside(read) if read is not None else None
     started = time.monotonic()
@@ -71,7 +72,7 @@ def see_models(recipe: Recipe, read: Recipe | None = None) -> Rehearsed:
     began = time.time()
     late: list[str | None] = []
     with stored_weights_read() as files:
-        ended = run_script(recipe, calls, seed=0, until=started + _MOST_SECONDS, late=late)
+        ended = run_script(recipe, calls, seed=0, until=started + patience * _MOST_SECONDS, late=late, patience=patience)
     as_read = built() if built is not None else None
     found = [_described(seen, recipe, weights[seen.ordinal], as_read, own_data=ended.user_data) for seen in calls.seen.values()]
     none = "it came to its end and called no model with images"
@@ -154,13 +155,19 @@ def take_model(recipe: Recipe) -> nn.Module:
 
 
 def run_script(
-    recipe: Recipe, calls: ModuleCalls, *, seed: int, until: float = math.inf, late: list[str | None] | None = None
+    recipe: Recipe,
+    calls: ModuleCalls,
+    *,
+    seed: int,
+    until: float = math.inf,
+    late: list[str | None] | None = None,
+    patience: float = 1.0,
 ) -> RehearsalReport:
     """Rehearse the script, with `calls` watching. Random numbers start from `seed`, whatever the script sets. What one run
     learned from its failures, the next ones of the same migration know.
 
-    No attempt goes on for long, or past the moment `until` of the monotonic clock; `late` is told the user's line at which one
-    was ended so.
+    No attempt goes on for long, times `patience`, or past the moment `until` of the monotonic clock; `late` is told the user's
+    line at which one was ended so.
 
     The caller may go on in another process than it was in: see `rehearse`.
     """
@@ -168,7 +175,7 @@ def run_script(
 
     @contextmanager
     def watch() -> Iterator[None]:
-        with _alarm(min(_SECONDS, max(1.0, until - time.monotonic())), request.root, late), _seeded(seed), calls:
+        with _alarm(min(patience * _SECONDS, max(1.0, until - time.monotonic())), request.root, late), _seeded(seed), calls:
             yield
 
     return rehearse(request, watch=watch, attempts=ATTEMPTS, seen=lambda: bool(calls.seen))

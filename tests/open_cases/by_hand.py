@@ -144,10 +144,10 @@ def images(transform: Any, row: tuple[int, ...], folder: Path) -> dict[str, Any]
 
 
 class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Modules for libraries that are not installed; asked last, so that an installed one is itself."""
+    """Modules for libraries that are not installed; an installed one is itself, with what it finds in its own way."""
 
     def __init__(self, names: list[str]) -> None:
-        self.names = names
+        self.names = [name for name in names if importlib.util.find_spec(name) is None]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name.partition(".")[0] in self.names:

@@ -69,10 +69,10 @@ class StandInState(dict[str, Any]):
             raise LookupError(f"{self.file} {WANTING} from it what has [{key!r}]")
         if "." in key:
             raise KeyError(key)
-        if key in _MODELS:
-            return self
         if key in self.stated:
             return self.stated[key]
+        if key in _MODELS:
+            return self
         if _COUNT.search(key) and self.classes:
             return len(self.classes)
         if _NAMES.search(key):
@@ -97,7 +97,7 @@ class StandInState(dict[str, Any]):
     def __delitem__(self, key: str) -> None: ...
 
     def get(self, key: str, default: Any = None) -> Any:
-        if key in _MODELS:
+        if key in _MODELS and key not in self.stated:
             return self
         return self[key] if key in self else default  # noqa: SIM401 - a key that is missing has something, too
 
@@ -132,6 +132,9 @@ class GivenState(dict[str, Any]):
         return self
 
     def __missing__(self, key: Any) -> Any:
+        if key in StandInState.stated and are_weights(self):
+            self.stood_in(key)
+            return StandInState.stated[key]
         if key in _MODELS and are_weights(self):
             return self
         if isinstance(key, str) and are_weights(self) and _RESUMED.search(key) and "." not in key:
@@ -167,23 +170,24 @@ def missed_key(frame: types.FrameType) -> str | None:
 def named_value(frames: Sequence[types.FrameType]) -> tuple[str, Any] | None:
     """A key of a state that stands in, and what the script expects there, in the innermost frame that tells.
 
-    That is `kept.get("arch") != "small"` last before it gave up, or the first of the names with which it compares what it took
-    from there: `arch == "small"`, `arch in ("small", "large")`, `MODELS[arch]`.
+    That is `kept.get("arch") != "small"` or `args.arch == kept["arch"]` last before it gave up, or the first of the names with
+    which it compares what it took from there: `arch == "small"`, `arch in ("small", "large")`, `MODELS[arch]`.
     """
     for frame in reversed(frames):
-        states = {name: value for name, value in frame.f_locals.items() if isinstance(value, StandInState)}
+        states = {name: value for name, value in frame.f_locals.items() if isinstance(value, StandInState | GivenState)}
         with contextlib.suppress(SyntaxError):
             tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)) if states else "")
             lines = range(frame.f_code.co_firstlineno, _last(frame) + 1)
             nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr | ast.stmt) and node.lineno in lines]
             nodes.sort(key=lambda node: node.lineno)
             for node in reversed(nodes):
-                found = _expected(node, states) if node.lineno <= frame.f_lineno else None
+                found = _expected(node, states, frame) if node.lineno <= frame.f_lineno else None
                 if found is not None and StandInState.stated.get(found[0]) != found[1]:
                     return found
             for node in nodes:
                 of, names = _compared(node, frame)
-                keys = [states[item.id].key for item in ast.walk(of) if isinstance(item, ast.Name) and item.id in states]
+                held = [states[item.id] for item in ast.walk(of) if isinstance(item, ast.Name) and item.id in states]
+                keys = [state.key for state in held if isinstance(state, StandInState)]
                 if names and keys and keys[0] is not None:
                     return keys[0], names[0]
     return None
@@ -217,19 +221,35 @@ def _argument(stage: Stage, name: str) -> Any:
     return len(StandInState.classes) if stated is None and _COUNT.search(name) and StandInState.classes else stated
 
 
-def _expected(node: ast.AST, states: Mapping[str, StandInState]) -> tuple[str, Any] | None:
-    """A key of a state, and the constant with which what is there is compared."""
+def _expected(node: ast.AST, states: Mapping[str, StandInState | GivenState], frame: types.FrameType) -> tuple[str, Any] | None:
+    """A key of a state, and the constant, or what the script has by a name, with which what is there is compared."""
     if not isinstance(node, ast.Compare):
         return None
-    match node.left:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get"), args=[ast.Constant(value=key), *_]):
-            pass
-        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=key)):
-            pass
-        case _:
-            return None
-    value = node.comparators[0].value if isinstance(node.comparators[0], ast.Constant) else None
-    return (key, value) if name in states and isinstance(key, str) and isinstance(value, str | int) else None
+    for asked, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
+        match asked:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get"), args=[ast.Constant(value=key), *_]):
+                pass
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=key)):
+                pass
+            case _:
+                continue
+        named = isinstance(node.ops[0], ast.Eq | ast.NotEq) or isinstance(other, ast.Constant)
+        value = _value(other, frame) if name in states and named else None
+        if isinstance(key, str) and isinstance(value, str | int):
+            return key, value
+    return None
+
+
+def _value(node: ast.expr, frame: types.FrameType) -> Any:
+    """A constant, or what a frame has by a name: `"small"`, `arch`, `args.arch`; None for any other expression."""
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return frame.f_locals.get(name, frame.f_globals.get(name))
+        case ast.Attribute(value=ast.Name(id=name), attr=attribute):
+            return getattr(frame.f_locals.get(name, frame.f_globals.get(name)), "__dict__", {}).get(attribute)
+    return None
 
 
 def _last(frame: types.FrameType) -> int:

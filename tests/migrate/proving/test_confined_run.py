@@ -223,3 +223,14 @@ def test_what_lay_there_and_what_is_written_again_does_not_count(tmp_path: Path)
     assert python(tmp_path, code, disk_bytes=2**23).ok
     sparse = "file = open('sparse', 'wb'); file.seek(2**34 - 1); file.write(b'x')"
     assert python(tmp_path, sparse, disk_bytes=2**23, file_bytes=2**35).ok
+
+
+@pytest.mark.parametrize(
+    ("load", "cores", "times"), [(0.0, 4, 1.0), (4.0, 4, 1.0), (9.0, 4, 2.25), (100.0, 4, 3.0), (2.0, None, 2.0)]
+)
+def test_patience_grows_with_what_else_the_machine_does(
+    monkeypatch: pytest.MonkeyPatch, load: float, cores: int | None, times: float
+) -> None:
+    monkeypatch.setattr(confined_run.os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(confined_run.os, "cpu_count", lambda: cores)
+    assert confined_run.patience() == times

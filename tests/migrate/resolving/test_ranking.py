@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from headrace.migrate.reading.facts import Script
-from headrace.migrate.resolving.ranking import candidates, documented_arguments, documented_folder, listed, natural
+from headrace.migrate.resolving.ranking import (
+    candidates,
+    documented_arguments,
+    documented_folder,
+    documented_models,
+    listed,
+    natural,
+)
 from headrace.migrate.survey.survey import survey
 
 NET = """
@@ -256,6 +263,22 @@ def test_what_says_most_is_taken_where_the_first_did_not_do(tmp_path: Path) -> N
     script = candidates_of(tmp_path, {"predict.py": PARSES + PREDICT}, readme)
     assert documented_arguments(survey(tmp_path), script)[0] == ["a.jpg", "b.pth"]
     assert documented_arguments(survey(tmp_path), script, always=True)[0] == ["a.jpg", "b.pth", "--units", "1", "2"]
+
+
+def test_each_model_that_a_document_chooses_is_told_with_the_first_line_that_does(tmp_path: Path) -> None:
+    parses = PARSES.replace('parser.add_argument("--save_dir")', 'parser.add_argument("--arch", "-a")')
+    lines = [
+        "-a small --units 1",
+        "-a wide --units 2",
+        "--arch small --units 3",
+        "-a small --units 4",
+        "-a <name>",
+        "--units 5",
+    ]
+    readme = "".join(f"    python predict.py a.jpg b.pth {line}\n" for line in lines)
+    script = candidates_of(tmp_path, {"predict.py": parses + PREDICT}, readme)
+    found = documented_models(survey(tmp_path), script)
+    assert found == [["a.jpg", "b.pth", *line.split()] for line in lines[:3]]
 
 
 def candidates_of(root: Path, files: dict[str, str], readme: str) -> Script:

@@ -104,6 +104,22 @@ def test_a_preview_says_what_runs_in_seconds_and_packages_nothing(service: Path,
 
 
 @pytest.mark.usefixtures("torch_sandbox")
+def test_weights_of_which_only_a_pointer_is_here_are_stood_in_for_and_nobodys(service: Path) -> None:
+    """A clone without Git LFS: the model is seen all the same, and the report says what fetches its weights."""
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'5' * 64}\nsize 31379841\n"
+    (service / "weights/best.pt").write_text(pointer)
+    (service / ".gitattributes").write_text("*.pt filter=lfs diff=lfs merge=lfs -text\n")
+    report = headrace.migrate(service)
+    model = report.models[0]
+    assert (model.name, model.input, model.classes) == ("Blocks", [3, 12, 12], 3), report.findings
+    said = {finding.code: finding.message for finding in report.findings}
+    assert "git lfs pull" in said["PS018"]
+    assert "weights that are not yours stood in" in said["PS517"] or "weights/best.pt" in said["PS517"]
+    assert report.exit_status & 2
+    assert (service / "weights/best.pt").read_text() == pointer
+
+
+@pytest.mark.usefixtures("torch_sandbox")
 def test_the_packaged_weights_are_the_users_tensor_by_tensor(service: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = headrace.migrate(service, out=out, precision="fp32", tuning_seconds=1, verify=False)
@@ -237,6 +253,8 @@ def test_a_run_that_shows_no_classifier_says_why() -> None:
     assert "Body (run.py:5, whose outputs go on into Linear), Generator (run.py:9); --entry" in message
     assert where is None
     assert why(reason="KeyError: 'x'") == [("stopped before it called one: KeyError: 'x'", "run.py:2")]
+    ended = "came to its end and called no model with images"
+    assert why(reason=f"it {ended}") == [(ended, "run.py:2")]
     assert why(body, SEEN) == why() == []
 
 
@@ -309,7 +327,10 @@ def test_of_several_scripts_the_one_whose_model_the_given_checkpoint_fits_is_tak
     assert any(message == "the model is that of this script; --entry takes another (eval_a.py)" for message in said), said
 
 
-def test_scripts_are_run_to_see_their_models_only_while_there_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("slow", "run_in_time"), [(1.0, 2), (1.5, 3)])
+def test_scripts_are_run_to_see_their_models_only_while_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: float, run_in_time: int
+) -> None:
     root = tmp_path / "repository"
     root.mkdir()
     for name in ("eval_a", "eval_b", "eval_c"):
@@ -324,10 +345,12 @@ def test_scripts_are_run_to_see_their_models_only_while_there_is_time(tmp_path: 
 
     monkeypatch.setattr(rehearsal.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(rehearsal, "_run", run)
+    monkeypatch.setattr(rehearsal, "patience", lambda: slow)
     migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
     rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
-    assert seen == ["eval_a.py", "eval_b.py"]
-    assert migration.findings[0].message.endswith("--entry takes one that was not: eval_c.py")
+    assert seen == ["eval_a.py", "eval_b.py", "eval_c.py"][:run_in_time]
+    said = "scripts were run for 300 s to see their models; --entry takes one that was not: eval_c.py"
+    assert [item.message for item in migration.findings if "one that was not" in item.message] == [said][: 3 - run_in_time]
 
 
 TRAINS = """
@@ -409,6 +432,20 @@ def test_a_file_that_another_model_was_saved_in_gives_no_weights(tmp_path: Path)
 def test_the_choice_is_made_whose_model_the_given_checkpoint_fits(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "train.py").write_text(TRAINS.format(default="default='wide'", saved="net.state_dict()"))
+    torch.save({name: torch.rand(shape) for name, shape in SHAPES.items()}, tmp_path / "given.pth")
+    report = headrace.migrate(tmp_path, checkpoint=tmp_path / "given.pth")
+    said = [item.message for item in report.findings if item.code == "PS011"]
+    assert any(message.startswith("told what the checkpoint tells: --model narrow") for message in said), said
+
+
+@pytest.mark.usefixtures("torch_sandbox")
+def test_the_documented_line_is_told_whose_model_the_given_checkpoint_fits(tmp_path: Path) -> None:
+    """The choices are read off a module when the script runs, so that its documentation alone says what they may be."""
+    (tmp_path / "kept").mkdir()
+    text = TRAINS.format(default="default='wide'", saved="net.state_dict()").replace('["narrow", "wide"]', "sorted(KNOWN)")
+    (tmp_path / "train.py").write_text("KNOWN = {name for name in ('narrow', 'wide')}\n" + text)
+    lines = [f"    python train.py --model {name}\n" for name in ("wide", "narrow")]
+    (tmp_path / "TRAINING.md").write_text("".join(lines))
     torch.save({name: torch.rand(shape) for name, shape in SHAPES.items()}, tmp_path / "given.pth")
     report = headrace.migrate(tmp_path, checkpoint=tmp_path / "given.pth")
     said = [item.message for item in report.findings if item.code == "PS011"]

@@ -191,3 +191,10 @@ def test_a_version_that_was_saved_stays(tmp_path):
 
     take_state(Asking(), First().state_dict())
     assert seen == [1]
+
+
+def test_a_pointer_that_is_given_as_a_checkpoint_is_told_for_what_it_is(tmp_path):
+    path = tmp_path / "weights.pth"
+    path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'5' * 64}\nsize 31379841\n")
+    with pytest.raises(ArtifactError, match="a pointer of Git LFS, whose content is not here; git lfs pull fetches it"):
+        load_weights(network(), path)

@@ -274,6 +274,14 @@ def test_a_script_that_was_ended_is_not_said_to_have_come_to_its_end(tmp_path: P
     assert found.where.startswith("run.py:")
 
 
+def test_on_a_busy_machine_an_attempt_may_take_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.migrate.worker.live_model._SECONDS", 0.5)
+    waits = ("import time\n", "start = time.monotonic()\n", "while time.monotonic() < start + 1.5:\n    pass\n")
+    recipe = script(tmp_path, DATA, "model = Net()\n", *waits, EVALUATE)
+    assert see_models(recipe).models == ()
+    assert len(see_models(recipe, patience=60.0).models) == 1
+
+
 def test_all_attempts_together_end_before_the_worker_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.migrate.worker.live_model._MOST_SECONDS", 0.0)
     found = see_models(script(tmp_path, "model = Net()\n", "while True:\n    sum(range(1000))\n"))

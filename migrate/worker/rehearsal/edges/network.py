@@ -43,10 +43,11 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that gave up for the want of a key in a checkpoint that stands in, or of a name under one."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     gave_up = bool(frames) and is_users(frames[-1].f_code.co_filename, stage.root)
-    if weights.unfit(stage, error, frames):
-        return True
     known = stage.learned.get("checkpoint_values", {})
     named = weights.named_value(frames)
+    missed = named is not None and isinstance(error, KeyError) and error.args == (named[0],)
+    if not missed and weights.unfit(stage, error, frames):
+        return True
     if named is None and WANTING in str(error):
         named = weights.stated_value(stage, frames)
     if named is not None and named[0] not in known:

@@ -21,8 +21,13 @@ WHOLE = "whole_passes"
 """Learned: passes over a loader that call no model are not cut short, for they gather what the data holds."""
 EVERY = "every_batch"
 """Learned: passes over a loader are not cut short, for a metric wants rows of all classes."""
+LARGE = "large_batches"
+"""Learned: batches are not made smaller, for the script takes more rows out of one than it would have."""
 _MOST_BATCHES = 100
 """Even then no pass is longer."""
+_MOST_ROWS = 256
+"""Even then no batch is larger."""
+_BEYOND = re.compile(r"index \d+ is out of bounds for (?:dimension|axis) 0 with size (\d+)")
 _CLASSES_MISSED = re.compile(
     r"(number of (classes|labels)|FixedLocator locations).*(match|different|equal)|contains? only one label|is binary while"
     r"|y_true and y_prob contain different|Only one class.*present|Shape of passed values is .* indices imply",
@@ -44,14 +49,26 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
 
 def lesson(stage: Stage, error: BaseException) -> bool:
-    """A metric that wants rows of every class sees all batches in the next attempt."""
+    """A metric that wants rows of every class, or a share for each, sees all batches in the next attempt; one of so many images
+    of a batch gets as many."""
     missed = isinstance(error, ValueError) and _CLASSES_MISSED.search(str(error)) is not None
-    return missed and stage.learn(EVERY, True)
+    uncounted = isinstance(error, ZeroDivisionError) and _is_shortened(stage, "loops over data")
+    if missed or uncounted:
+        return stage.learn(EVERY, True)
+    beyond = _BEYOND.search(str(error)) if isinstance(error, IndexError) else None
+    small = beyond is not None and int(beyond[1]) == stage.request.batch_size and _is_shortened(stage, "batches of")
+    return small and stage.learn(LARGE, True)
+
+
+def _is_shortened(stage: Stage, what: str) -> bool:
+    """Whether passes or batches were made smaller in this attempt."""
+    return any(item.edge == "time" and item.what.startswith(what) for item in stage.standins)
 
 
 def _short(stage: Stage, torch: Any) -> None:
     loader = torch.utils.data.DataLoader
     few = _MOST_BATCHES if stage.learned.get(EVERY) else stage.request.batches
+    most = _MOST_ROWS if stage.learned.get(LARGE) else stage.request.batch_size
     passes = weakref.WeakKeyDictionary[Any, int]()
     steps = itertools.count(1)
     taken, called = [0], [0]
@@ -62,9 +79,9 @@ def _short(stage: Stage, torch: Any) -> None:
                  "timeout", "worker_init_fn", "multiprocessing_context", "generator")  # fmt: skip
         named |= dict(zip(names, args, strict=False))
         size = named.get("batch_size", 1)
-        if isinstance(size, int) and size > stage.request.batch_size:
-            named["batch_size"] = stage.request.batch_size
-            stage.note("time", f"batches of {stage.request.batch_size}, not of {size}")
+        if isinstance(size, int) and size > most:
+            named["batch_size"] = most
+            stage.note("time", f"batches of {most}, not of {size}")
         for name in ("num_workers", "multiprocessing_context", "persistent_workers", "prefetch_factor", "timeout", "pin_memory",
                      "pin_memory_device"):  # fmt: skip
             named.pop(name, None)

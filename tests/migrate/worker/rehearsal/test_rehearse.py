@@ -1,3 +1,4 @@
+import json
 import os
 import textwrap
 
@@ -21,6 +22,23 @@ def test_an_attempt_that_taught_something_leaves_no_trace_in_the_output(rehearse
     assert (done.report.ended, done.report.attempts, done.status) == ("finished", 2, 0)
     assert done.stdout == "asked\n2.0 ['--flag'] __main__\n"
     assert done.standins("device")[0].where == "main.py:5"
+
+
+def test_what_an_attempt_imported_the_next_one_has_and_later_rehearsals_too(rehearsed, tmp_path):
+    """Ten attempts that import slow libraries each anew are over before they come to a model."""
+    text = "import sys\nprint('scipy' in sys.modules)\nimport scipy\n"
+    done = rehearsed({"main.py": text + WITHOUT_GPU}, made=tmp_path / "kept")
+    assert (done.report.attempts, done.stdout.splitlines()[0]) == (2, "True")
+    assert json.loads(done.report.learned)["imported"] == ["scipy"]
+    done = rehearsed({"main.py": text + WITHOUT_GPU}, made=tmp_path / "kept", learned=done.report.learned)
+    assert (done.report.attempts, done.stdout.splitlines()[0]) == (1, "True")
+
+
+def test_no_module_of_the_users_is_imported_before_its_script(rehearsed):
+    files = {"main.py": f"import seaborn\n{WITHOUT_GPU}", "seaborn.py": "print('imported')\n"}
+    done = rehearsed(files)
+    assert done.stdout.splitlines()[0] == "imported"
+    assert json.loads(done.report.learned)["imported"] == []
 
 
 def test_an_error_with_a_heading_says_what_stands_below_it(rehearsed):

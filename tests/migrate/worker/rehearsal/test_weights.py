@@ -162,6 +162,22 @@ def test_a_checkpoint_says_of_itself_what_the_script_insists_on(rehearsed):
     assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "small\n", 3), done.stderr
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_a_checkpoint_says_of_itself_what_the_script_was_told(rehearsed, tmp_path, given):
+    """The script checks the file against its options; weights alone, as a user gives them, say nothing of that."""
+    state = {"weight": torch.ones(3, 4), "bias": torch.ones(3)}
+    torch.save(state, tmp_path / "given.pth")
+    script = (
+        "import argparse, torch\nparser = argparse.ArgumentParser()\nparser.add_argument('--arch', default='small')\n"
+        "parser.add_argument('--dataset', default='pets')\nargs = parser.parse_args()\n"
+        "kept = torch.load('best.pth')\nif 'model' in kept:\n    assert args.arch == kept['model']\n"
+        "    assert kept['dataset'] == args.dataset\nnet = torch.nn.Linear(4, 3)\nnet.load_state_dict(kept['state_dict'])\n"
+        "print(kept['model'], kept['dataset'])\n"
+    )
+    done = rehearsed({"main.py": script}, checkpoint=str(tmp_path / "given.pth") if given else None)
+    assert (done.report.ended, done.stdout, done.report.user_weights) == ("finished", "small pets\n", given), done.stderr
+
+
 def test_a_checkpoint_holds_under_a_name_what_the_sources_bind_to_it(rehearsed):
     script = (
         "import torch\nkept = torch.load('best.pth')\nsettings = kept['hyper_parameters']\n"

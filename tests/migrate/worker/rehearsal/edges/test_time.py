@@ -175,3 +175,39 @@ print(len(seen))
         }
     )
     assert (done.report.ended, done.stdout) == ("finished", "70\n")
+
+
+PER_CLASS = f"""
+{LOADER}
+net = torch.nn.Linear(1, 5)
+right, total = [0] * 5, [0] * 5
+for x, y in DataLoader(data, batch_size=32):
+    for i, kind in enumerate(net(x).argmax(1)):
+        right[y[i] // 20] += int(kind == y[i] // 20)
+        total[y[i] // 20] += 1
+for i in range(5):
+    print(100 * right[i] / total[i])
+"""
+FIRST_IMAGES = f"""
+{LOADER}
+images, labels = next(iter(DataLoader(data, batch_size=64)))
+net = torch.nn.Linear(1, 5)
+print([int(net(images[i]).argmax()) for i in range(25)])
+"""
+
+
+@pytest.mark.parametrize("text", [PER_CLASS, FIRST_IMAGES], ids=["a share for each class", "so many images of a batch"])
+def test_what_wants_more_than_a_few_small_batches_gets_it_in_the_next_attempt(rehearsed, text):
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.report.attempts) == ("finished", 2), done.report.why
+
+
+def test_other_divisions_and_indices_are_the_scripts_own(on_stage):
+    stage = on_stage(time).stage
+    assert not time.lesson(stage, ZeroDivisionError("division by zero"))
+    assert not time.lesson(stage, IndexError("index 4 is out of bounds for dimension 0 with size 4"))
+    stage.note("time", "batches of 4, not of 64")
+    assert not time.lesson(stage, IndexError("index 3 is out of bounds for dimension 0 with size 3"))
+    assert not time.lesson(stage, IndexError("list index out of range"))
+    assert time.lesson(stage, IndexError("index 9 is out of bounds for axis 0 with size 4"))
+    assert stage.learned == {time.LARGE: True}
