@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from ._version import __version__
 from .console import print_error
-from .errors import HeadraceError
+from .errors import HeadraceError, disk_fault
 
 
 class _Command(NamedTuple):
@@ -92,11 +92,16 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; errors Headrace raises on purpose become one message and exit status 2."""
+    """Run the command line; errors Headrace raises on purpose, and disks that fail, become one message and exit status 2."""
     try:
         app()
     except HeadraceError as error:
         print_error(error)
+        raise SystemExit(2) from None
+    except OSError as error:
+        if (fault := disk_fault(error)) is None:
+            raise
+        print_error(HeadraceError(f"{fault}; free space there, or name a folder that this user may write to"))
         raise SystemExit(2) from None
 
 

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,17 @@ def test_no_arguments_show_the_commands():
     shown = shown.stdout + shown.stderr
     for command in ("migrate", "compile", "serve", "bench", "doctor"):
         assert command in shown
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_a_full_disk_is_one_line_and_no_traceback():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace", "rules"], check=False, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: No space left on device; ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_doctor_names_devices_backends_and_versions():

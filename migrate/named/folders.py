@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import MigrateError
+from ..cache_entry import kept_folder
 from ..prepared import place_in, planned, prepared
-from .source import Options, kept
+from .source import Options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,12 +41,14 @@ class PackageFolder:
     path: Path
 
     def models(self, cache: Path, options: Options, console: Console | None) -> Path:
-        view = kept(cache, "named") / f"{self.path.name}-view-{hashlib.sha256(str(self.path).encode()).hexdigest()[:12]}"
+        place = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
+        view = kept_folder(cache / "named") / f"{self.path.name}-view-{place}"
         view.mkdir(parents=True, exist_ok=True)
         for name in (self.path.name, *(f"{self.path.name}{end}" for end in COMPANIONS)):
             link, target = view / name, self.path.with_name(name)
             if target.is_dir() and not link.is_symlink():
-                link.symlink_to(target)
+                with contextlib.suppress(FileExistsError):  # another process made it meanwhile
+                    link.symlink_to(target)
             elif not target.is_dir():
                 link.unlink(missing_ok=True)
         return view
