@@ -45,6 +45,22 @@ def test_a_full_disk_is_one_line_and_no_traceback():
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compile", "net.py:net", "--input-size", "1,4,4", "--random-weights", "--out", "file"],
+        ["compile", "net.py:net", "--input-size", "1,4,4", "--random-weights", "--out=file/models"],
+    ],
+)
+def test_a_place_that_is_something_else_is_one_line_and_no_traceback(tmp_path, arguments):
+    (tmp_path / "net.py").write_text("import torch\nnet = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))\n")
+    (tmp_path / "file").write_text("mine")
+    done = headrace(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_doctor_names_devices_backends_and_versions():
     done = headrace("doctor")
     assert done.returncode == 0, done.stderr
