@@ -76,6 +76,15 @@ class _Commands(TyperGroup):
         made.name = cmd_name
         return made
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As click has it, and for a name that is none with those that are near."""
+        if args and args[0] not in COMMANDS and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            if near := get_close_matches(args[0], COMMANDS):
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])

@@ -61,6 +61,15 @@ def test_a_place_that_is_something_else_is_one_line_and_no_traceback(tmp_path, a
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("predct", "'predict'"), ("serv", "'serve'"), ("plan-paralel", "'plan-parallel'")]
+)
+def test_a_command_that_is_none_is_said_with_those_that_are_near(typed, meant):
+    done = headrace(typed, "models")
+    assert done.returncode == 2
+    assert f"No such command {typed!r}. Did you mean {meant}" in done.stderr
+
+
 def test_doctor_names_devices_backends_and_versions():
     done = headrace("doctor")
     assert done.returncode == 0, done.stderr
