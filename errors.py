@@ -144,7 +144,7 @@ class NothingToMigrateError(MigrateError):
 
 
 class AmbiguousError(MigrateError):
-    """Several candidates fit; `candidates` names them and `flag` is the option that chooses.
+    """Several candidates fit: `message` says for what, `candidates` names them, and `flag` is the option that chooses.
 
     `report` is a `Report` of the migrator with what does not depend on the choice, where there is such a thing.
     """
@@ -154,6 +154,7 @@ class AmbiguousError(MigrateError):
     def __init__(self, message: str, *, candidates: Sequence[str], flag: str) -> None:
         listed = "\n".join(f"  {flag} {candidate}" for candidate in candidates)
         super().__init__(f"{message}; choose one with {flag}:\n{listed}")
+        self.message = message
         self.candidates = tuple(candidates)
         self.flag = flag
 

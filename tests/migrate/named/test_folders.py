@@ -1,10 +1,11 @@
 """Folders that hold models already, and a repository whose model is packaged at once and planned later."""
 
+import contextlib
 import json
 
 import pytest
 
-from headrace.errors import MigrateError
+from headrace.errors import AmbiguousError, MigrateError
 from headrace.migrate.named.folders import PackageFolder, Repository
 from headrace.migrate.named.packaged import compile_model, packaged
 from headrace.migrate.named.source import Options
@@ -94,3 +95,32 @@ def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path):
 def test_images_are_not_ignored_silently(tmp_path):
     with pytest.raises(MigrateError, match="--images is not for"):
         Repository(tmp_path).models(tmp_path / "cache", Options(images=tmp_path), None)
+
+
+AMBIGUOUS = """
+import torch
+from torch import nn
+from torchvision import transforms
+
+
+class NAME(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(27, 3)
+
+    def forward(self, x):
+        return self.fc(x.flatten(1))
+"""
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_choice_is_said_with_the_command_that_takes_it(tmp_path, quick):
+    """predict, export and bench have no --model."""
+    (tmp_path / "two nets").mkdir()
+    for name in ("Left", "Right"):
+        (tmp_path / "two nets" / f"{name.lower()}.py").write_text(AMBIGUOUS.replace("NAME", name))
+    subject, options = Repository(tmp_path / "two nets"), Options(name="Middle")
+    expected = r"headrace migrate '.*/two nets' --out DIR --model Left"
+    with pytest.raises(AmbiguousError, match=expected) as raised, contextlib.ExitStack() as stack:
+        subject.models(tmp_path / "cache", options, None) if quick else stack.enter_context(subject.planned(options, None))
+    assert len(str(raised.value).splitlines()) == 3
