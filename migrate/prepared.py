@@ -104,6 +104,9 @@ def _packaged(repository: Path, target: Path, **asked: Any) -> tuple[Path, str]:
         errors = [f"{finding.code} {finding.message}" for finding in report.findings if finding.severity == "error"]
         reasons = errors or [found.parity.why for found in report.models if found.parity.why] or ["no model was recognised"]
         raise MigrateError(f"{repository} has no model to serve yet:\n" + "\n".join(f"  {reason}" for reason in reasons))
+    console = asked.get("console")
+    for finding in (finding for finding in report.findings if finding.severity == "warning" and console is not None):
+        console.print(f"{finding.code} {finding.message}", markup=False, highlight=False)
     return places[0].parent, places[0].name
 
 

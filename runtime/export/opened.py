@@ -74,7 +74,7 @@ def changed(artifact: Artifact, session: Session) -> str | None:
 
 def _read(artifact: Artifact, images: Path) -> JudgingData:
     if artifact.preprocessing is None:
-        raise ArtifactError(f"{artifact.name} does not say how an image becomes its input, so {images} cannot be read for it")
+        raise ArtifactError(f"{artifact.imageless}, so {images} cannot be read for it")
     found, labels = read_images(images, artifact.preprocessing, artifact.labels, pixels=artifact.signature.takes_pixels)
     # Folders name one class for each image.
     single = artifact.task.heads[artifact.task.primary].kind == SINGLE_LABEL
