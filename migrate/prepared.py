@@ -72,7 +72,7 @@ def prepared(
     if not complete():
         given = {"entry": entry, "model": model, "trust_repository": trust_repository, **(asked or {})}
         with made_aside(place, complete) as aside:
-            _packaged(repository, aside / "migrated", planned=False, console=console, **given)
+            _packaged(repository, aside / "migrated", console=console, planned=False, **given)
             (aside / _RECORD).write_text(json.dumps(wanted), encoding="utf-8")
     return models
 
@@ -80,7 +80,7 @@ def prepared(
 def _installed() -> str:
     """What changes with any library that is installed: the repository's code runs with them, and is packaged without what it
     lacks."""
-    names = set()
+    names: set[str] = set()
     for folder in sys.path:
         with contextlib.suppress(OSError):  # much of the path is not there
             names.update(name for name in os.listdir(folder or ".") if name.endswith((".dist-info", ".egg-info")))
@@ -94,19 +94,19 @@ def planned(repository: Path, folder: Path, *, console: Console | None, **asked:
     Raises what `migrate` raises, AmbiguousError for a choice that is the user's, and MigrateError with the findings when no
     model came of it.
     """
-    return _packaged(repository, folder, planned=True, console=console, **asked)
+    return _packaged(repository, folder, console=console, planned=True, **asked)
 
 
-def _packaged(repository: Path, target: Path, **asked: Any) -> tuple[Path, str]:
-    report = migrate(repository, out=target, scripts=False, **asked)
+def _packaged(repository: Path, target: Path, *, console: Console | None, **asked: Any) -> tuple[Path, str]:
+    report = migrate(repository, out=target, scripts=False, console=console, **asked)
     places = [target / found.artifact for found in report.models if found.artifact]
     if not places:
         errors = [f"{finding.code} {finding.message}" for finding in report.findings if finding.severity == "error"]
         reasons = errors or [found.parity.why for found in report.models if found.parity.why] or ["no model was recognised"]
         raise MigrateError(f"{repository} has no model to serve yet:\n" + "\n".join(f"  {reason}" for reason in reasons))
-    console = asked.get("console")
-    for finding in (finding for finding in report.findings if finding.severity == "warning" and console is not None):
-        console.print(f"{finding.code} {finding.message}", markup=False, highlight=False)
+    if console is not None:
+        for finding in (finding for finding in report.findings if finding.severity == "warning"):
+            console.print(f"{finding.code} {finding.message}", markup=False, highlight=False)
     return places[0].parent, places[0].name
 
 

@@ -66,7 +66,7 @@ class Repository:
         """Raises what `prepared` raises."""
         with _choices_of_migrate(self.path):
             return prepared(
-                self.path, place_in(cache, self.path), entry=self.entry, model=options.name,
+                self.path, place_in(cache, self.path), leave_out=(cache,), entry=self.entry, model=options.name,
                 trust_repository=options.trust_repository, asked=_asked(self.path, options), console=console,
             )  # fmt: skip
 
