@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -10,7 +13,10 @@ from typer.core import TyperGroup
 
 from ._version import __version__
 from .console import print_error
-from .errors import HeadraceError
+from .errors import HeadraceError, disk_fault
+
+# What is not as a path that somebody named says.
+_OF_PLACES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY)
 
 
 class _Command(NamedTuple):
@@ -70,6 +76,15 @@ class _Commands(TyperGroup):
         made.name = cmd_name
         return made
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As click has it, and for a name that is none with those that are near."""
+        if args and args[0] not in COMMANDS and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            if near := get_close_matches(args[0], COMMANDS):
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
@@ -92,12 +107,35 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; errors Headrace raises on purpose become one message and exit status 2."""
+    """Run the command line. Errors that Headrace raises on purpose become one message and exit status 2; so do disks that
+    fail, and paths that are not what the command line says they are."""
     try:
         app()
     except HeadraceError as error:
         print_error(error)
         raise SystemExit(2) from None
+    except OSError as error:
+        if fault := disk_fault(error):
+            print_error(HeadraceError(f"{fault}; free space there, or name a folder that this user may write to"))
+        elif place := _named_place(error):
+            print_error(HeadraceError(f"{place}: {error.strerror}; name another place"))
+        else:
+            raise
+        raise SystemExit(2) from None
+
+
+def _named_place(error: OSError) -> str | None:
+    """The path of an error that the command line names, or names a place in: a file where a folder belongs, say. Of any other
+    the traceback is of use."""
+    place = os.fsdecode(error.filename2 or error.filename or "") if not isinstance(error.filename, int) else ""
+    if not place or error.errno not in _OF_PLACES:
+        return None
+    given = [part.partition("=")[2] if part.startswith("--") else part for part in sys.argv[1:]]
+    found = os.path.realpath(place)
+    for one in (os.path.realpath(part) for part in given if part and "\0" not in part):
+        if os.path.commonpath((one, found)) in (one, found):
+            return place
+    return None
 
 
 def _version(wanted: bool) -> None:

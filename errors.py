@@ -35,9 +35,13 @@ This module imports nothing of the package.
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 __all__ = [
     "AmbiguousError",
@@ -140,7 +144,7 @@ class NothingToMigrateError(MigrateError):
 
 
 class AmbiguousError(MigrateError):
-    """Several candidates fit; `candidates` names them and `flag` is the option that chooses.
+    """Several candidates fit: `message` says for what, `candidates` names them, and `flag` is the option that chooses.
 
     `report` is a `Report` of the migrator with what does not depend on the choice, where there is such a thing.
     """
@@ -150,6 +154,7 @@ class AmbiguousError(MigrateError):
     def __init__(self, message: str, *, candidates: Sequence[str], flag: str) -> None:
         listed = "\n".join(f"  {flag} {candidate}" for candidate in candidates)
         super().__init__(f"{message}; choose one with {flag}:\n{listed}")
+        self.message = message
         self.candidates = tuple(candidates)
         self.flag = flag
 
@@ -246,3 +251,32 @@ class RateLimitError(OverloadedError):
     """This client sends more requests a second than one client may."""
 
     status = 429
+
+
+class DiskFault(NamedTuple):
+    """What a file operation says of the disk, and the path that it was about; empty where it named none."""
+
+    reason: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.place})" if self.place else self.reason
+
+
+# Full, over quota, over the largest size of a file, read-only, broken; and what this user may not do there.
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+_OF_RIGHTS = (errno.EACCES, errno.EPERM)
+
+
+def disk_fault(error: OSError) -> DiskFault | None:
+    """What is wrong with a disk, or with this user's rights there; None for an error of any other kind. Of what
+    `shutil.copytree` gathered it is the first."""
+    number, place, reason = error.errno, error.filename2 or error.filename, error.strerror
+    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list) and error.args[0]:
+        _, place, why = error.args[0][0]
+        found = re.match(r"\[Errno (\d+)\]", str(why))
+        number = int(found[1]) if found else None
+        reason = os.strerror(number or 0)
+    if number in _OF_DISKS or (number in _OF_RIGHTS and place):
+        return DiskFault(reason or os.strerror(number), str(place or ""))
+    return None

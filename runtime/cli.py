@@ -38,7 +38,9 @@ def _made_of(what: str, command: str, *, trusted: bool) -> Path:
     from .base.cache_folder import cache_folder
 
     if (cache := cache_folder()) is None:
-        raise typer.BadParameter("the cache is off (HEADRACE_CACHE), and a model that is packaged is kept there")
+        raise typer.BadParameter(
+            "the cache is off, and a model that is packaged is kept there; name a folder in HEADRACE_CACHE"
+        )
     return packaged.packaged(
         what, cache=cache, options=source.Options(trust_repository=trusted), console=make_console(stderr=True)
     )

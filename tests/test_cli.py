@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,42 @@ def test_no_arguments_show_the_commands():
     shown = shown.stdout + shown.stderr
     for command in ("migrate", "compile", "serve", "bench", "doctor"):
         assert command in shown
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_a_full_disk_is_one_line_and_no_traceback():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace", "rules"], check=False, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: No space left on device; ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compile", "net.py:net", "--input-size", "1,4,4", "--random-weights", "--out", "file"],
+        ["compile", "net.py:net", "--input-size", "1,4,4", "--random-weights", "--out=file/models"],
+    ],
+)
+def test_a_place_that_is_something_else_is_one_line_and_no_traceback(tmp_path, arguments):
+    (tmp_path / "net.py").write_text("import torch\nnet = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))\n")
+    (tmp_path / "file").write_text("mine")
+    done = headrace(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("predct", "'predict'"), ("serv", "'serve'"), ("plan-paralel", "'plan-parallel'")]
+)
+def test_a_command_that_is_none_is_said_with_those_that_are_near(typed, meant):
+    done = headrace(typed, "models")
+    assert done.returncode == 2
+    assert f"No such command {typed!r}. Did you mean {meant}" in done.stderr
 
 
 def test_doctor_names_devices_backends_and_versions():

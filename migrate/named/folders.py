@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import MigrateError
+from ...errors import AmbiguousError, MigrateError
+from ..cache_entry import kept_folder
 from ..prepared import place_in, planned, prepared
-from .source import Options, kept
+from .source import Options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,12 +42,14 @@ class PackageFolder:
     path: Path
 
     def models(self, cache: Path, options: Options, console: Console | None) -> Path:
-        view = kept(cache, "named") / f"{self.path.name}-view-{hashlib.sha256(str(self.path).encode()).hexdigest()[:12]}"
+        place = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
+        view = kept_folder(cache / "named") / f"{self.path.name}-view-{place}"
         view.mkdir(parents=True, exist_ok=True)
         for name in (self.path.name, *(f"{self.path.name}{end}" for end in COMPANIONS)):
             link, target = view / name, self.path.with_name(name)
             if target.is_dir() and not link.is_symlink():
-                link.symlink_to(target)
+                with contextlib.suppress(FileExistsError):  # another process made it meanwhile
+                    link.symlink_to(target)
             elif not target.is_dir():
                 link.unlink(missing_ok=True)
         return view
@@ -59,21 +64,35 @@ class Repository:
 
     def models(self, cache: Path, options: Options, console: Console | None) -> Path:
         """Raises what `prepared` raises."""
-        return prepared(
-            self.path, place_in(cache, self.path), entry=self.entry, model=options.name,
-            trust_repository=options.trust_repository, asked=_asked(self.path, options), console=console,
-        )  # fmt: skip
+        with _choices_of_migrate(self.path):
+            return prepared(
+                self.path, place_in(cache, self.path), leave_out=(cache,), entry=self.entry, model=options.name,
+                trust_repository=options.trust_repository, asked=_asked(self.path, options), console=console,
+            )  # fmt: skip
 
     @contextlib.contextmanager
     def planned(self, options: Options, console: Console | None) -> Iterator[tuple[Path, str]]:
         """A models folder with it and a measured plan, and the model's name, for as long as the block lasts. The path may be a
         model archive. Raises what `prepared.planned` raises."""
         with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
-            yield planned(
-                self.path, Path(scratch) / "migrated", entry=self.entry, model=options.name, console=console,
-                trust_repository=options.trust_repository, tuning_seconds=options.max_tuning_seconds,
-                **_asked(self.path, options),
-            )  # fmt: skip
+            with _choices_of_migrate(self.path):
+                made = planned(
+                    self.path, Path(scratch) / "migrated", entry=self.entry, model=options.name, console=console,
+                    trust_repository=options.trust_repository, tuning_seconds=options.max_tuning_seconds,
+                    **_asked(self.path, options),
+                )  # fmt: skip
+            yield made
+
+
+@contextlib.contextmanager
+def _choices_of_migrate(repository: Path) -> Iterator[None]:
+    """Name the command that takes a choice: those that take a repository by its path have no option for every one."""
+    try:
+        yield
+    except AmbiguousError as error:
+        command = f"headrace migrate {shlex.quote(str(repository))} --out DIR {error.flag}"
+        message = f"{error.message}; what migrate writes to DIR is served, and asked, in the repository's place"
+        raise AmbiguousError(message, candidates=error.candidates, flag=command) from None
 
 
 def _asked(path: Path, options: Options) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import psutil
 
 from ..._version import __version__
 from ...errors import MigrateError
+from ..cache_entry import kept_folder, made_aside
 from ..prepared import files_digest
 from ..proving.confined_run import Limits
 from ..proving.sandbox import Sandbox, missing_isolation, trust_repository
@@ -23,7 +24,7 @@ from ..proving.worker_protocol import ModelPackaged
 from ..reporting.progress import Stages
 from ..stages.worker_client import model_name
 from .code import said
-from .source import Options, Packageable, Plannable, Subject, file_digest, kept
+from .source import Options, Packageable, Plannable, Subject, file_digest
 from .sources import discover
 
 if TYPE_CHECKING:
@@ -47,18 +48,16 @@ def packaged(what: str, *, cache: Path, options: Options | None = None, console:
         return subject.models(cache, options, console)
     wanted = _wanted(subject, options)
     digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]
-    entry = kept(cache, "named") / f"{options.name or subject.title or 'model'}-{digest}"
-    if (entry / _RECORD).is_file():
-        return entry / "models"
-    aside = Path(tempfile.mkdtemp(prefix=".new-", dir=entry.parent))
-    try:
-        with _made(subject, options, console, planned=False) as (models, _):
-            shutil.copytree(models, aside / "models")
-        (aside / _RECORD).write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
-        with contextlib.suppress(OSError):  # another process made it meanwhile
-            aside.rename(entry)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    entry = kept_folder(cache / "named") / f"{options.name or subject.title or 'model'}-{digest}"
+
+    def complete() -> bool:
+        return (entry / _RECORD).is_file() and (entry / "models").is_dir()
+
+    if not complete():
+        with made_aside(entry, complete) as aside:
+            with _made(subject, options, console, planned=False) as (models, _):
+                shutil.copytree(models, aside / "models")
+            (aside / _RECORD).write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
     return entry / "models"
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ...errors import MigrateError
-from ...trust import own_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,14 +112,6 @@ class Source:
     order: int = 0
     takes: Callable[[str], bool] = lambda what: False
     read: Callable[[str, Options], Subject | Packageable]
-
-
-def kept(cache: Path, name: str) -> Path:
-    """A folder of a cache, whose content is served without another look. Raises MigrateError where somebody else made it."""
-    try:
-        return own_folder(cache / name)
-    except OSError as error:
-        raise MigrateError(f"{error.filename}: {error.strerror}") from None
 
 
 def versions(*distributions: str) -> dict[str, str]:

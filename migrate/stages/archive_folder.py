@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import shutil
 import stat
 import tarfile
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -25,6 +27,8 @@ _LEAST_BYTES = 1 << 30
 _MOST_TIMES = 100
 """An archive may unpack to a gigabyte, or to so many times its own size: weights hardly shrink, and a bomb does."""
 _CHUNK = 1 << 20
+# What the readers of both kinds raise for bytes that are not as they were written, those of compressed members included.
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError)
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,11 @@ def unpacked(archive: Path, folder: Path) -> str:
                     _copy(archive, member, source, file)
                 os.utime(target, (packed, packed))  # what a run finds there was there before
         return _entry(archive, folder)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, NotImplementedError, RuntimeError, ValueError) as error:
+    except _DAMAGED as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        reason = str(error).partition("\n")[0].removesuffix(":")  # tarfile lists every kind of compression below
+        raise MigrateError(f"{archive} cannot be unpacked: it is damaged, or no zip or tar file ({reason})") from error
+    except (OSError, NotImplementedError, RuntimeError, ValueError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise MigrateError(f"{archive} cannot be unpacked: {error}") from error
     except MigrateError:

@@ -120,7 +120,7 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     labels = _labels(migration, resolved, recorded, built.classes, task)
     if not task and not labels:  # as many names as outputs tell that these are classes
         _remark_taken_for(migration, resolved, name, built.classes)
-    preprocessing = _preprocessing(migration, resolved, known.traced, row)
+    preprocessing, why_not = _preprocessing(migration, resolved, known.traced, row)
     request = Package(
         recipe=built.recipe,
         name=name,
@@ -135,7 +135,7 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
         max_tuning_seconds=migration.options.tuning_seconds,
         planned=migration.options.planned,
         randomize=not weights and migration.options.planned,  # freshly built layers can agree trivially
-        provenance=_provenance(migration, resolved, weights=weights),
+        provenance=_provenance(migration, resolved, weights=weights, imageless=why_not),
     )
     fed = recorded if recorded is not None and recorded.inputs.shape[1:] == row else None
     # Of an output of several parts the recorder has the first, which need not be the one that is taken.
@@ -374,21 +374,21 @@ def _inspect(
     return answer, answer.input if isinstance(answer, Inspected) else None
 
 
-def _preprocessing(migration: Migration, resolved: Resolved, traced: Traced, row: Row) -> Preprocessing | None:
-    """The recovered preprocessing that ends in the model's input; None, with a finding, when none does."""
+def _preprocessing(migration: Migration, resolved: Resolved, traced: Traced, row: Row) -> tuple[Preprocessing | None, str]:
+    """The recovered preprocessing that ends in the model's input; None, with a finding and why, when none does."""
     for candidate in traced.candidates:
         fits = row_shape(candidate)
         if fits == row or (fits is None and len(candidate.mean) == row[0]):
             for note in traced.notes:
                 migration.remark("PS509", note, "note", candidate.source)
             _compare_with_training(migration, resolved, candidate)
-            return candidate
+            return candidate, ""
     sizes = ", ".join("x".join(map(str, row_shape(candidate) or ())) or "any size" for candidate in traced.candidates)
     why = traced.why or f"the transform gives {sizes}, the model takes {'x'.join(map(str, row))}"
     source = resolved.transform_recipe.source_at if resolved.transform_recipe is not None else ""
     message = f"packaged without preprocessing, so the model takes tensors, not images: {why}"
     migration.remark("PS504", message, "warning", source)
-    return None
+    return None, migration.plain(why)
 
 
 def _compare_with_training(migration: Migration, resolved: Resolved, made: Preprocessing) -> None:
@@ -470,10 +470,11 @@ def _labels(
     return ()
 
 
-def _provenance(migration: Migration, resolved: Resolved, *, weights: bool) -> dict[str, Any]:
+def _provenance(migration: Migration, resolved: Resolved, *, weights: bool, imageless: str) -> dict[str, Any]:
     chain = [f"{step.kind} {step.path}:{step.line} {step.text}" for step in resolved.chain]
     random = {"weights": "random"} if not weights else {}
-    return {"repository": migration.surveyed.root.name, "script": resolved.recipe.script, "chain": chain, **random}
+    without = {"no_preprocessing": imageless} if imageless else {}
+    return {"repository": migration.surveyed.root.name, "script": resolved.recipe.script, "chain": chain, **random, **without}
 
 
 def _rejected(migration: Migration, model: ModelReport, made: Failed) -> ModelReport:

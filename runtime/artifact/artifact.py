@@ -80,6 +80,12 @@ class Artifact:
         """The most rows that one call may have, from `config.pbtxt`."""
         return self.config.max_batch_size
 
+    @property
+    def imageless(self) -> str:
+        """What to say of a model without preprocessing where it is to be given images."""
+        why = f" ({known})" if (known := self.provenance.get("no_preprocessing")) else ""
+        return f"{self.name} does not say how an image becomes its input{why}"
+
     def plan_here(self) -> Plan:
         """The plan measured on a machine like this one, else a portable one in fp32, which gives its reason.
 

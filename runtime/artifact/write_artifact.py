@@ -18,6 +18,7 @@ from .manifest import FORMAT, MANIFEST, ONNX_FILE, STEPS_FILE, check_file, check
 from .model_config import FILE, config_text, read_config
 from .parity import ParityRecord
 from .plan import Plan
+from .routes.kept_route import KeptRoute
 
 _MAX_BATCH_SIZE = 16
 
@@ -27,7 +28,8 @@ class ModelContents(TypedDict, total=False):
 
     `max_batch_size` defaults to the plans' largest bucket. `labels` are those of the output that the model is for, or a list
     for each output by name; without `task`, the outputs are what their shapes say. `answers` are those of known rows, which
-    whatever serves the model is held to. `mesh` says which of the files a split model consists of.
+    whatever serves the model is held to. `routes` are those of an application that the package can answer in its place. `mesh`
+    says which of the files a split model consists of.
     """
 
     name: Required[str]
@@ -41,6 +43,7 @@ class ModelContents(TypedDict, total=False):
     task: Task | None
     max_batch_size: int | None
     answers: Mapping[str, Any] | None
+    routes: Sequence[KeptRoute]
     mesh: Mapping[str, Any] | None
 
 
@@ -126,6 +129,7 @@ def fill_artifact(folder: Path, **model: Unpack[ModelContents]) -> None:
             "plans": [plan.to_json() for plan in plans],
             "provenance": model["provenance"],
             "answers": model.get("answers"),
+            **({"routes": [route.to_json() for route in model["routes"]]} if model.get("routes") else {}),
             **({} if model.get("mesh") is None else {"mesh": model["mesh"]}),
         },
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from ...errors import ArtifactError
+from ...errors import ArtifactError, disk_fault
 
 try:
     import fcntl
@@ -23,7 +23,6 @@ except ImportError:  # not on Windows: two writers of one repository then have t
     fcntl = None  # type: ignore[assignment]
 
 _NEW, _OLD = ".headrace-new-", ".headrace-old-"
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 P = ParamSpec("P")
 R = TypeVar("R")
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
@@ -56,7 +55,7 @@ def replacing(parent: Path, names: Sequence[str], *, remove: Sequence[str] = ())
                 for folder in (*built, *removed):
                     shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
-        reason = f"{error.strerror or error} ({error.filename or parent})"
+        reason = disk_fault(error) or f"{error.strerror or error} ({error.filename or parent})"
         raise ArtifactError(f"cannot write {parent / names[0]}: {reason}; nothing was changed") from error
 
 
@@ -77,23 +76,25 @@ def replacing_file(path: Path) -> Iterator[Path]:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
-        raise ArtifactError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
+        raise ArtifactError(
+            f"cannot write {path}: {disk_fault(error) or error.strerror or error}; nothing was changed"
+        ) from error
 
 
 def old_model_stays(function: Callable[P, R]) -> Callable[P, R]:
     """For a function that prepares files elsewhere and puts a model in its place at the very end: a disk that fails on the
-    way (full, over quota, read-only) becomes ArtifactError with the remedy."""
+    way (full, over quota, read-only, closed to this user) becomes ArtifactError with the remedy."""
 
     @functools.wraps(function)
     def explained(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except OSError as error:
-            if error.errno not in _DISK:
+            if (fault := disk_fault(error)) is None:
                 raise
-            where = error.filename2 or error.filename or tempfile.gettempdir()
+            where = fault.place or tempfile.gettempdir()
             remedy = "nothing was changed; free space there, or name another temporary folder in TMPDIR"
-            raise ArtifactError(f"cannot write the model: {error.strerror} ({where}); {remedy}") from error
+            raise ArtifactError(f"cannot write the model: {fault.reason} ({where}); {remedy}") from error
 
     return explained
 

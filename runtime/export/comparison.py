@@ -135,7 +135,7 @@ def compare_forms(
                 forms.append(form)
                 _open(form, opening, batch, model, sizes, running)
             if not running:
-                raise BackendError(f"nothing here runs {artifact.name}: {'; '.join(form.why for form in forms)}")
+                raise BackendError(f"nothing here runs {artifact.name}: {'; '.join(dict.fromkeys(form.why for form in forms))}")
             counted_on, metric = _judge(running, model)
             for index, rows in enumerate(sizes):
                 report(0.5 + 0.5 * index / len(sizes), f"measuring batch {rows}")

@@ -40,6 +40,10 @@ def opened(folder: Path, *, images: Path | None, trusted: bool, int8: bool) -> I
     """Load the model, read the images, and run its lossless form on rows. A part of the images sets the ranges of `int8`, where
     the package holds no such form; the others judge. Raises ArtifactError, InputError, BackendError."""
     artifact = load_artifact(folder, trusted=trusted)
+    if artifact.mesh is not None:
+        raise ArtifactError(
+            f"{folder} is split over {len(artifact.mesh.parts)} ranks, which have no other form; name the whole model's package"
+        )
     judging, calibration, remark = JudgingData(), None, ""
     if images is not None:
         judging = _read(artifact, images)
@@ -70,7 +74,7 @@ def changed(artifact: Artifact, session: Session) -> str | None:
 
 def _read(artifact: Artifact, images: Path) -> JudgingData:
     if artifact.preprocessing is None:
-        raise ArtifactError(f"{artifact.name} does not say how an image becomes its input, so {images} cannot be read for it")
+        raise ArtifactError(f"{artifact.imageless}, so {images} cannot be read for it")
     found, labels = read_images(images, artifact.preprocessing, artifact.labels, pixels=artifact.signature.takes_pixels)
     # Folders name one class for each image.
     single = artifact.task.heads[artifact.task.primary].kind == SINGLE_LABEL

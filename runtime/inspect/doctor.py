@@ -73,7 +73,10 @@ def _plans(models: Path) -> list[Row]:
     from ..artifact.artifact import load_artifact, model_names  # which need numpy, as looking at the machine does not
 
     rows = []
-    for name in model_names(models):
+    names = model_names(models)
+    if not names:
+        raise ArtifactError(f"no model in {models}; name a models folder, as headrace migrate and compile write it")
+    for name in names:
         try:
             artifact = load_artifact(models / name)
         except ArtifactError as error:

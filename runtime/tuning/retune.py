@@ -114,7 +114,7 @@ def retune(
     judging = JudgingData()
     if images is not None:
         if artifact.preprocessing is None:
-            raise ArtifactError(f"{folder} does not say how an image becomes its input, so {images} cannot be read for it")
+            raise ArtifactError(f"{artifact.imageless}, so {images} cannot be read for it")
         found, labels = read_images(
             images,
             artifact.preprocessing,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any, Self
 
 from ...errors import ArtifactError, HeadraceError
 from ...runtime.artifact.artifact import model_names, read_routes
@@ -13,6 +17,7 @@ from ..config import ServeConfig
 from ..protocol.routes import find_route
 
 PREFIX = "/v1/kept"
+_ANY_CLASSES = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,20 @@ class KeptRoutes:
     def get(self, model: str, number: str) -> KeptRoute | None:
         routes = self.models.get(model, ())
         return routes[int(number)] if number.isascii() and number.isdecimal() and int(number[:9]) < len(routes) else None
+
+    def to_file(self) -> IO[bytes]:
+        """A file without a name that holds them, for processes that are started later: packages may change meanwhile."""
+        file = tempfile.TemporaryFile(prefix="headrace-")  # noqa: SIM115  whoever starts processes has it open
+        file.write(json.dumps({model: [route.to_json() for route in routes] for model, routes in self.models.items()}).encode())
+        file.flush()
+        return file
+
+    @classmethod
+    def from_file(cls, descriptor: int) -> Self:
+        """What `to_file` wrote, from another process's descriptor, where it stays open; it is closed here."""
+        with os.fdopen(descriptor, "rb", closefd=True) as file:
+            data = os.pread(descriptor, os.fstat(file.fileno()).st_size, 0)  # the place in it is shared with all who have it
+        return cls({model: tuple(map(_written, routes)) for model, routes in json.loads(data).items()})
 
 
 def kept_routes(config: ServeConfig) -> KeptRoutes | None:
@@ -67,3 +86,9 @@ def _read(folder: Path) -> tuple[KeptRoute, ...]:
         return read_routes(folder)
     except ArtifactError:  # loading the model says why
         return ()
+
+
+def _written(data: Mapping[str, Any]) -> KeptRoute:
+    """A route that was read before, for a model of as many classes as it then had."""
+    classes = len(data["tables"][0]) if data["tables"] else _ANY_CLASSES
+    return KeptRoute.from_json(data, classes=classes, labeled=True)

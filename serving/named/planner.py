@@ -1,7 +1,8 @@
 """The plan of a model that was quickly packaged, measured by a process of low priority while the model serves.
 
-The process is `headrace compile` into the folder that is served. It puts the package in its place in one step at its end, which
-the server, that follows the folder, notices; if it dies, what serves stays.
+The process is `headrace compile` into a folder aside. What comes of it takes the place of what serves in one step, which the
+server, that follows its folder, notices. If it dies, or made another model of files that were edited meanwhile, what serves
+stays.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...errors import ArtifactError, BackendError
 from ...runtime.artifact.artifact import load_artifact, model_names
+from ...runtime.artifact.package import place_package
 from ...runtime.artifact.plan import Choice
+from ...runtime.artifact.same_model import how_another
 from ...runtime.base.child import end_with_parent
 from ..models.oversight.plan_account import gain
 
 _NICE = 19
 _KEPT_LINES = 40
 _LONGEST = 500
+_PLACING_SECONDS = 5.0  # for a thread that is putting a package in its place
 
 
 def unplanned(models: Path) -> str | None:
@@ -41,9 +46,11 @@ class Planner:
     """One such process, from `start` to its end or `stop`. `report` hears what came of it, in one line."""
 
     def __init__(self, what: str, arguments: Sequence[str], models: Path, name: str, report: Callable[[str], None]) -> None:
-        self._command = [sys.executable, "-P", "-m", "headrace", "compile", "--out", str(models), *arguments, "--", what]
-        self._models, self._name, self._report = models, name, report
-        self._before: Choice = load_artifact(models / name).plan_here().first()
+        self._compile = [sys.executable, "-P", "-m", "headrace", "compile", *arguments]
+        self._what, self._models, self._name, self._report = what, models, name, report
+        self._served = load_artifact(models / name)
+        self._before: Choice = self._served.plan_here().first()
+        self._aside: tempfile.TemporaryDirectory[str] | None = None
         self._stopped = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._wait, name="headrace-planner", daemon=True)
@@ -54,9 +61,11 @@ class Planner:
 
     def start(self) -> None:
         """Call it from the main thread, whose end ends the process."""
+        self._aside = tempfile.TemporaryDirectory(prefix="headrace-")
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            start_new_session=True, preexec_fn=_begin,  # noqa: PLW1509 - there are no other threads yet
+            [*self._compile, "--out", self._aside.name, "--", self._what], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            preexec_fn=_begin,  # noqa: PLW1509 - there are no other threads yet
         )  # fmt: skip
         self._thread.start()
         self._report(f"{self._name}: serves {self._before}, unmeasured; its plan is measured meanwhile")
@@ -72,6 +81,10 @@ class Planner:
             except subprocess.TimeoutExpired:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
+        if self._thread.is_alive():
+            self._thread.join(_PLACING_SECONDS)
+        if self._aside is not None:
+            self._aside.cleanup()
 
     def _wait(self) -> None:
         assert self._process is not None
@@ -85,11 +98,26 @@ class Planner:
             self._report(f"{self._name}: no plan was measured, and {self._before} goes on to serve: {why}")
             return
         try:
-            plan = load_artifact(self._models / self._name).plan_here()
+            self._report(f"{self._name}: {self._placed()}")
         except (ArtifactError, BackendError) as error:
             self._report(f"{self._name}: what was planned cannot be served: {error}")
-            return
-        self._report(f"{self._name}: planned: {gain(plan, self._before)}")
+        finally:
+            if self._aside is not None:
+                self._aside.cleanup()
+
+    def _placed(self) -> str:
+        """Put what was planned in its place if it is the model that serves; what came of it."""
+        assert self._aside is not None
+        made = Path(self._aside.name)
+        another = how_another(self._served, load_artifact(made / self._name)) if (made / self._name).is_dir() else "name"
+        if another is not None:
+            return (
+                f"{self._what} was edited since it was packaged, and gives a model with other {another} now, which is not put "
+                f"in the place of what serves: {self._before} goes on; start headrace serve again for the edited one"
+            )
+        place_package(made, self._models, self._name)
+        plan = load_artifact(self._models / self._name).plan_here()
+        return f"planned: {gain(plan, self._before)}"
 
 
 def _begin() -> None:

@@ -54,9 +54,7 @@ def load(config: ClassifyConfig) -> Artifact:
     """The job's model, verified. Raises ArtifactError, and ClassifyError when it does not classify images."""
     artifact = load_artifact(model_folder(config.model, flag="--model"), trusted=config.trust_repository)
     if artifact.preprocessing is None:
-        raise ClassifyError(
-            f"{artifact.name} does not say how an image becomes its input; package it with its preprocessing (headrace migrate)"
-        )
+        raise ClassifyError(f"{artifact.imageless}; package it with its preprocessing (headrace migrate)")
     if len(artifact.signature.inputs) != 1:
         raise ClassifyError(f"{artifact.name} has {len(artifact.signature.inputs)} inputs; an image can only be one")
     heads = artifact.task.classifying

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError, RequestError, UnsupportedError
+from ...runtime.artifact.artifact import load_artifact
 from ..config import ServeConfig
 from ..images.decode_pool import DecodePool
 from ..models.models import TensorModel
@@ -64,21 +65,20 @@ def predict(folder: Path, images: Iterable[Named], config: PredictConfig, show: 
     decoder = DecodePool(served.images.decoders, limit=served.max_queue)
     try:
         repository.load()
-        return asyncio.run(_answered(DataPlane(repository, decoder, served), folder.resolve().name, images, config, show))
+        return asyncio.run(_answered(DataPlane(repository, decoder, served), folder.resolve(), images, config, show))
     finally:
         repository.close(drain=False)
         decoder.close()
 
 
 async def _answered(
-    plane: DataPlane, name: str, images: Iterable[Named], config: PredictConfig, show: Callable[[Row], None]
+    plane: DataPlane, folder: Path, images: Iterable[Named], config: PredictConfig, show: Callable[[Row], None]
 ) -> int:
+    name = folder.name
     model = plane.repository.get(name)
     assert isinstance(model, TensorModel), "the folder is a tensor model's"
     if model.preprocessor is None:
-        raise UnsupportedError(
-            f"{name} does not say how an image becomes its input; package it with its preprocessing (headrace migrate)"
-        )
+        raise UnsupportedError(f"{load_artifact(folder).imageless}; package it with its preprocessing (headrace migrate)")
     if not image_routes(model.task):
         raise UnsupportedError(not_answered(model.task, "classify", name) or "")
     errors = 0

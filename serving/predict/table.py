@@ -80,4 +80,5 @@ def described(rows: Iterable[Row]) -> str:
     """How many there were, in a line."""
     errors = [row.error for row in rows]
     failed = sum(error is not None for error in errors)
-    return f"{len(errors)} images, {failed} of them could not be answered" if failed else f"{len(errors)} images"
+    counted = f"{len(errors)} image{'s' if len(errors) != 1 else ''}"
+    return f"{counted}, {failed} of them could not be answered" if failed else counted

@@ -9,7 +9,7 @@ import socket
 from ..config import ServeConfig
 from ..http.app import create_app
 from ..images.decode_pool import DecodePool
-from ..models.kept_routes import kept_routes
+from ..models.kept_routes import KeptRoutes
 from ..observe.logs import LogSettings
 from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
@@ -27,8 +27,11 @@ log = logging.getLogger("headrace.serving")
 class FrontEnd:
     """One of several that share the ports. It serves whatever engine the supervisor connects it to."""
 
-    def __init__(self, start: StartFrontEnd, control: ControlLink, log_settings: LogSettings) -> None:
+    def __init__(
+        self, start: StartFrontEnd, control: ControlLink, log_settings: LogSettings, kept: KeptRoutes | None = None
+    ) -> None:
         self._control = control
+        self._kept = kept
         self._joins = start.joins
         self._ports = start.ports
         self._config = _share_of(start.config)
@@ -46,7 +49,7 @@ class FrontEnd:
         telemetry = Telemetry(self._config.observe.trace_otlp) if self._config.observe.trace_otlp else None
         endpoints, host = Endpoints(self._config, telemetry=telemetry), self._config.addresses.host
         bound = listen(host, self._ports["http"], "http", shared=True)
-        kept = kept_routes(self._config)
+        kept = self._kept
         app, log = create_app(self._plane, kept), self._config.observe.access_log
         endpoints.add_http(app, bound, log=log, kept=kept.paths if kept is not None else None)
         if "grpc" in self._ports:
@@ -94,8 +97,9 @@ def _share_of(config: ServeConfig) -> ServeConfig:
     )
 
 
-async def _serve(control: ControlLink, start: StartFrontEnd, _: list[int], log_settings: LogSettings) -> None:
-    await FrontEnd(start, control, log_settings).run()
+async def _serve(control: ControlLink, start: StartFrontEnd, routes: list[int], log_settings: LogSettings) -> None:
+    kept = KeptRoutes.from_file(routes[0]) if routes else None
+    await FrontEnd(start, control, log_settings, kept).run()
 
 
 if __name__ == "__main__":

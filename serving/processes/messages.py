@@ -251,7 +251,8 @@ class StartEngine:
 
 @dataclass(frozen=True)
 class StartFrontEnd:
-    """A front end's first message. One that `joins` others takes no connection before it has heard of the engine's models."""
+    """A front end's first message. One that `joins` others takes no connection before it has heard of the engine's models.
+    With it comes the file of the routes that are kept, if there are any."""
 
     config: ServeConfig
     ports: Mapping[str, int]

@@ -19,6 +19,7 @@ from ...extras import require
 from ..config import ServeConfig
 from ..guard.access import load_access
 from ..guard.tls import load_tls
+from ..models.kept_routes import kept_routes
 from ..ready_file import announce, report
 from .arena import create_memory
 from .control import ControlLink
@@ -61,6 +62,9 @@ class Supervisor:
         if config.security.token_file is not None:
             load_access(config.security.token_file)
         load_tls(config)
+        kept = kept_routes(config)
+        # A front end that is started again keeps what the first ones did, whatever became of the packages.
+        self._routes = None if kept is None else kept.to_file()
         if config.observe.trace_otlp is not None:
             require("headrace serve --trace-otlp", "telemetry")
         # Decided once: the processes started below need not ask for GPUs again, nor could they come to another number.
@@ -173,7 +177,9 @@ class Supervisor:
             process.send(StartEngine(self._config), [one.fileno() for one in self._ports.listening.values()])
         else:
             others = any(other in self._processes for other in self._front_ends if other != name)
-            process.send(StartFrontEnd(self._config, self._ports.numbers, others and self._serving.is_set()))
+            joins = others and self._serving.is_set()
+            routes = [] if self._routes is None else [self._routes.fileno()]
+            process.send(StartFrontEnd(self._config, self._ports.numbers, joins), routes)
         link.listen(partial(self._on_event, process))
         for front_end in self._front_ends if name == _ENGINE else [name]:
             self._connect(front_end)

@@ -1,5 +1,9 @@
 """Where what is made of a repository is kept, and what makes it anew."""
 
+import os
+
+import pytest
+
 from headrace.migrate.prepared import files_digest, place_in
 
 
@@ -19,3 +23,26 @@ def test_the_digest_changes_with_any_file_but_those_that_do_not_count(tmp_path):
     assert files_digest(tmp_path, (tmp_path / "out",)) == before
     (tmp_path / "net.py").write_text("22")
     assert files_digest(tmp_path, (tmp_path / "out",)) != before
+
+
+@pytest.mark.parametrize("linked", ["weights/net.pt", "weights"])
+def test_what_a_link_leads_to_counts(tmp_path, linked):
+    """Weights are often kept elsewhere; the package of before would answer with the old ones."""
+    repository, weights = tmp_path / "net", tmp_path / "weights" / "net.pt"
+    repository.mkdir()
+    weights.parent.mkdir()
+    weights.write_bytes(b"old")
+    (repository / "link").symlink_to(tmp_path / linked)
+    before = files_digest(repository)
+    assert files_digest(repository) == before
+    weights.write_bytes(b"newer")
+    assert files_digest(repository) != before
+
+
+def test_links_that_lead_nowhere_or_in_a_circle_are_passed_over(tmp_path):
+    (tmp_path / "self").symlink_to(tmp_path / "self")
+    (tmp_path / "above").symlink_to(tmp_path)
+    (tmp_path / "gone").symlink_to(tmp_path / "nothing")
+    (tmp_path / "pipe").symlink_to(tmp_path / "fifo")
+    os.mkfifo(tmp_path / "fifo")
+    assert files_digest(tmp_path) == files_digest(tmp_path)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...cache_entry import kept_folder, made_aside
 from ...stages.archive_folder import SUFFIXES, is_archive, unpacked
 from ..folders import Repository
 from ..source import Options, Source, file_digest
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_RECORD = "entry.txt"  # the script; no archive's stem has a dot
 
 
 @dataclass(frozen=True)
@@ -23,12 +27,16 @@ class ArchiveFile:
     def models(self, cache: Path, options: Options, console: Console | None) -> Path:
         """Raises MigrateError, and what `prepared` raises."""
         stem = self.path.name.partition(".")[0] or "archive"
-        folder = cache / "archives" / file_digest(self.path)[:16] / stem
-        record = folder.with_name("entry")
-        if not record.is_file():
-            shutil.rmtree(folder, ignore_errors=True)
-            record.parent.mkdir(parents=True, exist_ok=True)
-            record.write_text(unpacked(self.path, folder), encoding="utf-8")
+        # a copy under another name is another model's archive: it is called so
+        entry = kept_folder(cache / "archives") / f"{file_digest(self.path)[:16]}-{sha256(os.fsencode(stem)).hexdigest()[:8]}"
+        folder, record = entry / stem, entry / _RECORD
+
+        def complete() -> bool:
+            return record.is_file() and folder.is_dir()
+
+        if not complete():
+            with made_aside(entry, complete) as aside:
+                (aside / _RECORD).write_text(unpacked(self.path, aside / stem), encoding="utf-8")
         return Repository(folder, entry=record.read_text(encoding="utf-8")).models(cache, options, console)
 
     def planned(self, options: Options, console: Console | None) -> AbstractContextManager[tuple[Path, str]]:

@@ -25,6 +25,7 @@ from .mesh import Mesh
 _HUNG_SECONDS, _START_SECONDS = 5.0, 120.0
 # A rank that ends sooner than this after its start is started again later and later, up to so many seconds.
 _SETTLED_SECONDS, _FIRST_DELAY, _LONGEST_DELAY = 10.0, 0.1, 10.0
+_AGAIN = "; it is started again"
 
 
 class Ranks:
@@ -67,7 +68,7 @@ class Ranks:
             self._state.wait_for(lambda: self._losses or not self.trouble)
         if self._losses:
             self.close()
-            raise BackendError(self._losses[0])
+            raise BackendError(self._losses[0].removesuffix(_AGAIN))
 
     @property
     def trouble(self) -> str:
@@ -134,7 +135,7 @@ class Ranks:
             with self._state:
                 if self._closing.is_set():
                     return
-                self._away[number] = f"{self._names[number]} {ended}; it is started again"
+                self._away[number] = f"{self._names[number]} {ended}{_AGAIN}"
                 self._losses.append(self._away[number])
                 self._state.notify_all()
             self.on_change()

@@ -52,7 +52,6 @@ def split_model(folder: Path, out: Path, ranks: int) -> tuple[Path, float]:
     with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
         mesh = _write_parts(artifact, Path(staging), [classes * number // ranks for number in range(ranks + 1)])
         difference = _compare(artifact, Path(staging), mesh, rows)
-        out.mkdir(parents=True, exist_ok=True)
         write_package(
             target,
             name=artifact.name,
@@ -66,6 +65,7 @@ def split_model(folder: Path, out: Path, ranks: int) -> tuple[Path, float]:
             plans=[],
             provenance={**artifact.provenance, "no_portable_graph": f"it is split by class over {ranks} ranks"},
             answers=artifact.answers,
+            routes=artifact.routes,
             mesh=mesh.to_json(),
         )
     return target, difference

@@ -69,7 +69,8 @@ class Packaged:
         BackendError."""
         artifact = self.artifact
         if not self.portable:
-            raise BackendError(f"{artifact.name} holds no {ONNX_FILE}; package it again with an ONNX backend")
+            why = artifact.provenance.get("no_portable_graph") or "package it again with an ONNX backend"
+            raise BackendError(f"{artifact.name} holds no {ONNX_FILE}: {why}")
         if precision is None or not precision.is_int8:
             return artifact.path / ONNX_FILE
         for plan in artifact.plans:

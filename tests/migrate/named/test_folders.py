@@ -1,10 +1,12 @@
 """Folders that hold models already, and a repository whose model is packaged at once and planned later."""
 
+import contextlib
 import json
+from dataclasses import replace
 
 import pytest
 
-from headrace.errors import MigrateError
+from headrace.errors import AmbiguousError, MigrateError
 from headrace.migrate.named.folders import PackageFolder, Repository
 from headrace.migrate.named.packaged import compile_model, packaged
 from headrace.migrate.named.source import Options
@@ -60,14 +62,15 @@ def test_a_package_is_shown_with_its_companions_and_without_its_neighbors(tmp_pa
 def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path):
     import torch
 
-    repository, cache = tmp_path / "zoo", tmp_path / "cache"
+    # A cache may lie in the repository, and an input size, which JSON gives back as a list, may be asked for.
+    repository, cache, asked = tmp_path / "zoo", tmp_path / "zoo" / "cache", Options(input_size=(3, 32, 32))
     repository.mkdir()
     (repository / "predict.py").write_text(PREDICT)
     names: dict = {"__name__": "net"}
     exec(PREDICT, names)
     torch.save(names["Net"]().state_dict(), repository / "net.pth")
 
-    models = packaged(str(repository), cache=cache)
+    models = packaged(str(repository), cache=cache, options=asked)
     quick = load_artifact(models / "Net")
     assert not quick.plans
     assert quick.parity["status"] == "passed"
@@ -77,16 +80,17 @@ def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path):
     assert {script["executed"] for script in report["scripts"]} == {"not-run"}
     assert not list(cache.rglob("predict.py")), "who wants the model alone wants no copy of all data"
 
-    assert compile_model(str(repository), models, place_package, options=Options(max_tuning_seconds=2.0)) == models / "Net"
+    quick_tuning = replace(asked, max_tuning_seconds=2.0)
+    assert compile_model(str(repository), models, place_package, options=quick_tuning) == models / "Net"
     planned = load_artifact(models / "Net")
     assert planned.plans
     assert planned.preprocessing == quick.preprocessing
     assert planned.labels == quick.labels
-    assert packaged(str(repository), cache=cache) == models
+    assert packaged(str(repository), cache=cache, options=asked) == models
     assert load_artifact(models / "Net").plans, "the plan was thrown away"
 
     (repository / "predict.py").write_text(PREDICT.replace('"owl"', '"hen"'))
-    changed = packaged(str(repository), cache=cache)
+    changed = packaged(str(repository), cache=cache, options=asked)
     assert load_artifact(changed / "Net").labels.names == ("cat", "dog", "hen")
     assert load_artifact(models / "Net").plans, "a server may still serve it"
 
@@ -94,3 +98,32 @@ def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path):
 def test_images_are_not_ignored_silently(tmp_path):
     with pytest.raises(MigrateError, match="--images is not for"):
         Repository(tmp_path).models(tmp_path / "cache", Options(images=tmp_path), None)
+
+
+AMBIGUOUS = """
+import torch
+from torch import nn
+from torchvision import transforms
+
+
+class NAME(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(27, 3)
+
+    def forward(self, x):
+        return self.fc(x.flatten(1))
+"""
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_choice_is_said_with_the_command_that_takes_it(tmp_path, quick):
+    """predict, export and bench have no --model."""
+    (tmp_path / "two nets").mkdir()
+    for name in ("Left", "Right"):
+        (tmp_path / "two nets" / f"{name.lower()}.py").write_text(AMBIGUOUS.replace("NAME", name))
+    subject, options = Repository(tmp_path / "two nets"), Options(name="Middle")
+    expected = r"headrace migrate '.*/two nets' --out DIR --model Left"
+    with pytest.raises(AmbiguousError, match=expected) as raised, contextlib.ExitStack() as stack:
+        subject.models(tmp_path / "cache", options, None) if quick else stack.enter_context(subject.planned(options, None))
+    assert len(str(raised.value).splitlines()) == 3

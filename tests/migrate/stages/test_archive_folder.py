@@ -127,3 +127,23 @@ def test_what_is_no_archive_is_refused(tmp_path):
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("handler.py", "")
     refused(path, tmp_path, "MAR-INF/MANIFEST.json is missing")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_whose_compressed_bytes_are_damaged_is_an_error_of_one_line(tmp_path, method):
+    path = tmp_path / "net.mar"
+    whole = bytes(range(256)) * 40
+    with zipfile.ZipFile(path, "w", method) as file:
+        file.writestr("net.pt", whole)
+        file.writestr("MAR-INF/MANIFEST.json", MANIFEST)
+    packed = path.read_bytes()
+    begin = packed.index(b"net.pt") + len(b"net.pt")
+    said = []
+    for place in range(begin, begin + 16):  # some of them nobody reads; then the archive lacks its handler
+        path.write_bytes(packed[:place] + bytes([packed[place] ^ 0xFF]) + packed[place + 1 :])
+        with pytest.raises(MigrateError) as raised:
+            unpacked(path, tmp_path / "out")
+        said.append(str(raised.value))
+        assert not (tmp_path / "out").exists()
+    assert not any("\n" in text for text in said)
+    assert sum("net.mar cannot be unpacked" in text for text in said) > 4

@@ -117,6 +117,8 @@ def test_a_model_without_weights_of_the_users_is_an_error_unless_random_ones_are
     assert outcome.model.random_weights
     assert "gone.pth" in codes(migration)["PS503"]
     assert "no evaluation transform" in codes(migration)["PS504"]
+    manifest = json.loads((migration.sandbox.models / outcome.model.name / "1" / "headrace.json").read_text())
+    assert "no evaluation transform" in manifest["provenance"]["no_preprocessing"]
     assert "class names found: none" in codes(migration)["PS505"]
     report = Report(repository="/r", models=[outcome.model], findings=migration.findings)
     report_checkpoints(report, migration.surveyed, resolved, loaded=outcome.weights_loaded is True)

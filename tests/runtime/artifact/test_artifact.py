@@ -17,6 +17,7 @@ from headrace.runtime.artifact.manifest import check_file, check_name, labels_fi
 from headrace.runtime.artifact.plan import Choice, Measurement
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.specs import FP32, INT8, Labels
+from tests.runtime.artifact.split.models import linear, package
 from tests.runtime.artifact.tiny import PREPROCESSING, SIGNATURE, WEIGHTS, plan
 
 
@@ -384,3 +385,12 @@ def test_what_json_cannot_hold_is_null_wherever_it_stands():
         "1": [None, [None, 2.0]],
         "b": {"c": None},
     }
+
+
+def test_a_model_without_preprocessing_says_why(tmp_path):
+    """Who asked a repository for an image's labels has packaged nothing by hand, and cannot know what is missing."""
+    why = "the code that makes the transform failed: No module named 'torchvision'"
+    plain = package(tmp_path / "plain", linear(10))
+    told = package(tmp_path / "told", linear(10), provenance={"no_preprocessing": why})
+    assert load_artifact(plain).imageless == "faces does not say how an image becomes its input"
+    assert load_artifact(told).imageless == f"faces does not say how an image becomes its input ({why})"

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from headrace.errors import ArtifactError, InputError
+from headrace.runtime.artifact.split.splitting import split_model
 from headrace.runtime.export.opened import changed, opened
+from tests.runtime.artifact.split.models import linear, package
 
 
 def test_the_packages_own_answers(packaged_net):
@@ -25,4 +27,13 @@ def test_images_that_are_not_there_are_said(packaged_net, tmp_path):
 
 def test_a_folder_without_a_model(tmp_path):
     with pytest.raises(ArtifactError), opened(tmp_path, images=None, trusted=False, int8=False):
+        pass
+
+
+def test_a_split_model_has_no_other_form(tmp_path):
+    split_model(package(tmp_path, linear(10)), tmp_path / "split", 2)
+    with (
+        pytest.raises(ArtifactError, match="split over 2 ranks, which have no other form; name the whole model's package"),
+        opened(tmp_path / "split" / "faces", images=None, trusted=False, int8=False),
+    ):
         pass

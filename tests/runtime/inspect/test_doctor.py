@@ -7,6 +7,7 @@ import torch
 from onnx import TensorProto, helper
 
 from headrace import __version__
+from headrace.errors import ArtifactError
 from headrace.runtime import backends
 from headrace.runtime.artifact.plan import Choice, Plan
 from headrace.runtime.artifact.write_artifact import write_artifact
@@ -135,3 +136,9 @@ def test_the_gpus_row_is_honest(sections):
     rows = [row for row in sections["This machine"] if "GPU" in row.name or "NVIDIA" in row.name]
     assert rows
     assert all(row.present == torch.cuda.is_available() for row in rows)
+
+
+@pytest.mark.parametrize("place", ["nowhere", "."])
+def test_a_folder_that_holds_no_models_is_said(tmp_path, place):
+    with pytest.raises(ArtifactError, match="no model in .*; name a models folder"):
+        examine(tmp_path / place)

@@ -1,5 +1,6 @@
 """Which paths of a folder's packages are kept, and when a server does not start."""
 
+import os
 import shutil
 
 import pytest
@@ -9,7 +10,7 @@ from headrace.runtime.artifact.manifest import read_content, write_manifest
 from headrace.runtime.artifact.routes.answer_template import Name, Pick
 from headrace.runtime.artifact.routes.kept_route import RESERVED, ImageForm, KeptRoute
 from headrace.serving.config import ServeConfig
-from headrace.serving.models.kept_routes import kept_routes
+from headrace.serving.models.kept_routes import KeptRoutes, kept_routes
 from headrace.serving.protocol.routes import ROUTES
 
 
@@ -75,3 +76,16 @@ def test_a_package_that_is_damaged_keeps_nothing(folder):
     manifest = folder / "bad" / "1" / "headrace.json"
     manifest.write_text(manifest.read_text().replace("/predict", "/perdict"))
     assert kept_routes(config(folder)).paths == {"/predict": "/v1/kept/tiny/0"}
+
+
+@pytest.mark.parametrize("tables", [(), (tuple(f"n{number}" for number in range(7)),)])
+def test_a_process_that_is_started_later_has_them_from_a_file(folder, tables):
+    form = ImageForm(kind="body")
+    template = Name(pick=Pick(index=6), table=len(tables))
+    write(
+        folder, "tiny", KeptRoute(path="/a", image=form, template=template, tables=tables, proved=1, source="app.py:1"), route()
+    )
+    kept = kept_routes(config(folder))
+    with kept.to_file() as file:
+        for _ in range(2):
+            assert KeptRoutes.from_file(os.dup(file.fileno())) == kept

@@ -19,9 +19,9 @@ from headrace.runtime.artifact.artifact import load_artifact
 from headrace.serving.named.planner import Planner, unplanned
 
 
-def graph(path):
+def graph(path, seed=0):
     """Images [n, 3, 4, 4] to scores [n, 5]."""
-    weight = np.random.default_rng(0).standard_normal((48, 5)).astype(np.float32)
+    weight = np.random.default_rng(seed).standard_normal((48, 5)).astype(np.float32)
     nodes = [helper.make_node("Flatten", ["images"], ["flat"]), helper.make_node("MatMul", ["flat", "weight"], ["scores"])]
     made = helper.make_graph(
         nodes, "net", [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 3, 4, 4])],
@@ -75,6 +75,22 @@ def test_one_that_fails_leaves_what_serves_and_says_why(models, tmp_path):
     assert "no plan was measured, and onnxruntime fp32 goes on to serve" in said[1]
     assert "no ONNX graph" in said[1]
     assert unplanned(models) == "net"
+
+
+@pytest.mark.parametrize("edit", [lambda folder: graph(folder / "net.onnx", 1), lambda folder: ["--name", "other"]])
+def test_what_was_edited_meanwhile_does_not_take_the_place_of_what_serves(models, tmp_path, edit):
+    """Whoever started the server has requests answered by the model as it was, and the cache knows it by its digest."""
+    said = []
+    graph_before = (models / "net" / "1" / "model.onnx").read_bytes()
+    one = planner(models, tmp_path, said, "--max-tuning-seconds", "1", *(edit(tmp_path) or ()))
+    one.start()
+    wait_for(lambda: len(said) == 2)
+    assert "was edited since it was packaged" in said[1]
+    assert "start headrace serve again" in said[1]
+    assert unplanned(models) == "net"
+    assert (models / "net" / "1" / "model.onnx").read_bytes() == graph_before
+    assert [path.name for path in models.iterdir()] == ["net"]
+    one.stop()
 
 
 def test_it_ends_when_it_is_stopped_and_leaves_the_package_whole(models, tmp_path):

@@ -55,6 +55,7 @@ def test_names_steer_no_terminal_and_are_no_markup():
 
 def test_a_line_counts_them():
     assert described([Row(image="a"), Row(image="b", error="x")]) == "2 images, 1 of them could not be answered"
+    assert described([Row(image="a", error="x")]) == "1 image, 1 of them could not be answered"
 
 
 def test_what_steers_a_terminal_is_spelled_out():

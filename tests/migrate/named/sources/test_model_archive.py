@@ -1,4 +1,5 @@
 import json
+import shutil
 import zipfile
 
 import pytest
@@ -35,3 +36,15 @@ def test_an_archive_is_unpacked_in_the_cache_once(tmp_path, monkeypatch):
     with pytest.raises(MigrateError, match=r"missing\.py"):
         subject.models(tmp_path / "cache", Options(), None)
     assert len(list((tmp_path / "cache").rglob("handler.py"))) == 1
+
+
+@pytest.mark.parametrize("name", ["copy.mar", "entry.mar", "entry.txt.mar"])
+def test_a_copy_under_another_name_is_called_so(tmp_path, monkeypatch, name):
+    folders = []
+    monkeypatch.setattr("headrace.migrate.named.folders.prepared", lambda path, place, **_: folders.append(path) or place)
+    archive(tmp_path / "net.mar")
+    shutil.copy(tmp_path / "net.mar", tmp_path / name)
+    for file in ("net.mar", name):
+        SOURCE.read(str(tmp_path / file), Options()).models(tmp_path / "cache", Options(), None)
+    assert [path.name for path in folders] == ["net", name.partition(".")[0]]
+    assert all((path / "handler.py").is_file() for path in folders)

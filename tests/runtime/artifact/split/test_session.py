@@ -105,8 +105,9 @@ def test_a_graph_that_is_no_part_is_rejected(thirds, tmp_path, part, other, why)
     folder, _ = split_model(thirds[0], tmp_path, 3)
     exchanged(folder, part, other)
     before = set(psutil.Process().children())
-    with pytest.raises(BackendError, match=rf"rank {part[5]} of 3 cannot begin: .*{why}"):
+    with pytest.raises(BackendError, match=rf"rank {part[5]} of 3 cannot begin: .*{why}") as raised:
         load_artifact(folder).open()
+    assert "started again" not in str(raised.value), "nobody does: it was not loaded"
     assert set(psutil.Process().children()) <= before
 
 

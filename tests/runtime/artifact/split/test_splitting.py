@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ from headrace.cli import app
 from headrace.errors import ArtifactError
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.manifest import MANIFEST, read_content, write_manifest
+from headrace.runtime.artifact.routes.answer_template import Name, Pick
+from headrace.runtime.artifact.routes.kept_route import ImageForm, KeptRoute
 from headrace.runtime.artifact.split.splitting import split_model
 from headrace.specs import Signature, TensorSpec
 from tests.runtime.artifact.split.models import graph, linear, package
@@ -111,3 +114,19 @@ def test_a_part_outside_of_the_version_is_rejected(whole, tmp_path):
     hostile(tmp_path / "faces", mesh=mesh)
     with pytest.raises(ArtifactError, match="cannot read"):
         load_artifact(tmp_path / "faces")
+
+
+def test_the_routes_of_its_application_stay(whole, tmp_path):
+    """`headrace serve --keep-routes` of the split model would else say that nothing was proved."""
+    folder = tmp_path / "models" / "faces"
+    shutil.copytree(whole, folder)
+    route = KeptRoute(path="/who", image=ImageForm(kind="body"), template=Name(pick=Pick(rank=0)), proved=12, source="app.py:1")
+    write_manifest(folder / "1", {**read_content(folder / "1"), "routes": [route.to_json()]})
+    assert load_artifact(split_model(folder, tmp_path / "out", 2)[0]).routes == (route,)
+
+
+def test_a_file_in_the_place_of_the_models_folder_is_an_error_of_one_line(whole, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(ArtifactError, match=r"cannot write .*out/faces.*nothing was changed"):
+        split_model(whole, tmp_path / "out", 2)
+    assert (tmp_path / "out").read_text() == "mine"
