@@ -75,11 +75,13 @@ class _Program:
         self._seen: dict[tuple[int, str], int] = {}
         self._kept: list[Any] = []  # so that no other object gets the identity of one that was seen
         self._parts = 0
+        self._own: frozenset[int] = frozenset()  # the modules whose tensors are the weights
 
     def digest(self, model: nn.Module) -> str:
         if _for_all._global_forward_hooks or _for_all._global_forward_pre_hooks:
             raise _UnknownError("hooks of all modules")
         self._add(f"{sys.implementation.cache_tag} torch {torch.__version__}")
+        self._own = frozenset(map(id, model.modules()))
         self._value(model)
         return self._total.hexdigest()
 
@@ -173,6 +175,8 @@ class _Program:
         self._class_of_a_part(type(module))
         for name, held in (("parameters", module._parameters), ("buffers", module._buffers)):
             self._add(f"{name} {[(key, value is None) for key, value in held.items()]}")
+            if id(module) not in self._own:  # kept in a list, or anywhere outside
+                self._values(*held.values())
         self._add(f"modules {list(module._modules)}")
         for name, value in sorted(vars(module).items()):
             if name in _OF_THE_MODULE:

@@ -164,6 +164,18 @@ def test_what_a_state_outside_decides_has_none(forward):
     assert program_digest(made(source)) is None
 
 
+@pytest.mark.parametrize("kept", ["self.mask = [nn.Linear(2, 2)]", "object.__setattr__(self, 'other', nn.Linear(2, 2))"])
+def test_a_module_that_is_no_part_counts_with_its_weights(kept):
+    source = SOURCE.replace("self.mask = [1, 2]", f"{kept}; self.held = [1]").replace("self.mask)", "self.held)")
+    first = program_digest(made(source))
+    assert first is not None
+    assert program_digest(made(source)) == first
+    other = made(source)
+    outside = other.other if hasattr(other, "other") else other.mask[0]
+    nn.init.zeros_(outside.weight)
+    assert program_digest(other) != first
+
+
 def test_hooks_have_none():
     for place in ("register_forward_hook", "register_forward_pre_hook"):
         model = made()
