@@ -13,6 +13,7 @@ import functools
 import hashlib
 import inspect
 import logging
+import operator
 import sys
 import types
 from collections import OrderedDict
@@ -41,14 +42,16 @@ _OF_THE_CLASS = frozenset({
 })  # fmt: skip
 # What made a module, or describes it, is no part of its forward pass: what it made is looked at.
 _NOT_OF_A_PART = frozenset({"__init__", "extra_repr"})
+_CALLED = ("__call__", "forward")
 _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks"})
 _OF_THE_MODULE = frozenset({"training", "_parameters", "_buffers", "_modules", "_headrace_evaluation"})
 _BUILT_IN = (
     *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType),
-    type(inspect.Attribute.name),  # a named tuple's
 )
+_FIELD = type(inspect.Attribute.name)  # a named tuple's
 _READS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+_OUTSIDE = frozenset({"__import__", "compile", "eval", "exec", "globals", "input", "open"})  # of builtins: whatever these bring
 _OF_A_MODULE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
@@ -106,15 +109,15 @@ class _Program:
         if kind in _PLAIN:
             self._add(f"{kind.__name__} {value!r}")
         elif isinstance(value, enum.Enum):
-            self._add(f"{kind.__qualname__} {value.name}")
-            self._value(value.value)
+            self._add(value.name)
+            self._values(value.value, kind)
         elif isinstance(value, types.ModuleType):
             if _root(value.__name__) not in _STATELESS:
                 raise _UnknownError(value.__name__)
             self._add(value.__name__)
         elif issubclass(kind, tuple):  # constants, which one process shares where another has copies
             self._add(f"{kind.__qualname__} {len(value)}")
-            self._values(*value)
+            self._values(*value, kind)
         elif self._new(value):
             self._part(value, kind)
 
@@ -137,7 +140,7 @@ class _Program:
                 self._value(item)
         elif kind is slice:
             self._values(value.start, value.stop, value.step)
-        elif kind in (types.SimpleNamespace,) or (kind.__module__, kind.__name__) == ("argparse", "Namespace"):
+        elif kind is types.SimpleNamespace or (kind.__module__, kind.__name__) == ("argparse", "Namespace"):
             self._add(kind.__name__)
             self._value(vars(value))
         elif kind is types.MethodType:
@@ -151,6 +154,8 @@ class _Program:
             self._values(value.fget, value.fset)
         elif kind is functools.cached_property:
             self._value(value.func)
+        elif kind is _FIELD:
+            self._add(f"field {value.__reduce__()[1][0]}")
         elif kind is logging.Logger:
             self._add(f"logs to {value.name}")
         elif isinstance(value, _BUILT_IN):
@@ -198,7 +203,7 @@ class _Program:
         self._total.update(plain.reshape(-1).view(torch.uint8).numpy())
 
     def _class(self, value: type) -> None:
-        if _root(value.__module__) in _STATELESS:
+        if _is_by_name(value):
             self._named(value)
             return
         self._members(value, _OF_THE_CLASS)
@@ -206,8 +211,10 @@ class _Program:
 
     def _class_of_a_part(self, value: type) -> None:
         for each in value.__mro__:
-            if _root(each.__module__) in _STATELESS:
+            if _is_by_name(each):
                 self._named(each)
+                for name in _CALLED:  # by their names too, unless somebody has put others in their place
+                    self._value(vars(each).get(name))
             elif self._new(each, "of a part"):
                 self._members(each, _OF_THE_CLASS | _NOT_OF_A_PART)
 
@@ -221,8 +228,8 @@ class _Program:
                 self._value(member)
 
     def _function(self, function: types.FunctionType) -> None:
-        if _root(function.__module__ or "") in _STATELESS:
-            self._named(function)
+        if _root(str(function.__globals__.get("__name__"))) in _STATELESS:  # its `__module__` may be that of what it wraps
+            self._add(f"{function.__globals__['__name__']} {function.__code__.co_qualname}")
             return
         self._code(function.__code__)
         self._values(function.__defaults__, function.__kwdefaults__)
@@ -236,6 +243,8 @@ class _Program:
         names, attributes = _names(function.__code__)
         for name in names:
             self._add(name)
+            if name in _OUTSIDE:
+                raise _UnknownError(name)
             if name in function.__globals__:
                 self._global(function.__globals__[name], attributes)
             elif not hasattr(builtins, name):
@@ -266,6 +275,16 @@ def _root(name: str) -> str:
     return name.partition(".")[0]
 
 
+def _is_by_name(value: type) -> bool:
+    """Whether a class is torch's, or the standard library's without a state, and is found there by its name: what runs in an
+    unnamed module says that it is of `builtins`."""
+    home = sys.modules.get(value.__module__) if _root(value.__module__) in _STATELESS else None
+    try:
+        return home is not None and operator.attrgetter(value.__qualname__)(home) is value
+    except AttributeError:
+        return False
+
+
 @functools.lru_cache(maxsize=4096)
 def _names(code: types.CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The global names that code reads, with those of the functions in it, and the attributes."""
@@ -273,6 +292,8 @@ def _names(code: types.CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for each in dis.get_instructions(code):
         if each.opname in _READS:
             names[str(each.argval)] = None
+        elif each.opname == "IMPORT_NAME" and _root(str(each.argval)) not in _STATELESS:
+            names["__import__"] = None
         elif each.opname in _OF_A_MODULE:
             attributes[str(each.argval)] = None
     for item in code.co_consts:

@@ -176,6 +176,77 @@ def test_a_module_that_is_no_part_counts_with_its_weights(kept):
     assert program_digest(other) != first
 
 
+@pytest.mark.parametrize("body", ["import own_state\n        x = own_state.use(x)", "x = x * len(open('scale.txt').read())"])
+def test_what_a_forward_pass_brings_in_by_itself_has_none(body):
+    assert program_digest(made(SOURCE.replace("# a remark", body))) is None
+
+
+WRAPPED = """
+import functools
+import torch.nn.functional as F
+
+@functools.wraps(F.relu)
+def changed(x):
+    return x + 1
+"""
+OF_AN_ENUM = """
+import enum
+
+class Mode(enum.Enum):
+    ON = 1
+
+    def add(self, x):
+        return x + 1
+
+changed = Mode.ON.add
+"""
+OF_A_TUPLE = """
+from typing import NamedTuple
+
+class Way(NamedTuple):
+    by: int
+
+    def add(self, x):
+        return x + 1
+
+changed = Way(1).add
+"""
+
+
+@pytest.mark.parametrize("given", [WRAPPED, OF_AN_ENUM, OF_A_TUPLE])
+def test_code_behind_another_name_counts(given):
+    def digest(text):
+        return program_digest(made(text + SOURCE.replace("self.add = around(0.5)", "self.add = changed")))
+
+    found = digest(given)
+    assert found is None or found == digest(given)
+    assert found is None or found != digest(given.replace("x + 1", "x + 2"))
+
+
+def test_a_named_tuple_counts_by_its_fields():
+    text = "from typing import NamedTuple\n\nclass Way(NamedTuple):\n    by: int = 1\n    to: int = 2\n"
+    sources = [text + SOURCE.replace("settings = Settings", f"settings = Way(1, {number})") for number in (2, 2, 3)]
+    first, same, other = (program_digest(made(source)) for source in sources)
+    assert first is not None
+    assert (first == same, first == other) == (True, False)
+
+
+def test_a_class_without_a_module_counts_by_its_code():
+    def model(factor):
+        names = {"nn": nn}
+        code = f"class Scaled(nn.Module):\n    def forward(self, x):\n        return x * {factor}\n"
+        exec(code, names)
+        return names["Scaled"]()
+
+    assert program_digest(model(2)) != program_digest(model(3))
+
+
+def test_another_forward_pass_put_into_a_class_of_torch_counts(monkeypatch):
+    before = program_digest(made())
+    monkeypatch.setattr(nn.LeakyReLU, "forward", lambda self, x: x + 1)
+    assert program_digest(made()) != before
+
+
 def test_hooks_have_none():
     for place in ("register_forward_hook", "register_forward_pre_hook"):
         model = made()
