@@ -28,8 +28,8 @@ def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, 
             named = path != site.expression or path.startswith(("'", '"'))
             absent = "file not in the repository" if named else "no file is given"
             why = "did not load" if (surveyed.root / path).is_file() else absent
-            if (told := pointer_in(surveyed.root / path)) is not None:
-                why = f"a pointer of {told[0]}, whose content is not here; {told[1]} fetches it"
+            if (pointer := pointer_in(surveyed.root / path)) is not None:
+                why = str(pointer)
         source = f"{site.path}:{site.line}"
         entry = CheckpointReport(
             source=source, path=path, key=site.key, strip=site.strip, loaded=mine and loaded and given is None, why=why

@@ -4,14 +4,27 @@ import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from ..reading.finding import Finding
 from ..reading.source import walk
 
+
+class Pointer(NamedTuple):
+    """Which program left it, and the command that fetches what it stands for."""
+
+    program: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"a pointer of {self.program}, whose content is not here; {self.command} fetches it"
+
+
+_LFS = Pointer("Git LFS", "git lfs pull")
 _HEADS = {
-    b"version https://git-lfs.github.com/spec/": ("Git LFS", "git lfs pull"),
-    b"version https://hawser.github.com/spec/": ("Git LFS", "git lfs pull"),  # its first name
-    b"/annex/objects/": ("git-annex", "git annex get"),
+    b"version https://git-lfs.github.com/spec/": _LFS,
+    b"version https://hawser.github.com/spec/": _LFS,  # its first name
+    b"/annex/objects/": Pointer("git-annex", "git annex get"),
 }
 _MOST_BYTES = 1024
 """A pointer is smaller, as Git LFS's specification has it."""
@@ -19,8 +32,8 @@ _MOST_NAMED = 3
 _MOST_ATTRIBUTES = 100_000
 
 
-def pointer_in(path: Path) -> tuple[str, str] | None:
-    """Which program left a pointer at a path, and the command that fetches what it stands for; None where it holds itself."""
+def pointer_in(path: Path) -> Pointer | None:
+    """The pointer at a path; None where the file holds itself."""
     with contextlib.suppress(OSError):
         if path.is_file() and path.stat().st_size < _MOST_BYTES:
             with path.open("rb") as file:
@@ -29,7 +42,7 @@ def pointer_in(path: Path) -> tuple[str, str] | None:
     return None
 
 
-def pointers(root: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+def pointers(root: Path) -> Iterator[tuple[str, Pointer]]:
     """The paths below `root` at which pointers lie, each with what `pointer_in` says; none where no attribute of Git speaks of
     either program, so that tens of thousands of small images are not opened."""
     for path in walk(root, ("",)) if any(_speaks_of_one(root / path) for path in walk(root, (".gitattributes",))) else ():
@@ -45,7 +58,7 @@ def _speaks_of_one(attributes: Path) -> bool:
 
 def missing_contents(root: Path) -> Iterator[Finding]:
     """A warning for each program whose pointers lie below `root`."""
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[Pointer, list[str]] = {}
     for path, told in pointers(root):
         found.setdefault(told, []).append(path)
     for (program, command), paths in found.items():

@@ -37,8 +37,8 @@ def load_weights(model: torch.nn.Module, path: str | Path) -> None:
     except FileNotFoundError:
         raise ArtifactError(f"{path}: no such checkpoint") from None
     except UNREADABLE as error:
-        if (told := pointer_in(Path(path))) is not None:
-            raise ArtifactError(f"{path}: a pointer of {told[0]}, whose content is not here; {told[1]} fetches it") from error
+        if (pointer := pointer_in(Path(path))) is not None:
+            raise ArtifactError(f"{path}: {pointer}") from error
         raise ArtifactError(f"{path}: not a checkpoint that can be read safely ({_first_line(error)})") from error
     state = stripped(state_of(content, path), set(model.state_dict()))
     missing = sorted(set(model.state_dict()) - set(state))

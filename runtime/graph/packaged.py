@@ -62,12 +62,12 @@ class Package:
 
 def packages_of(model: nn.Module) -> list[Package]:
     """Those with the model's weights in the folders of $HEADRACE_MODELS, else in models/ beside the script and above."""
-    records = [(folder, record) for folder in _folders() if (record := _record(folder)) is not None]
+    records = [(folder, digests) for folder in _folders() if (digests := _digests(folder)) is not None]
     if not records:
         return []
     weights = weights_digest([model])
-    found = [(folder, record.get("program")) for folder, record in records if record["weights"] == weights]
-    program = program_digest(model) if any(found) else None
+    found = [(folder, digests[1]) for folder, digests in records if digests[0] == weights]
+    program = program_digest(model) if any(of_package for _, of_package in found) else None
     return [Package(folder, program is not None and program == of_package) for folder, of_package in found]
 
 
@@ -157,14 +157,14 @@ def _folders() -> list[Path]:
     return found
 
 
-def _record(folder: Path) -> dict[str, Any] | None:
-    """The provenance that the record of a model's newest version names, where that has a digest of the weights; what else the
-    record says is verified where it is loaded."""
+def _digests(folder: Path) -> tuple[str, str | None] | None:
+    """Those of weights and program that the record of a model's newest version names; what else it says is verified where it is
+    loaded."""
     try:
         numbers = [int(name) for name in itertools.islice(os.listdir(folder), _MOST) if name.isascii() and name.isdigit()]
         with (folder / str(max(numbers, default=0)) / MANIFEST).open("rb") as file:
             provenance = json.loads(file.read(_LARGEST_RECORD))["provenance"]
-        return {**provenance, "weights": str(provenance["weights"])}
+        return str(provenance["weights"]), provenance.get("program")
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return None
 
