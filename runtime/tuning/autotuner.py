@@ -41,6 +41,7 @@ _FIXED_HOPE = 1.5  # and is not tried where its sibling for any batch takes so m
 _IN_FLOATS_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; other candidates need the rest
 _HOPE = 2.0  # times the best at the first batch size beyond which a candidate is measured at no other
 _OPEN_ROUNDS, _FINALISTS = 2, 2  # batch sizes at which all that came near the best are measured; at the others the best two
+_PREPARED = 0.6  # of the whole is done, as progress is told, when all are prepared that were there at first
 _FEWEST_CALLS, _OVERTIME = 4.0, 1.25  # to be measured; times the seconds that measuring may take with the last batch sizes
 _LARGEST_DECIDES = ("cuda",)  # devices on which a candidate that is far behind at the largest batch is not measured at others,
 _FAR_BEHIND = 1.5  # times the best
@@ -168,6 +169,7 @@ class Autotuner:
         self.source, self.config, self.directory, self.device = source, config, directory, device
         self.reference, self.candidates, self.budget, self.report = reference, candidates, budget, report
         self.seconds_in_floats = 0.0
+        self.done = _PREPARED  # of the whole, while batch sizes are measured
         self.largest_decides = device in _LARGEST_DECIDES
         self.leader: Candidate | None = None  # the fastest of the heats that has passed
         self.cuts = Cuts()
@@ -186,7 +188,8 @@ class Autotuner:
             able = self._able(bucket) if index < _OPEN_ROUNDS or self.largest_decides else self._finalists(order[:index])
             if index and not self._affordable(able, order[0], bucket):
                 continue
-            self.report(0.6 + 0.4 * index / len(order), f"measuring batch {bucket}")
+            self.done = _PREPARED + (1 - _PREPARED) * index / len(order)
+            self.report(self.done, f"measuring batch {bucket}")
             share = self.budget.left / (len(order) - index) / 3
             self._measure(able, bucket, share)
             self._try_fixed(bucket, share, list(winners.values()))
@@ -302,7 +305,7 @@ class Autotuner:
     def _join(self, candidates: Sequence[Candidate], bucket: int, seconds: float) -> None:
         """Prepare candidates that come up late, and measure them beside the fastest so far."""
         for candidate in candidates:
-            self.report(0.9, f"preparing {candidate.choice} for batch {bucket}")
+            self.report(self.done, f"preparing {candidate.choice} for batch {bucket}")
             if why := no_memory(self.candidates):
                 candidate.end("skipped", why)
             else:

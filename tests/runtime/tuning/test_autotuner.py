@@ -490,7 +490,12 @@ def test_labels_of_another_task_are_refused(conv_net, tuned, images, task, label
 
 
 def test_the_winner_for_one_batch_size_is_proved_and_measured_like_any(conv_net, tuned):
-    plan = tuned(conv_net, backend="openvino", buckets=(1, 4), max_tuning_seconds=300, threads=2)
+    told = []
+    plan = tuned(
+        conv_net, backend="openvino", buckets=(1, 4), max_tuning_seconds=300, threads=2,
+        progress=lambda part, text: told.append(part),
+    )  # fmt: skip
+    assert told == sorted(told), "what comes up late is prepared where the others stand"
     for bucket in (1, 4):
         names = {item.candidate: item for item in plan.measurements if item.bucket == bucket}
         streams = {"openvino fp32, fixed batch, 2 streams"} if bucket > 1 else set()

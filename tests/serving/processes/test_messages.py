@@ -58,7 +58,7 @@ MODELS = st.sampled_from(
 CONFIG = ServeConfig.of(models=Path("/models"), frontends=2, http_port=0, max_queue=7)
 MESSAGES = st.one_of(
     st.builds(messages.Alive),
-    st.builds(messages.Admit, U64, U32, U32, U64, U32, U64, SECONDS, SECONDS),
+    st.builds(messages.Admit, U64, U32, U32, U64, U32, U64, SECONDS, SECONDS, SECONDS),
     *(
         st.builds(kind, U64)
         for kind in (
