@@ -26,6 +26,10 @@ class FixedBudget:
     seconds: float = 30.0
     pace: float = 1.0
 
+    @property
+    def used(self):
+        return self.seconds - self.left
+
 
 @pytest.fixture
 def admission(monkeypatch):
@@ -93,12 +97,25 @@ def test_the_images_that_give_int8_its_ranges_take_their_time(admission):
 
 @pytest.mark.parametrize(("left", "tried"), [(25.0, True), (10.5, False)])
 def test_a_leader_that_is_slow_at_every_batch_size_keeps_a_third_of_the_time_and_no_more(admission, left, tried):
-    """Measuring it at all of them would take 140 s: what is four times as fast was never tried on such a machine."""
+    """Measuring it at all of them would take 140 s: what is twice as fast was never tried on such a machine."""
+    bf16, leader = candidate("openvino", BF16), leads(candidate("openvino", FP32), 0.1)
+    why = admission(left=left).why_not(bf16, leader, [leader, bf16], 1, 100)
+    assert (why is None) == tried
+
+
+@pytest.mark.parametrize("left", [10.5, 0.0])
+def test_the_first_of_int8_is_tried_although_the_leader_used_the_time_up(admission, left):
+    """On a busy machine fp32 led, was measured, and int8 was left out, which ran at half its time."""
     given = ranges()
     given.of_portable["x"] = Observer()
     int8, leader = candidate("openvino", INT8, calibration=given), leads(candidate("openvino", FP32), 0.1)
-    why = admission(left=left).why_not(int8, leader, [leader, int8], 1, 100)
-    assert (why is None) == tried
+    other = candidate("onnxruntime", INT8, calibration=given)
+    judge = admission(left=left)
+    assert judge.why_not(int8, leader, [leader, int8, other], 1, 100) is None
+    failed = replace(int8, status="failed")  # tells nothing about int8
+    assert judge.why_not(other, leader, [leader, failed, other], 1, 100) is None
+    for tried in (leads(int8, 0.05), replace(int8, status="refused")):
+        assert "to prepare" in judge.why_not(other, leader, [leader, tried, other], 1, 100)
 
 
 def test_what_was_not_prepared_for_want_of_time_is_named_with_its_seconds(admission):
