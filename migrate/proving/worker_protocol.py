@@ -228,11 +228,10 @@ class Duel:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPackaged:
-    """The model lies in the folder `artifact`; `plan` is its plan as the artifact states it, None where none was measured."""
+    """The model lies in the folder `artifact`."""
 
     artifact: str
     parity: ParityResult
-    plan: Mapping[str, Any] | None
     duels: tuple[Duel, ...] = ()
     outputs: tuple[str, ...] = ()
     """What each output is, for people: "logits: class scores"."""

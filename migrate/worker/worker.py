@@ -159,8 +159,7 @@ def _packaged(made: Packaged) -> ModelPackaged:
     parity = {**plain(made.parity.to_json()), "batches": tuple(made.parity.batches)}
     result = ParityResult(**{item.name: parity[item.name] for item in fields(ParityResult)})
     outputs = tuple(f"{head.output}: {head.described}" for head in made.task.heads)
-    plan = None if made.plan is None else plain(made.plan.to_json())
-    return ModelPackaged(artifact=str(made.path), parity=result, plan=plan, duels=made.duels, outputs=outputs)
+    return ModelPackaged(artifact=str(made.path), parity=result, duels=made.duels, outputs=outputs)
 
 
 def _order(request: Package) -> Order:

@@ -65,7 +65,7 @@ MESSAGES = [
     ),
     OutputsComputed(),
     ModelPackaged(
-        artifact="/a", plan={"measurements": []},
+        artifact="/a",
         parity=ParityResult(status="passed", max_abs=1e-6, top1_agreement=None, decision_agreement=0.5,
                             cosine=None, batches=(1, 2, 5), why=None),
         duels=(Duel(batch=1, chosen="eager fp32", eager=(1.0, 2.0), graph=(1.0,), others=0.5),),

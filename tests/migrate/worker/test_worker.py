@@ -190,7 +190,7 @@ def test_usage_without_arguments(warm_python, tmp_path):
 
 def test_package_for_a_device(ask, tmp_path):
     answer = ask("Package", device="cpu")
-    assert answer.plan["device"] == "cpu"
+    assert load_artifact(answer.artifact).plan_here().device == "cpu"
     if not torch.cuda.is_available():
         answer = ask("Package", device="cuda", name="other", out=str(tmp_path / "models/other"))
         assert answer.stage == "package"
@@ -203,7 +203,6 @@ def test_package_for_a_device(ask, tmp_path):
 def test_package_for_the_gpu_a_model_that_was_built_on_the_cpu(ask):
     answer = ask("Package", device="cuda")
     assert isinstance(answer, ModelPackaged), answer
-    assert answer.plan["device"] == "cuda"
     assert load_artifact(answer.artifact).plan_here().device == "cuda"
 
 
@@ -217,7 +216,7 @@ def test_package_with_a_checkpoint_and_the_scripts_own_outputs(ask, repository, 
     assert answer.parity.top1_agreement == 1.0
     assert 0 <= answer.parity.max_abs < 1e-3
     assert set(answer.parity.batches) >= {1, 2, 5}
-    assert answer.plan["choices"]["4"]["backend"] == "onnxruntime"
+    assert load_artifact(answer.artifact).plan_here().choices[4].backend == "onnxruntime"
     fractions = [float(line.split()[1]) for line in answered[-1].splitlines() if re.match(r"PROGRESS \d", line)]
     assert fractions == sorted(fractions)
     assert fractions[-1] == 1.0
