@@ -80,8 +80,12 @@ def read_checkpoint(path: str | Path) -> Any:
 def classes_in(build: Callable[[], torch.nn.Module], path: str | Path, classes: int) -> int:
     """As many as the checkpoint's layers have outputs where the model, as `build` makes it, has `classes`; `classes` itself
     where nothing else fits, and whoever loads the file says what is wrong."""
-    with torch.device("meta"):
-        own = {name: tuple(value.shape) for name, value in build().state_dict().items()}
+    try:
+        with torch.device("meta"):
+            model = build()
+    except RuntimeError:  # a constructor that computes with values, such as widths by torch.linspace
+        model = build()
+    own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     stored = stripped(shapes(path) or {}, set(own))
     differing = [(shape, stored[name]) for name, shape in own.items() if name in stored and stored[name] != shape]
     heads = {found[:1] for shape, found in differing if shape[:1] == (classes,) and shape[1:] == found[1:]}

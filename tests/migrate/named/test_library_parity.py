@@ -3,7 +3,8 @@
 The models were chosen by a rule before anything ran: of resnet, convnext, vit, efficientnet, mobilenet, regnet and swin the
 first five in the alphabet, of each the smallest variant that the library has weights for; of Hugging Face the other two and
 resnet, of configurations made here. Weights are drawn, and lie in files: the first draw under which answers differ from image
-to image and the library's own scores in float32 are those of float64. `make names` installs what this needs.
+to image and the library's own scores in float32 are those of float64, on 95 of 100 images at least; on the others only the
+first answer must be the library's. `make names` installs what this needs.
 """
 
 import copy
@@ -28,27 +29,32 @@ HUGGING_FACE = ("resnet", "swin", "vit")
 _GATE = 1e-3  # of the largest score
 _FEW = 3  # classes among the answers would prove little
 _DRAWS = 4  # of weights
-_EXACT_ROWS = 20  # in float64, which takes long
-_OWN_ERROR = 0.1  # of the gate: what the library's float32 may be off by, for scores within the gate to tell anything
+_TELLING = 0.95  # of the rows at least
+_FIRST_ROWS = 20  # to be tried: float64 takes long
+_OWN_ERROR = 0.25  # of the gate: what the library's float32 may be off by; so much of ours then leaves half of the gate
 _ROUNDED = 0.02  # where the library resizes tensors, and the service images: within 2.1 levels of 255
 
 
 def drawn(make, size, rows):
-    """A model of `make`, with weights that can tell a wrong pipeline, and its library's scores of the rows."""
+    """A model of `make` whose answers differ from row to row, the library's scores of the rows, and which of them can tell a
+    wrong pipeline: all but those few at which float32 is not what float64 is."""
     import torch
 
     from headrace.runtime.tuning.randomize import noise, randomized, settled
 
     tried = []
-    for seed, draw in itertools.product(range(_DRAWS), (randomized, settled)):
+    for seed, draw in itertools.product(range(_DRAWS), (settled, randomized)):
         torch.manual_seed(seed)
         model = draw(make().eval(), [noise((8, *size))], seed=seed).eval()
-        some = rows[:: len(rows) // _EXACT_ROWS]
-        scores, exact = library_scores(model, some), library_scores(copy.deepcopy(model).double(), some)
-        off, answers = np.abs(scores - exact).max() / np.abs(exact).max(), len(np.unique(exact.argmax(1)))
-        if off <= _OWN_ERROR * _GATE and answers > _FEW:
-            return model, library_scores(model, rows)
-        tried.append(f"{draw.__name__} {seed}: float32 is off by {off:.1e}, {answers} answers")
+        for some in (rows[:: len(rows) // _FIRST_ROWS], rows):
+            scores, exact = library_scores(model, some), library_scores(copy.deepcopy(model).double(), some)
+            telling = np.abs(scores - exact).max(1) <= _OWN_ERROR * _GATE * np.abs(exact).max()
+            answers = len(np.unique(exact.argmax(1)))
+            if telling.mean() < _TELLING or answers <= _FEW:
+                break
+        else:
+            return model, scores, telling
+        tried.append(f"{draw.__name__} {seed}: {telling.mean():.0%} of {len(some)} rows tell, {answers} answers")
     raise AssertionError(f"no draw of weights can tell a wrong pipeline: {'; '.join(tried)}")
 
 
@@ -73,9 +79,10 @@ def served_scores(models, encoded):
         session.close()
 
 
-def hold(wanted, given, encoded, gate=_GATE):
+def hold(wanted, given, encoded, gate=_GATE, telling=None):
     assert len(np.unique(wanted.argmax(1))) > _FEW, "one answer for all images would prove nothing"
     off = np.abs(wanted - given).max(1) / np.abs(wanted).max()
+    off = off if telling is None else np.where(telling, off, 0.0)
     worst = int(off.argmax())
     parted = [encoded[index][0] for index in np.flatnonzero(wanted.argmax(1) != given.argmax(1))]
     print(f"top-1 equal on {len(wanted) - len(parted)} of {len(wanted)}, scores off by {off.max():.1e} at {encoded[worst][0]}")
@@ -100,11 +107,11 @@ def test_timm(tmp_path, name):
     encoded = images()
     transform = timm.data.create_transform(**config, is_training=False)
     rows = [transform(Image.open(io.BytesIO(data)).convert("RGB")) for _, data in encoded]
-    model, wanted = drawn(lambda: timm.create_model(name), config["input_size"], rows)
+    model, wanted, telling = drawn(lambda: timm.create_model(name), config["input_size"], rows)
     torch.save(model.state_dict(), tmp_path / "net.pth")
     artifact, given = served_scores(packaged(f"timm:{name}:{tmp_path / 'net.pth'}", cache=tmp_path / "cache"), encoded)
     assert artifact.labels.names[0].startswith("tench")
-    hold(wanted, given, encoded)
+    hold(wanted, given, encoded, telling=telling)
 
 
 @pytest.mark.parametrize("name", TORCHVISION)
@@ -117,11 +124,13 @@ def test_torchvision(tmp_path, name):
     transform = weights.transforms()
     encoded = images()
     rows = [transform(Image.open(io.BytesIO(data)).convert("RGB")) for _, data in encoded]
-    model, wanted = drawn(lambda: torchvision.models.get_model(name, weights=None), (3, *2 * transform.crop_size), rows)
+    model, wanted, telling = drawn(
+        lambda: torchvision.models.get_model(name, weights=None), (3, *2 * transform.crop_size), rows
+    )
     torch.save(model.state_dict(), tmp_path / "net.pth")
     artifact, given = served_scores(packaged(f"torchvision:{name}:{tmp_path / 'net.pth'}", cache=tmp_path / "cache"), encoded)
     assert artifact.labels.names[0] == "tench"
-    hold(wanted, given, encoded)
+    hold(wanted, given, encoded, telling=telling)
 
 
 @pytest.mark.parametrize("kind", HUGGING_FACE)

@@ -154,6 +154,17 @@ def test_another_network_tells_no_classes(tmp_path):
         assert classes_in(with_heads, tmp_path / name, 10) == 10
 
 
+def test_a_constructor_that_computes_with_values_tells_as_well(tmp_path):
+    """As torchvision's RegNet does, whose widths come from torch.linspace: no such thing has a value on the meta device."""
+
+    def build(classes=10):
+        width = int(torch.linspace(4, 8, 2).tolist()[1])
+        return nn.ModuleDict({"body": nn.Linear(7, width), "head": nn.Linear(width, classes)})
+
+    torch.save(build(4).state_dict(), tmp_path / "net.pth")
+    assert classes_in(build, tmp_path / "net.pth", 10) == 4
+
+
 class Versioned(nn.Module):
     """As torchvision's MNASNet: weights of no known version are refused."""
 
