@@ -179,7 +179,7 @@ def packaged(
     (models / "net/1/model.onnx").write_bytes(b"onnx")
     (models / "net/config.pbtxt").write_text('name: "net"\nbackend: "onnxruntime"\n')
     make(models)
-    answer = encode(ModelPackaged(artifact="/etc", parity=PARITY, plan={}))
+    answer = encode(ModelPackaged(artifact="/etc", parity=PARITY))
     response.write_text(json.dumps(json.loads(answer) | dict(changed or {})))
 
 
@@ -222,12 +222,12 @@ DUEL = {"batch": 1, "chosen": "eager fp32", "eager": [1.0], "graph": [1.0], "oth
 @pytest.mark.parametrize(
     "changed",
     [
-        {"plan": []}, {"plan": "x"}, {"duels": "x"}, {"duels": [3]}, {"duels": [{"batch": 1}]},
+        {"duels": "x"}, {"duels": [3]}, {"duels": [{"batch": 1}]},
         {"duels": [{**DUEL, "others": "a"}]},
         {"duels": [{**DUEL, "eager": ["a"]}]}, {"duels": [{**DUEL, "graph": 3}]}, {"duels": [{**DUEL, "more": 3}]},
     ],
 )  # fmt: skip
-def test_plans_and_duels(tmp_path: Path, changed: Mapping[str, object]) -> None:
+def test_duels(tmp_path: Path, changed: Mapping[str, object]) -> None:
     sandbox = in_server(tmp_path, lambda response: packaged(response, changed))
     assert isinstance(package(PACKAGE, None, sandbox, lambda fraction, text: None, own_outputs=False), Failed)
 
@@ -240,7 +240,7 @@ def test_a_package_in_order_is_kept_where_nothing_later_reaches_it(tmp_path: Pat
 
 @pytest.mark.parametrize("status", ["excellent", 1, ["passed"], None])
 def test_words_that_are_none_of_those_expected(status: object) -> None:
-    message = json.loads(encode(ModelPackaged(artifact="a", parity=PARITY, plan={})))
+    message = json.loads(encode(ModelPackaged(artifact="a", parity=PARITY)))
     message["parity"]["status"] = status
     with pytest.raises(ValueError, match="message"):
         decode(json.dumps(message))
