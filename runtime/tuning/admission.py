@@ -17,7 +17,6 @@ _LONG_SECONDS = 20.0
 _HOPE, _LONG_HOPE = 4.0, 1.2
 _CALLS_TO_PROVE = 14.0  # of one finalist at one batch size, to be measured and proved
 _MOST_KEPT = 1 / 3  # of max_tuning_seconds for those: which arithmetic it is matters more than that all sizes are measured
-_FIRST_OF_INT8 = 1.25  # times max_tuning_seconds, for it alone: on a busy machine fp32 would be kept at twice int8's time
 _OPENING = 1.5  # times the memory of an open candidate, while one is opened
 # What takes its ranges from images must promise so much to go before what does not: the images cost more than any preparation,
 # and once in three times the arithmetic is refused.
@@ -116,13 +115,14 @@ class Admission:
             kept = min(_CALLS_TO_PROVE * rows / bucket * self.work(leader, bucket), _MOST_KEPT * self.budget.seconds)
         if not enough or self.config.backend or needed + kept <= self.budget.left:
             return None
-        if self._first_of_int8(candidate, others) and self.budget.used + needed <= _FIRST_OF_INT8 * self.budget.seconds:
+        if self._first_of_int8(candidate, others) and self.budget.bears(needed):
             return None
         allowed = f"max_tuning_seconds={self.config.seconds(self.device):g}"
         return f"takes about {needed:.0f} s to prepare, more than {allowed} leaves"
 
     def _first_of_int8(self, candidate: Candidate, others: Sequence[Candidate]) -> bool:
-        """Whether nothing else that takes its ranges from the images was tried. (On a GPU int8 takes minutes to build.)"""
+        """Whether nothing else that takes its ranges from the images was tried: without it a busy machine keeps fp32, at
+        twice its time. (On a GPU int8 takes minutes to build.)"""
         tried = [other for other in others if other.calibration is not None and (other.session or other.status == "refused")]
         return self._prediction is not None and candidate.calibration is not None and not tried
 

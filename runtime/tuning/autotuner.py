@@ -42,7 +42,7 @@ _IN_FLOATS_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats
 _HOPE = 2.0  # times the best at the first batch size beyond which a candidate is measured at no other
 _OPEN_ROUNDS, _FINALISTS = 2, 2  # batch sizes at which all that came near the best are measured; at the others the best two
 _PREPARED = 0.6  # of the whole is done, as progress is told, when all are prepared that were there at first
-_FEWEST_CALLS, _OVERTIME = 4.0, 1.25  # to be measured; times the seconds that measuring may take with the last batch sizes
+_FEWEST_CALLS = 4.0  # to be measured
 _LARGEST_DECIDES = ("cuda",)  # devices on which a candidate that is far behind at the largest batch is not measured at others,
 _FAR_BEHIND = 1.5  # times the best
 
@@ -255,7 +255,7 @@ class Autotuner:
             return True
         tried = [self.admission.work(item, known) for item in candidates if known in item.samples]
         needed = _FEWEST_CALLS * sum(tried) * bucket / known
-        if not self.largest_decides and self.budget.used + needed <= _OVERTIME * self.budget.seconds:
+        if not self.largest_decides and self.budget.bears(needed):
             return True
         self.cuts.add(f"batch {bucket}", needed)
         return False
@@ -341,7 +341,7 @@ class Autotuner:
             return
         took = _FEWEST_CALLS * sum(self.admission.work(item, bucket) for item in hopeful)
         needed = sum(item.backend.preparation_seconds for item in found) + took
-        if not self.budget.left and self.budget.used + needed > _OVERTIME * self.budget.seconds:
+        if not self.budget.left and not self.budget.bears(needed):
             self.cuts.add_alone(bucket, needed)
         else:
             self._join(found, bucket, seconds)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 _MOST_WALL = 4.0  # times the seconds: a process that waits for a core, or for a disk, gets no answer for that long at most
+_OVERTIME = 1.25  # times the seconds, for what tells most of what is left
 
 
 def cpu_seconds() -> float:
@@ -60,3 +61,7 @@ class Budget:
         if self._wall() - self._begin > _MOST_WALL * self.seconds:
             return 0.0
         return max(0.0, self.seconds - self.used)
+
+    def bears(self, needed: float) -> bool:
+        """Whether so many seconds of work may still be done, if need be a little beyond the time."""
+        return self.used + needed <= _OVERTIME * self.seconds

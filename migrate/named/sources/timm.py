@@ -8,6 +8,7 @@ from ..source import Options, Source, existing_checkpoint
 # NAME, CHECKPOINT and RANDOM stand before it.
 SOURCE_CODE = """
 import difflib
+import functools
 import timm
 import torch
 from PIL import Image
@@ -28,6 +29,7 @@ stated = stated.to_dict() if stated is not None else {}
 config = resolve_data_config({}, pretrained_cfg=stated)
 classes = stated.get("num_classes") or 1000
 
+@functools.cache
 def stored_classes():
     from headrace.migrate.worker.checkpoint import classes_in
     return classes if CHECKPOINT is None else classes_in(lambda: timm.create_model(NAME), CHECKPOINT, classes)

@@ -11,6 +11,7 @@ from ..source import Options, Source, existing_checkpoint
 # NAME, WEIGHTS, CHECKPOINT and RANDOM stand before it.
 SOURCE_CODE = """
 import difflib
+import functools
 import torch
 import torchvision
 from PIL import Image
@@ -31,6 +32,7 @@ def weights():
 chosen = weights()
 classes = len(chosen.meta["categories"])
 
+@functools.cache
 def stored_classes():
     from headrace.migrate.worker.checkpoint import classes_in
     if CHECKPOINT is None:

@@ -10,6 +10,7 @@ from headrace.runtime.base.calibration import Calibration, Observer
 from headrace.runtime.base.session import Target
 from headrace.runtime.tuning import admission as module
 from headrace.runtime.tuning.admission import Admission
+from headrace.runtime.tuning.budget import Budget
 from headrace.runtime.tuning.candidate import Candidate
 from headrace.runtime.tuning.cuts import Cuts
 from headrace.runtime.tuning.measure import Samples
@@ -25,6 +26,8 @@ class FixedBudget:
     left: float = 30.0
     seconds: float = 30.0
     pace: float = 1.0
+
+    bears = Budget.bears
 
     @property
     def used(self):

@@ -32,6 +32,14 @@ def test_work_counts_and_not_how_long_others_made_it_take(busy):
     assert budget.left == 0
 
 
+def test_a_quarter_more_is_borne():
+    clocks = Clocks()
+    budget = clocks.budget(10)
+    clocks.run(9, 9, 9)
+    assert budget.bears(3.5)
+    assert not budget.bears(3.6)
+
+
 def test_the_wall_ends_it_where_nothing_moves():
     clocks = Clocks()
     budget = clocks.budget(10)
