@@ -40,6 +40,7 @@ _PIXELS = re.compile(r"^pixels?(_?(values|string|data))?$", re.I)
 """Columns that hold a whole image: its numbers with spaces between."""
 _PIXELS_OF_A_FACE = 48 * 48
 """As many as such columns mostly have: those of FER2013."""
+_SIDE_OF_DIGITS = (28, 28)
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
 
@@ -102,7 +103,8 @@ class Maker:
         if flat is None:
             named = bool(_FLAT.match(os.path.basename(path)))
             flat = path in self.stage.learned.get("flat", ()) or (named and not self.stage.learned.get("deep"))
-            self.stage.made_flat |= flat and named
+            if flat and named:
+                self.stage.made_flat.setdefault(os.path.abspath(path), False)
         if not flat:
             self.stage.entered.setdefault(path, False)
         os.makedirs(path, exist_ok=True)
@@ -275,9 +277,19 @@ class Maker:
         keys = dict.fromkeys(self.stage.learned.get("keys", ()), labels)
         return pickle.dumps({"data": images, "labels": labels, "fine_labels": labels, "label_names": self.names, **keys})
 
-    def _weights(self, path: str) -> bytes:
-        from .weights import stand_in_file
+    def arrays(self, path: str, count: int) -> list[np.ndarray]:
+        """What a file of tensors holds that is a data set: images, gray ones as torchvision's MNIST had them, then labels."""
+        labels: np.ndarray = np.arange(self.rows) % self.classes
+        known = self.stage.learned.get("image") or self.stage.request.image
+        size = self.size if known else _SIDE_OF_DIGITS
+        images = generator(path).integers(0, 256, (self.rows, *size), np.uint8)
+        if self.stage.learned.get("mode") == "RGB":
+            images = generator(path).random((self.rows, 3, *size), np.float32)
+        return [images, *[labels] * (count - 1)]
 
-        if self.stage.checkpoint is None:
+    def _weights(self, path: str) -> bytes:
+        from .weights import UNPACKED, stand_in_file
+
+        if self.stage.checkpoint is None and os.path.basename(path) not in self.stage.learned.get(UNPACKED, {}):
             self.stage.weights_stand_in(os.path.basename(path))
         return stand_in_file()

@@ -82,6 +82,7 @@ class Paths:
 
     def opened(self, path: str) -> str:
         """Where a path really is, made where it is not here: what a library opens that knows nothing of stand-ins."""
+        self._enter(path, 2)
         found = self.found(path)
         busy, self._busy = self._busy, True
         there = os.path.lexists(found)
@@ -191,12 +192,15 @@ class Paths:
         return target
 
     def _enter(self, path: Any, levels: int) -> None:
-        """Remember that the script looked into the folder of a class: at a file in it, two levels down, or at its list."""
-        known = all(self.stage.entered.values())  # so it is where none was made
+        """Remember that the script looked into the folder of a class: at a file in it, two levels down, or at its list; and that it
+        opened an image of a folder without such folders."""
+        known = all(self.stage.entered.values()) and all(self.stage.made_flat.values())  # so it is where none was made
         if not known and not self._busy and isinstance(path, str | os.PathLike) and not asked_by_us(__file__):
             above = os.path.normpath(self.found(os.fsdecode(path)))
-            for _ in range(levels):
+            for level in range(levels):
                 above = os.path.dirname(above)
+                if levels == 2 and level == 0 and os.path.abspath(above) in self.stage.made_flat:
+                    self.stage.made_flat[os.path.abspath(above)] = True
             for folder in self.stage.entered:
                 if os.path.normpath(folder) == above:
                     self.stage.entered[folder] = True

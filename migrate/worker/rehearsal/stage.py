@@ -62,8 +62,10 @@ class Stage:
         """Files of the repository that were there before the script saved weights in them."""
         self.refused: tuple[str, str] | None = None
         """An option that was given what it does not take, and what it takes instead."""
-        self.made_flat = False
-        """Whether a folder of images was made without folders of classes for its name alone."""
+        self.made_flat: dict[str, bool] = {}
+        """Folders of images made without folders of classes for their names alone, and whether an image of theirs was opened."""
+        self.loaded = ""
+        """The file that torch read last and that stood in, by its name."""
         self.handled: Exception | None = None
         """The last error of which the script told where it handled it."""
         self.names_images = False

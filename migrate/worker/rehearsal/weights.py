@@ -20,6 +20,8 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ....errors import ArtifactError
 from ...proving.rehearsal_protocol import WANTING
 from ..checkpoint import are_weights, state_of, stripped
@@ -31,6 +33,8 @@ from .stage import Stage
 MARK = "headrace_stand_in"
 TABLE = "is a table and no model, and the script takes"
 """Part of what a rehearsal says that was stopped for the want of the model itself in the checkpoint that the user gave."""
+UNPACKED = "unpacked"
+"""Learned: files that torch reads and that hold a data set, and in how many arrays."""
 _FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _MODELS = ("state_dict", "model", "net", "model_state_dict", "model_state", "network", "weights", "module", "params")
 _NUMBERS = re.compile(r"epoch|iter|step|acc|best|loss|prec|top|score|metric|error|f1|seed|lr", re.I)
@@ -375,8 +379,21 @@ def holds_weights(value: Any) -> bool:
     return any(isinstance(item, torch.nn.Module) or are_weights(item) for item in tables)
 
 
-def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
-    """Let models, optimizers and schedulers take such states, whole or as what a script made of them."""
+def unpacked(stage: Stage, error: BaseException, frame: types.FrameType) -> bool:
+    """Whether a script took a file apart that stood in for weights: the next attempt has that many arrays in it."""
+    found = re.search(r"not enough values to unpack \(expected (\d+), got 0\)", str(error))
+    if found is None or not stage.loaded or "load(" not in linecache.getline(frame.f_code.co_filename, frame.f_lineno):
+        return False
+    return stage.learn(UNPACKED, {**stage.learned.get(UNPACKED, {}), stage.loaded: int(found[1])})
+
+
+def install(
+    stage: Stage, torch: Any, classes: tuple[str, ...], arrays: Callable[[str, int], Sequence[np.ndarray]] = lambda *_: ()
+) -> None:
+    """Let models, optimizers and schedulers take such states, whole or as what a script made of them.
+
+    `arrays` makes what a file holds that is a data set: so many arrays for a name.
+    """
     StandInState.classes = classes
     GivenState.stood_in = staticmethod(
         lambda key: stage.note("network", f"{key!r} of a checkpoint, where yours holds weights alone")
@@ -400,6 +417,10 @@ def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
                 if isinstance(held, GivenState):
                     held.fetched = not called_by_user(stage.root)
                 return held
+            stage.loaded = os.path.basename(asked or "")
+            if (count := stage.learned.get(UNPACKED, {}).get(stage.loaded)) is not None:
+                stage.note("data", f"{stage.loaded}: {count} arrays")
+                return tuple(torch.from_numpy(array) for array in arrays(stage.loaded, count))
             given.append(True)
             state = StandInState()
             if known := stage.learned.get("arguments_of_a_checkpoint"):

@@ -26,6 +26,9 @@ from ..stage import Stage
 _TABLES = (dict, list, tuple, set, frozenset)
 _OVERRIDES = "overrides"
 """Learned: what a configuration of OmegaConf's is told on the command line."""
+_CONFIGURATION, _UNFIT = "configuration", "unfit_configurations"
+"""Learned: the file of settings that was guessed, and those before it, which lack what the script takes from them."""
+_MOST_CONFIGURATIONS = 4
 _NEAR = 6
 """Lines within which a script that gives up has looked at its arguments."""
 # What an argument stands for, by words in its name, its metavar or its help, and what is given for it.
@@ -103,13 +106,17 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         value = guess(missing[1].rpartition(".")[2], "", Maker(stage))
         return stage.add(_OVERRIDES, f"{missing[1]}={value}")
     if isinstance(error, KeyError) and own and error.args and isinstance(error.args[0], str):
-        return _other_choice(stage, error.args[0], own[-1])
+        return _other_choice(stage, error.args[0], own[-1]) or _other_configuration(stage)
     if own and (missed := _missed(own[-1])) is not None:
         return _choose(stage, missed[0], [missed[1]])
     if own and (flag := _demanded(stage, own[-1])) is not None:
         value = guess(flag.lstrip("-"), "", Maker(stage))
         return stage.learn("choices", {**stage.learned.get("choices", {}), flag: value})
     if own and isinstance(error, TypeError | AttributeError | KeyError) and _option_of(stage, own[-1]):
+        return True
+    if own and _handed(stage, error, own):
+        return True
+    if own and isinstance(error, AttributeError | TypeError) and _other_configuration(stage):
         return True
     if isinstance(error, TypeError) and "NoneType" in str(error):
         return _path_option(stage)
@@ -248,11 +255,23 @@ def _option_of(stage: Stage, frame: Any) -> bool:
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     known = stage.learned.get("choices", {})
     for flag, value in stage.options.items():
-        if value is None and flag not in known and re.search(rf"\.{flag.lstrip('-').replace('-', '_')}\b", line):
+        if _is_empty(value) and flag not in known and re.search(rf"\.{flag.lstrip('-').replace('-', '_')}\b", line):
             offered = [str(item) for item in stage.offered.get(flag, ())]
             made = offered[0] if offered else guess(flag.lstrip("-"), "", Maker(stage))
             return stage.learn("choices", {**known, flag: made})
     return False
+
+
+def _handed(stage: Stage, error: BaseException, own: Sequence[Any]) -> bool:
+    """A function could not go on with an empty argument: the option that a caller handed it is given."""
+    frame = own[-1]
+    tested = [part.id for node in _around(frame) for part in ast.walk(node.test) if isinstance(part, ast.Name)]
+    empty = any(_is_empty(frame.f_locals.get(name, name)) for name in tested) or getattr(error, "filename", None) == ""
+    return empty and any(_option_of(stage, caller) for caller in reversed(own))
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value)
 
 
 def _path_option(stage: Stage) -> bool:
@@ -321,17 +340,38 @@ def guess(name: str, told: str, maker: Maker) -> str:
     for text in (name.lower().replace("-", "_"), told.lower()):
         for pattern, value in _GUESSES:
             if re.search(pattern, text):
-                return value if value is not None else _configuration(maker)
+                if value is not None:
+                    return value
+                taken = _configuration(maker)
+                maker.stage.learn(_CONFIGURATION, taken)
+                return taken
     return "1"
 
 
-def _configuration(maker: Maker) -> str:
+def _other_configuration(stage: Stage) -> bool:
+    """The configuration that was guessed lacks what the script takes from it: another one of its folder and kind is taken."""
+    tried, unfit = stage.learned.get(_CONFIGURATION), stage.learned.get(_UNFIT, [])
+    if tried is None or tried in unfit or len(unfit) >= _MOST_CONFIGURATIONS:
+        return False
+    following = _configuration(Maker(stage), [*unfit, tried])
+    if os.path.dirname(following) != os.path.dirname(tried) or os.path.splitext(following)[1] != os.path.splitext(tried)[1]:
+        return False
+    choices = stage.learned.get("choices", {})
+    stage.learn("choices", {flag: following if value == tried else value for flag, value in choices.items()})
+    stage.learn(_CONFIGURATION, following)
+    return stage.add(_UNFIT, tried)
+
+
+def _configuration(maker: Maker, unfit: Sequence[str] = ()) -> str:
     """The configuration file that the README names, else the nearest, of these one for evaluation, else the first."""
     root = Path(maker.stage.root)
-    here = os.path.relpath(maker.stage.directory(), root)
+    directory = maker.stage.directory()
+    here = os.path.relpath(directory, root)
     told = readme_text(root)
     found = [path.relative_to(root) for end in ("yaml", "yml", "json", "toml", "cfg", "ini") for path in root.rglob(f"*.{end}")]
     found = [path for path in found if not any(part.startswith(".") for part in path.parts)]
+    known = {*unfit, *maker.stage.learned.get(_UNFIT, ())}
+    found = [path for path in found if os.path.relpath(root / path, directory) not in known]
 
     def rank(path: Path) -> tuple[object, ...]:
         text = path.as_posix()
@@ -348,7 +388,7 @@ def _configuration(maker: Maker) -> str:
         )
 
     best = min(found, key=rank, default=None)
-    return os.path.relpath(root / best, maker.stage.directory()) if best is not None else "config.yaml"
+    return os.path.relpath(root / best, directory) if best is not None else "config.yaml"
 
 
 def _click(stage: Stage, maker: Maker, library: Any) -> None:

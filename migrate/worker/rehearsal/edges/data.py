@@ -40,6 +40,8 @@ _MOST_BYTES = 600_000_000
 """A larger checkpoint is not kept."""
 _MOST_WANTED = 3
 """So many checkpoints that a script skipped are made."""
+_OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
+"""What a script may end with that found no images."""
 _SET_UP: dict[int, Paths] = {}
 
 
@@ -80,7 +82,7 @@ def _filters(stage: Stage, series: Any) -> None:
 
 def in_vain(stage: Stage) -> bool:
     """A script that called no model left out what is not here: rows that no table has, or checkpoints that it looked for."""
-    if _keep_rows(stage) or _flatten(stage) or _agree(stage):
+    if _keep_rows(stage) or _flatten(stage) or _deepen(stage) or _agree(stage):
         return True
     paths, wanted = _SET_UP[id(stage)], dict(stage.learned.get("wanted", {}))
     known = len(wanted)
@@ -103,6 +105,11 @@ def _flatten(stage: Stage) -> bool:
     if any(folder not in known for folder in listed):
         _agree(stage)
     return bool(listed) and stage.learn("flat", [*known, *(folder for folder in listed if folder not in known)])
+
+
+def _deepen(stage: Stage) -> bool:
+    """Have the next attempt's images lie in a folder for each class: it opened none of those that lay in one folder."""
+    return not all(stage.made_flat.values()) and stage.learn("deep", True)
 
 
 def _agree(stage: Stage, wanted: str | None = None) -> bool:
@@ -176,7 +183,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     text = f"{type(error).__name__}: {error}"
     if _keep_rows(stage):
         return True
-    if _EMPTY.search(text) and (_flatten(stage) or _agree(stage)):
+    if _EMPTY.search(text) and (_flatten(stage) or _deepen(stage) or _agree(stage)):
         return True
     if isinstance(error, KeyError) and error.args and _is_made(stage, error.args[0]) and _agree(stage, str(error.args[0])):
         return True
@@ -188,6 +195,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names and stage.learn(time.WHOLE, True):
         return True  # the names of the classes were gathered from the first batches alone
+    if "all elements of target should be between 0 and 1" in text and stage.learn("classes", 2):
+        return True  # of a loss for one output: yes or no
     if re.search(
         r"Target \d+ is out of bounds|Assertion .t >= 0|index \d+ is out of bounds for dimension|list index out of range", text
     ):
@@ -219,7 +228,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return stage.add("flat", os.path.normpath(os.path.dirname(str(error.filename))))
     if isinstance(error, NotADirectoryError) and error.filename:
         return False
-    return _want(stage, error, frames)
+    return _want(stage, error, frames) or (isinstance(error, _OF_DATA) and _deepen(stage))
 
 
 def _has_keys(stage: Stage) -> bool:

@@ -43,6 +43,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that gave up for the want of a key in a checkpoint that stands in, or of a name under one."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     gave_up = bool(frames) and is_users(frames[-1].f_code.co_filename, stage.root)
+    if gave_up and weights.unpacked(stage, error, frames[-1]):
+        return True
     known = stage.learned.get("checkpoint_values", {})
     named = weights.named_value(frames)
     missed = named is not None and isinstance(error, KeyError) and error.args == (named[0],)
@@ -75,7 +77,7 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
 
 
 def _torch(stage: Stage, maker: Maker, torch: Any) -> None:
-    weights.install(stage, torch, tuple(maker.names))
+    weights.install(stage, torch, tuple(maker.names), maker.arrays)
 
     def load(original: Any, repo: str, model: str, *args: Any, **named: Any) -> Any:
         try:

@@ -354,3 +354,29 @@ def test_a_whole_model_that_holds_more_is_refused(world, tmp_path, monkeypatch):
             "net = torch.nn.Linear(2, 2)\nnet.extra = Bad()\ntorch.save(net, 'whole.pth')\ntorch.load('whole.pth')\n"
         )
     assert not list(tmp_path.rglob("executed"))
+
+
+TAKEN_APART = "import torch\nfrom torch import load\nclass Set:\n    def __init__(self, path):\n        self.data, self.labels = load(path)\n"
+
+
+def test_a_file_that_is_taken_apart_is_a_data_set(rehearsed):
+    text = (
+        f"{TAKEN_APART}found = Set('data/training.pt')\nprint(found.data.dtype, *found.data.shape, *found.labels[:4].tolist())"
+    )
+    done = rehearsed({"main.py": text, "net.py": "num_classes = 3\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "torch.uint8 30 28 28 0 1 2 0\n"), done.report.why
+    assert "training.pt: 2 arrays" in [item.what for item in done.standins("data")]
+    assert done.report.user_weights  # none are missing
+
+
+def test_a_data_set_has_the_channels_that_the_model_takes(rehearsed):
+    text = f"{TAKEN_APART}found = Set('training.pt')\nimages = found.data.float()\n"
+    text += "images = images[:, None] if images.dim() == 3 else images\nprint(torch.nn.Conv2d(3, 4, 3)(images).shape[1])\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "4\n"), done.report.why
+
+
+def test_a_model_beside_a_data_set_still_misses_its_weights(rehearsed):
+    text = f"{TAKEN_APART}Set('training.pt')\nnet = torch.nn.Linear(2, 2)\nnet.load_state_dict(torch.load('net.pt'))\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.report.user_weights) == ("finished", False)

@@ -169,3 +169,48 @@ def test_a_mandatory_value_of_a_configuration_is_told_on_the_command_line(rehear
     assert [item.what for item in done.standins("arguments")] == [
         "'model.ckpt_path=checkpoint.pth' was guessed", "'data.root=data' was guessed",
     ]  # fmt: skip
+
+
+OPTION = "import argparse, os, yaml\nparser = argparse.ArgumentParser()\nparser.add_argument('-c', '--cfg', default='')\n"
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        "    assert os.path.isfile(path), f'{path} is not there'\n    return yaml.safe_load(open(path))\n",
+        "    if not path:\n        raise ValueError('no file')\n    return yaml.safe_load(open(path))\n",
+        "    with open(path) as file:\n        return yaml.safe_load(file)\n",
+    ],
+)
+def test_an_empty_option_that_a_function_was_handed_is_given(rehearsed, load):
+    text = f"{OPTION}def settings(path):\n{load}args = parser.parse_args()\nprint(settings(args.cfg))\n"
+    done = rehearsed({"main.py": text, "configs/net.yaml": "depth: 3\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "{'depth': 3}\n"), done.report.why
+    assert "--cfg configs/net.yaml was guessed" in [item.what for item in done.standins("arguments")]
+
+
+def test_an_option_that_has_nothing_to_do_with_what_failed_stays_empty(rehearsed):
+    text = f"{OPTION}def check(depth):\n    assert depth > 3\nargs = parser.parse_args()\ncheck(len(args.cfg))\n"
+    done = rehearsed({"main.py": text, "configs/net.yaml": "depth: 3\n"})
+    assert (done.report.ended, done.report.attempts) == ("stopped", 1)
+
+
+@pytest.mark.parametrize("take", ["settings['workers']", "Namespace(**settings).workers"])
+@pytest.mark.parametrize("option", ["default=''", "required=True"])
+def test_a_configuration_that_lacks_what_the_script_takes_gives_way_to_another(rehearsed, take, option):
+    text = OPTION.replace("default=''", option) + "from argparse import Namespace\nargs = parser.parse_args()\n"
+    text += f"settings = yaml.safe_load(open(args.cfg))\nprint({take})\n"
+    files = {
+        "configs/a.yaml": "depth: 3\n",
+        "configs/b.yaml": "{}\n",
+        "configs/c.yaml": "workers: 4\n",
+        "d.yaml": "workers: 5\n",
+    }
+    done = rehearsed({"main.py": text, **files})
+    assert (done.report.ended, done.stdout) == ("finished", "4\n"), done.report.why
+
+
+def test_a_configuration_without_which_no_other_does_stays(rehearsed):
+    text = f"{OPTION}args = parser.parse_args()\nprint(yaml.safe_load(open(args.cfg))['workers'])\n"
+    done = rehearsed({"main.py": text, "configs/a.yaml": "depth: 3\n", "other/b.yaml": "workers: 3\n"})
+    assert (done.report.ended, done.report.why) == ("stopped", "KeyError: 'workers'")

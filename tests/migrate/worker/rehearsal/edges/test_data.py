@@ -298,3 +298,36 @@ def test_channels_that_no_image_has_are_not_learned(on_stage):
     world = on_stage(data)
     error = RuntimeError("Given groups=1, expected input[1, 3, 8, 8] to have 7 channels, but got 3 channels instead")
     assert not data.lesson(world.stage, error)
+
+
+WITHIN = (
+    "from pathlib import Path\nfound = []\nfor folder in sorted(Path('data/images').iterdir()):\n"
+    "    if folder.is_dir():\n        found += [path for path in sorted(folder.glob('*.jpg'))]\n"
+)
+
+
+@pytest.mark.parametrize("end", ["", "import sys\nif not found:\n    sys.exit('nothing here')\n", "assert 1 / len(found)\n"])
+def test_a_folder_of_images_in_which_the_script_looks_for_folders_has_them(rehearsed, end):
+    text = f"{WITHIN}print(len(found))\n{end}import PIL.Image\nPIL.Image.open(found[0]).load()\n"
+    done = rehearsed({"main.py": text, "net.py": "num_classes = 3\n"})
+    assert (done.report.ended, done.report.attempts, done.stdout) == ("finished", 2, "30\n"), done.report.why
+
+
+@pytest.mark.parametrize("folder", ["data/images", "./data/images", "Path('data/images').resolve()"])
+def test_a_folder_of_images_of_which_one_was_opened_stays_flat(rehearsed, folder):
+    folder = folder if "(" in folder else repr(folder)
+    text = (
+        "import os\nfrom pathlib import Path\nimport PIL.Image\nos.listdir('data/images')\nfolder = str(" + folder + ")\n"
+        "names = os.listdir(folder)\nPIL.Image.open(os.path.join(folder, names[0])).load()\nraise ValueError('of its own')\n"
+    )
+    done = rehearsed({"main.py": text, "net.py": "num_classes = 3\n"})
+    assert (done.report.ended, done.report.attempts) == ("stopped", 1)
+
+
+def test_a_loss_for_yes_and_no_teaches_that_there_are_two_classes(rehearsed):
+    text = (
+        "import os\nimport torch\nclasses = sorted(os.listdir('pictures/train'))\nlabels = torch.arange(len(classes)).float()\n"
+        "torch.nn.BCELoss()(torch.full(labels.shape, 0.5), labels)\nprint(len(classes))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "2\n"), done.report.why
