@@ -192,8 +192,10 @@ class Paths:
         return target
 
     def _enter(self, path: Any, levels: int) -> None:
-        """Remember that the script looked into the folder of a class: at a file in it, two levels down, or at its list; and that it
-        opened an image of a folder without such folders."""
+        """Remember that the script looked into the folder of a class: at a file in it, two levels down, or at its list.
+
+        And that it opened an image of a folder without such folders.
+        """
         known = all(self.stage.entered.values()) and all(self.stage.made_flat.values())  # so it is where none was made
         if not known and not self._busy and isinstance(path, str | os.PathLike) and not asked_by_us(__file__):
             above = os.path.normpath(self.found(os.fsdecode(path)))

@@ -63,7 +63,7 @@ class Stage:
         self.refused: tuple[str, str] | None = None
         """An option that was given what it does not take, and what it takes instead."""
         self.made_flat: dict[str, bool] = {}
-        """Folders of images made without folders of classes for their names alone, and whether an image of theirs was opened."""
+        """Folders of images made without folders of classes for their names alone, and whether one of these was opened."""
         self.loaded = ""
         """The file that torch read last and that stood in, by its name."""
         self.handled: Exception | None = None
