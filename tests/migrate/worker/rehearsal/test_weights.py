@@ -356,7 +356,17 @@ def test_a_whole_model_that_holds_more_is_refused(world, tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("executed"))
 
 
-TAKEN_APART = "import torch\nfrom torch import load\nclass Set:\n    def __init__(self, path):\n        self.data, self.labels = load(path)\n"
+TAKEN_APART = """\
+import torch
+from torch import load
+
+
+class Set:
+    def __init__(self, path):
+        self.data, self.labels = load(path)
+
+
+"""
 
 
 def test_a_file_that_is_taken_apart_is_a_data_set(rehearsed):
