@@ -42,7 +42,7 @@ _FEW = 3
 _LEVELS = 2.1
 """Of 255, by which torch's resize of a tensor may differ from Pillow's of the image: both round, each in its own way."""
 PROBE = Path(__file__).with_name("trace_probe.py")
-LIVE_PROBE = ["-P", "-m", "headrace.migrate.worker.live_transform"]
+LIVE_PROBE = ["-P", "-m", "headrace.migrate.worker.live.transform"]
 # Written as text because the migrator imports nothing of the runtime; it runs in its own process.
 RUNTIME_ROWS = """
 import json, sys

@@ -11,7 +11,7 @@ import torch
 
 from ..reading.recipe import Recipe
 from . import recipe as construction
-from .live_model import take_model
+from .live.model import take_model
 
 _OF_ALL = frozenset(["__main__", "headrace", "numpy", "torch"]) | sys.stdlib_module_names
 """What a process that packages models cannot do without, or load twice."""

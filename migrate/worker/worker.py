@@ -114,7 +114,7 @@ def _evaluate(request: Evaluate, report: Report) -> Evaluated:
 
 
 def _rehearse(request: Rehearse, report: Report, stage: list[str]) -> Rehearsed:
-    from .live_model import see_models
+    from .live.model import see_models
 
     stage[0] = "run"
     report(0.0, f"running {request.recipe.script}")

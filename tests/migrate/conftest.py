@@ -92,7 +92,7 @@ def torch_sandbox(warm_torch: WarmPython) -> Iterator[None]:
 @pytest.fixture
 def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A script is rehearsed once, without a fork, in a folder of its own; what it adds to the search path is taken back."""
-    monkeypatch.setattr("headrace.migrate.worker.live_model.ATTEMPTS", 1)
+    monkeypatch.setattr("headrace.migrate.worker.live.model.ATTEMPTS", 1)
     (tmp_path / "made").mkdir()
     monkeypatch.chdir(tmp_path / "made")
     path = list(sys.path)

@@ -14,7 +14,7 @@ from headrace.migrate.proving.worker_protocol import Failed, ModelPackaged, Pack
 from headrace.migrate.reading.recipe import Recipe
 from headrace.migrate.resolving.task import may_have_labels
 from headrace.migrate.stages.rehearse_model import _best
-from headrace.migrate.worker.live_model import see_models
+from headrace.migrate.worker.live.model import see_models
 from headrace.migrate.worker.worker import answer
 from headrace.runtime.artifact.artifact import Artifact, load_artifact
 

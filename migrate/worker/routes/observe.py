@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...reading.recipe import Recipe
-from ..live_model import rehearsal_of
+from ..live.model import rehearsal_of
 from ..rehearsal.rehearse import rehearse
 
 

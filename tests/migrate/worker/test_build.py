@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from headrace.migrate.reading.recipe import LiveModel, Recipe
-from headrace.migrate.worker import live_model
 from headrace.migrate.worker.build import build_model
-from headrace.migrate.worker.live_model import digests
+from headrace.migrate.worker.live import model as live_model
+from headrace.migrate.worker.live.model import digests
 
 SCRIPT = """
 import torch

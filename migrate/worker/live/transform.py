@@ -1,6 +1,6 @@
 """What a script does to an image between opening it and giving it to its model, on probe images: `trace_probe` taken live.
 
-Run as `python -m headrace.migrate.worker.live_transform REQUEST.json`, with the request and the answer of `trace_probe`. The
+Run as `python -m headrace.migrate.worker.live.transform REQUEST.json`, with the request and the answer of `trace_probe`. The
 script runs to where it opens the image that its model gets. There the process forks for every probe: the fork opens the probe
 instead and goes on, through whatever data set, transform or function there is, until the model is called.
 """
@@ -23,11 +23,11 @@ import torch
 from PIL import Image
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from ..proving.trace_probe import Journal, note
-from ..reading.recipe import Recipe
-from .live_model import run_script
-from .module_calls import Call, ModuleCalls, Seen
-from .rehearsal import Taken, torchvision_sets
+from ...proving.trace_probe import Journal, note
+from ...reading.recipe import Recipe
+from ..rehearsal import Taken, torchvision_sets
+from .calls import Call, ModuleCalls, Seen
+from .model import run_script
 
 _SECONDS = 20
 """What a fork may take from its image to the model's call."""
@@ -35,7 +35,7 @@ _TRIED = 6
 """So many of the images that are opened before a call are tried for the one that the model gets."""
 _TWICE = 2
 """So many probes are also run with other random numbers."""
-_NOT_THE_SCRIPTS = str(Path(__file__).parent / "rehearsal") + os.sep, str(Path(Image.__file__).parent) + os.sep
+_NOT_THE_SCRIPTS = str(Path(__file__).parents[1] / "rehearsal") + os.sep, str(Path(Image.__file__).parent) + os.sep
 """What makes the images that stand in for the script's, and Pillow itself."""
 
 

@@ -23,22 +23,22 @@ import numpy as np
 import torch
 from torch import nn
 
-from ...errors import SandboxError
-from ..proving.rehearsal_protocol import kept_in
-from ..proving.worker_protocol import Rehearsed, SeenModel
-from ..reading.recipe import Digests, LiveModel, Place, Recipe
-from ..reading.source import STORED, walk
-from . import recipe as construction
-from .checkpoint import fits, load_weights, outputs_of, take_state
-from .inspection import defined_at
-from .live_labels import class_names, names_called
-from .live_task import JUDGING, chosen_place, classifies, told, width_of
-from .module_calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at, weights_of
-from .rehearsal import Rehearsal, RehearsalReport, Taken
-from .rehearsal.places import user_place
-from .rehearsal.rehearse import ATTEMPTS, rehearse
-from .rehearsal.scripted import name_of, unscripted
-from .stored_weights import stored_weights_read
+from ....errors import SandboxError
+from ...proving.rehearsal_protocol import kept_in
+from ...proving.worker_protocol import Rehearsed, SeenModel
+from ...reading.recipe import Digests, LiveModel, Place, Recipe
+from ...reading.source import STORED, walk
+from .. import recipe as construction
+from ..checkpoint import fits, load_weights, outputs_of, take_state
+from ..inspection import defined_at
+from ..rehearsal import Rehearsal, RehearsalReport, Taken
+from ..rehearsal.places import user_place
+from ..rehearsal.rehearse import ATTEMPTS, rehearse
+from ..rehearsal.scripted import name_of, unscripted
+from ..stored_weights import stored_weights_read
+from .calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at, weights_of
+from .labels import class_names, names_called
+from .task import JUDGING, chosen_place, classifies, told, width_of
 
 _PATIENCE = 3.0
 """Seconds that a script's end waits for the model that reading its sources would build."""

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.migrate.proving.worker_protocol import SeenModel
 from headrace.migrate.reading.recipe import Recipe
-from headrace.migrate.worker.live_model import see_models
+from headrace.migrate.worker.live.model import see_models
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 

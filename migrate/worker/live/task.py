@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from ...runtime.base.task import CLASSIFYING, DENSE, EMBEDDING, MULTI_LABEL, RAW, SINGLE_LABEL
-from ..reading.recipe import Place
-from .inspection import scores
-from .module_calls import PAIRINGS, Call, Limit, Seen
+from ....runtime.base.task import CLASSIFYING, DENSE, EMBEDDING, MULTI_LABEL, RAW, SINGLE_LABEL
+from ...reading.recipe import Place
+from ..inspection import scores
+from .calls import PAIRINGS, Call, Limit, Seen
 
 _ONE_OF_MANY = frozenset({"cross_entropy", "nll_loss", "softmax", "log_softmax", "multi_margin_loss", "argmax"})
 _EACH = frozenset(

@@ -20,8 +20,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ..reading.recipe import Place
-from .recipe import unwrap
+from ...reading.recipe import Place
+from ..recipe import unwrap
 
 _CHANNELS = (1, 2, 3, 4)
 _LEAST_SIDE = 4

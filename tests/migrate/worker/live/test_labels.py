@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from headrace.migrate.worker.live_labels import as_names, class_names
-from headrace.migrate.worker.module_calls import Call
+from headrace.migrate.worker.live.calls import Call
+from headrace.migrate.worker.live.labels import as_names, class_names
 
 
 def call(dataset: Any = None) -> Call:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from headrace.migrate.worker.module_calls import Call, ModuleCalls, Seen, tensors_in, value_at
+from headrace.migrate.worker.live.calls import Call, ModuleCalls, Seen, tensors_in, value_at
 
 HERE = Path(__file__).parent
 IMAGES = torch.rand(4, 3, 8, 8)
@@ -66,7 +66,7 @@ def test_only_the_outermost_call_counts_and_torch_is_as_before() -> None:
     seen = only(calls)
     assert seen.module is net
     ((site, evaluating), count), *rest = seen.sites.items()
-    assert (site.partition(":")[0], evaluating, count, rest) == ("test_module_calls.py", True, 3, [])
+    assert (site.partition(":")[0], evaluating, count, rest) == ("test_calls.py", True, 3, [])
     assert set(seen.reads[()]) >= {"argmax"}
     assert seen.initial is None
 

@@ -13,7 +13,7 @@ import torch
 from headrace.errors import SandboxError
 from headrace.migrate.proving.worker_protocol import SeenModel
 from headrace.migrate.reading.recipe import Recipe
-from headrace.migrate.worker.live_model import see_models, take_model
+from headrace.migrate.worker.live.model import see_models, take_model
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 RANDOM = "of its weights are random numbers"
@@ -265,7 +265,7 @@ def test_a_script_that_calls_no_model_is_said_to(tmp_path: Path) -> None:
 
 
 def test_a_script_that_was_ended_is_not_said_to_have_come_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.migrate.worker.live_model._SECONDS", 1.0)
+    monkeypatch.setattr("headrace.migrate.worker.live.model._SECONDS", 1.0)
     found = see_models(script(tmp_path, "model = Net()\n", "while True:\n    sum(range(1000))\n"))
     assert found.models == ()
     assert found.why is not None
@@ -275,7 +275,7 @@ def test_a_script_that_was_ended_is_not_said_to_have_come_to_its_end(tmp_path: P
 
 
 def test_on_a_busy_machine_an_attempt_may_take_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.migrate.worker.live_model._SECONDS", 0.5)
+    monkeypatch.setattr("headrace.migrate.worker.live.model._SECONDS", 0.5)
     waits = ("import time\n", "start = time.monotonic()\n", "while time.monotonic() < start + 1.5:\n    pass\n")
     recipe = script(tmp_path, DATA, "model = Net()\n", *waits, EVALUATE)
     assert see_models(recipe).models == ()
@@ -283,7 +283,7 @@ def test_on_a_busy_machine_an_attempt_may_take_longer(tmp_path: Path, monkeypatc
 
 
 def test_all_attempts_together_end_before_the_worker_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.migrate.worker.live_model._MOST_SECONDS", 0.0)
+    monkeypatch.setattr("headrace.migrate.worker.live.model._MOST_SECONDS", 0.0)
     found = see_models(script(tmp_path, "model = Net()\n", "while True:\n    sum(range(1000))\n"))
     assert found.why is not None
     assert "it was still running after" in found.why

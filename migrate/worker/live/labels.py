@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .module_calls import Call
-from .rehearsal.torchvision_sets import NAMES
+from ..rehearsal.torchvision_sets import NAMES
+from .calls import Call
 
 _NAMED = re.compile(r"class|label|categor|id2|idx_?to|index_?to|names$|^mapping$", re.I)
 _DEFAULTS = re.compile(r"LABEL_\d+")  # transformers' names for classes that nobody named
