@@ -8,86 +8,28 @@ import sys
 import threading
 import time
 import types
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.overrides import TorchFunctionMode
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ...reading.recipe import Place
 from ..recipe import unwrap
+from .flow import Flow
+from .joined import MOST_PARTS, Joined, joined, takes
+from .seen import Call, Seen, tensors_in
 
 _CHANNELS = (1, 2, 3, 4)
 _LEAST_SIDE = 4
 _LONGEST_CHAIN = 8  # functions between a model's output and what judges it
 _CALLERS = ("_call_impl", "inner", "forward")
 """What calls `forward` on behalf of a call of the module, or of a module around it."""
-_IGNORED = ("__get__", "__set__")
-_COMPARISONS = frozenset({"gt", "ge", "lt", "le", "greater", "greater_equal", "less", "less_equal"})
-PAIRINGS = frozenset({"cosine_similarity", "matmul", "mm", "bmm", "rmatmul", "cdist", "pairwise_distance", "einsum"})
-"""What holds vectors against others: what is read of that is said of both."""
 _CLOCK = 0.05  # seconds by which the times of files may lag behind the clock
-
-
-@dataclass(frozen=True)
-class Limit:
-    """Numbers that an output was compared with, one or one for each of its columns, before or after a sigmoid."""
-
-    values: tuple[float, ...]
-    after_sigmoid: bool
-
-
-@dataclass(eq=False)
-class Call:
-    """One call of a module with images. `slot` is where these lie in (args, kwargs); `flat`: as rows of their pixels."""
-
-    images: torch.Tensor
-    slot: Place
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    site: str
-    training: bool
-    grad: bool
-    row: tuple[int, int, int]
-    flat: bool = False
-    dataset: Any = None
-    frame: types.FrameType | None = None
-    output: Any = None
-
-    @property
-    def evaluating(self) -> bool:
-        """Whether nothing is learned from it, as far as the call itself tells; `Seen.learned` has what came after."""
-        return not self.training or not self.grad
-
-
-@dataclass(eq=False)
-class Seen:
-    """A module that a script calls with images: how often from where, and which functions read each part of its outputs."""
-
-    module: nn.Module
-    ordinal: int
-    sites: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    first: dict[bool, Call] = field(default_factory=dict)
-    """The first call while evaluating, and the first of the others."""
-    reads: dict[Place, Counter[str]] = field(default_factory=dict)
-    feeds: set[tuple[str, bool]] = field(default_factory=set)
-    """Classes of the modules with parameters that take its outputs further, and whether those of a call while evaluating."""
-    evaluated: dict[Place, Counter[str]] = field(default_factory=dict)
-    """Those of the functions that read what a call while evaluating gave."""
-    limits: dict[Place, Counter[Limit]] = field(default_factory=dict)
-    """What each part of its outputs was compared with."""
-    last: bool = False
-    """Whether the latest call was one while evaluating."""
-    learned: set[bool] = field(default_factory=set)
-    """Of which kinds the calls were after which an optimizer changed its parameters."""
-    initial: dict[str, torch.Tensor] | None = None
-    """A copy of its weights as they were before the first call that may train it."""
 
 
 class ModuleCalls:
@@ -102,7 +44,7 @@ class ModuleCalls:
         self.seen: dict[int, Seen] = {}
         self._on_call = on_call
         self._local = threading.local()
-        self._flow = _Flow()
+        self._flow = Flow()
         self._dataset: Any = None
         self._batch: tuple[int, ...] | None = None
         self._transparent: set[int] = set()
@@ -110,6 +52,7 @@ class ModuleCalls:
         self._undo: list[Callable[[], None]] = []
         self._inside: types.FrameType | None = None
         self._trained: set[int] = set()
+        self._joined: dict[tuple[int, int, Place, bool], Seen] = {}
         self._users_file = False
         self._began = time.time()
 
@@ -192,8 +135,9 @@ class ModuleCalls:
             return plain(module, *args, **kwargs)
         found = self._images(args, kwargs)
         if found is None:
+            source = self._source(module, args, kwargs)
             self._flow.note_module(module, args, kwargs)
-            return plain(module, *args, **kwargs)
+            return plain(module, *args, **kwargs) if source is None else self._record_joined(module, plain, args, *source)
         if (parent := self._called_by_name(module)) is not None:
             self._start_at_forward(*parent)
             return plain(module, *args, **kwargs)
@@ -213,12 +157,53 @@ class ModuleCalls:
             seen = self.seen[id(inner)] = Seen(module=inner, ordinal=len(self.seen))
         slot, images, flat = found
         frame = self._user_frame()
-        site = f"{frame.f_code.co_filename.removeprefix(self.root)}:{frame.f_lineno}" if frame is not None else ""
+        site = self._site(frame)
         channels, height, width = self._batch[1:] if flat and self._batch is not None else images.shape[1:]
         row = int(channels), int(height), int(width)  # sizes are tensors while torch.jit traces
         grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         call = Call(images, slot, args, kwargs, site, inner.training, grad, row, flat, self._dataset, frame)
-        seen.sites[site, call.evaluating] += 1
+        return self._made(seen, call, module, plain, args, kwargs)
+
+    def _source(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Seen, Place, bool] | None:
+        """The model whose output is all that a module is called with by the script itself, if it is one of a few parts."""
+        value = takes(args, kwargs)
+        source = self._flow.source(value) if value is not None else None
+        few = source is not None and (not isinstance(source[0].module, Joined) or len(source[0].module.parts()) < MOST_PARTS)
+        frame = self._user_frame()
+        return source if few and frame is not None and frame.f_code.co_name != "forward" else None
+
+    def _record_joined(
+        self, module: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], first: Seen, place: Place, flat: bool
+    ) -> Any:
+        """Note a module that takes a model's output further as one model with it."""
+        before, frame = first.latest, self._user_frame()
+        assert before is not None
+        key = id(first.module), id(unwrap(module)), place, flat
+        if key not in self._joined:
+            made = joined(first.module, module, place=place, flat=flat, frame=frame)
+            self._joined[key] = self.seen[id(made)] = Seen(module=made, ordinal=len(self.seen))
+        call = replace(
+            before,
+            training=before.training or module.training,
+            grad=before.grad or torch.is_grad_enabled(),
+            site=self._site(frame),
+            frame=frame,
+            output=None,
+        )
+        return self._made(self._joined[key], call, module, plain, args, {})
+
+    def _made(
+        self,
+        seen: Seen,
+        call: Call,
+        module: nn.Module,
+        plain: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Note the call of a model, or of its last part, make it, and follow what it gives."""
+        inner, seen.latest = seen.module, call
+        seen.sites[call.site, call.evaluating] += 1
         seen.last = call.evaluating
         if seen.initial is None and (call.training or call.grad):
             seen.initial = {name: value.detach().clone() for name, value in weights_of(inner).items()}
@@ -238,7 +223,7 @@ class ModuleCalls:
         if leaves and all(value.dim() == 0 for _, value in leaves):  # it gives its loss: what it calls itself is the model
             self._transparent.add(id(module))
             self._kept.append(module)
-            del self.seen[id(inner)]
+            self.seen.pop(id(inner), None)
         self._flow.follow(seen, leaves)
         return output
 
@@ -255,6 +240,9 @@ class ModuleCalls:
                 if tuple(value.shape) == (rows, row[0] * row[1] * row[2]):
                     return path, value, True
         return None
+
+    def _site(self, frame: types.FrameType | None) -> str:
+        return f"{frame.f_code.co_filename.removeprefix(self.root)}:{frame.f_lineno}" if frame is not None else ""
 
     def _user_frame(self) -> types.FrameType | None:
         """The innermost frame of the repository's own code, the models' apart."""
@@ -309,84 +297,6 @@ def _lies_in(frame: types.FrameType | None, outer: types.FrameType) -> bool:
     return frame is outer
 
 
-class _Flow(TorchFunctionMode):  # type: ignore[misc]
-    """Follows the outputs of the last call of each model through torch's functions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._tracked: dict[int, _Followed] = {}
-
-    def follow(self, seen: Seen, leaves: list[tuple[Place, torch.Tensor]]) -> None:
-        self._tracked = {key: entry for key, entry in self._tracked.items() if entry.seen is not seen}
-        for path, value in leaves:
-            self._tracked[id(value)] = _Followed(value, seen, path)
-
-    def note_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for _, value in (*tensors_in(args), *tensors_in(kwargs)):
-            if (entry := self._tracked.get(id(value))) is not None:
-                entry.seen.feeds.add((type(module).__name__, entry.seen.last))
-
-    def __torch_function__(
-        self, function: Any, kinds: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = function(*args, **(kwargs or {}))
-        if self._tracked:
-            for value in (*args, *(kwargs or {}).values()):
-                for item in value if isinstance(value, list | tuple) else (value,):
-                    entry = self._tracked.get(id(item)) if isinstance(item, torch.Tensor) else None
-                    if entry is not None:
-                        self._note(entry, getattr(function, "__name__", ""), args, kwargs or {}, result)
-        return result
-
-    def _note(
-        self,
-        entry: _Followed,
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        result: Any,
-    ) -> None:
-        seen, path = entry.seen, entry.path
-        if name == "max" and len(args) + len(kwargs) > 1:
-            name = "argmax"  # the largest of each row, and where it stands
-        if name not in _IGNORED:
-            seen.reads.setdefault(path, Counter())[name] += 1
-            if seen.last:
-                seen.evaluated.setdefault(path, Counter())[name] += 1
-        if name.strip("_") in _COMPARISONS or name == "round":
-            other = 0.5 if name == "round" else next((value for value in args if value is not entry.value), None)
-            if (values := _numbers(other, entry.value)) is not None:
-                seen.limits.setdefault(path, Counter())[Limit(values, entry.after_sigmoid)] += 1
-        if entry.length < _LONGEST_CHAIN and name.strip("_") not in PAIRINGS:
-            after = entry.after_sigmoid or name == "sigmoid"
-            for value in result if isinstance(result, list | tuple) else (result,):
-                if isinstance(value, torch.Tensor):
-                    self._tracked.setdefault(id(value), _Followed(value, seen, path, entry.length + 1, after))
-
-
-@dataclass(frozen=True, eq=False)
-class _Followed:
-    """A value that a model gave or that became of one, so many functions later."""
-
-    value: torch.Tensor
-    seen: Seen
-    path: Place
-    length: int = 0
-    after_sigmoid: bool = False
-
-
-def _numbers(value: Any, compared: torch.Tensor) -> tuple[float, ...] | None:
-    """One number, or one for each column of what is compared with them; None for anything else."""
-    try:
-        numbers = torch.as_tensor(value, dtype=torch.float64).detach().cpu()
-    except (TypeError, ValueError, RuntimeError):
-        return None
-    if numbers.dim() == 0:
-        return (float(numbers),)
-    columns = compared.shape[-1] if compared.dim() == 2 else 0
-    return tuple(numbers.flatten().tolist()) if numbers.numel() == columns > 1 else None
-
-
 def is_users(file: Any, began: float) -> bool:
     """Whether a file was there before a run began: what is made in the run is nobody's."""
     if not isinstance(file, str | os.PathLike):
@@ -406,27 +316,3 @@ def _are_images(value: torch.Tensor) -> bool:
         and len(value) > 0
         and (value.is_floating_point() or value.dtype == torch.uint8)
     )
-
-
-def tensors_in(value: Any, path: Place = (), depth: int = 0) -> Iterator[tuple[Place, torch.Tensor]]:
-    """The tensors in what a call takes or gives, with where they lie."""
-    if isinstance(value, torch.Tensor):
-        yield path, value
-    elif depth > 3 or value is None or isinstance(value, str | bytes | int | float):
-        return
-    elif isinstance(value, Mapping):  # transformers' outputs and batches too
-        for key, item in value.items():
-            yield from tensors_in(item, (*path, key), depth + 1)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value[:64]):
-            yield from tensors_in(item, (*path, index), depth + 1)
-    elif is_dataclass(value) and not isinstance(value, type):
-        for item in fields(value):
-            yield from tensors_in(getattr(value, item.name, None), (*path, f".{item.name}"), depth + 1)
-
-
-def value_at(value: Any, path: Place) -> Any:
-    """What lies there in a nested value."""
-    for step in path:
-        value = getattr(value, step[1:]) if isinstance(step, str) and step.startswith(".") else value[step]
-    return value

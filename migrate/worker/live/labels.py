@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..rehearsal.torchvision_sets import NAMES
-from .calls import Call
+from .seen import Call
 
 _NAMED = re.compile(r"class|label|categor|id2|idx_?to|index_?to|names$|^mapping$", re.I)
 _DEFAULTS = re.compile(r"LABEL_\d+")  # transformers' names for classes that nobody named

@@ -36,8 +36,9 @@ from ..rehearsal.places import user_place
 from ..rehearsal.rehearse import ATTEMPTS, rehearse
 from ..rehearsal.scripted import name_of, unscripted
 from ..stored_weights import stored_weights_read
-from .calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at, weights_of
+from .calls import ModuleCalls, is_users, weights_of
 from .labels import class_names, names_called
+from .seen import Call, Seen, tensors_in, value_at
 from .task import JUDGING, chosen_place, classifies, told, width_of
 
 _PATIENCE = 3.0

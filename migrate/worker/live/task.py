@@ -11,7 +11,8 @@ import torch
 from ....runtime.base.task import CLASSIFYING, DENSE, EMBEDDING, MULTI_LABEL, RAW, SINGLE_LABEL
 from ...reading.recipe import Place
 from ..inspection import scores
-from .calls import PAIRINGS, Call, Limit, Seen
+from .flow import PAIRINGS
+from .seen import Call, Limit, Seen
 
 _ONE_OF_MANY = frozenset({"cross_entropy", "nll_loss", "softmax", "log_softmax", "multi_margin_loss", "argmax"})
 _EACH = frozenset(

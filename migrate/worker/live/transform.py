@@ -26,8 +26,9 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from ...proving.trace_probe import Journal, note
 from ...reading.recipe import Recipe
 from ..rehearsal import Taken, torchvision_sets
-from .calls import Call, ModuleCalls, Seen
+from .calls import ModuleCalls
 from .model import run_script
+from .seen import Call, Seen
 
 _SECONDS = 20
 """What a fork may take from its image to the model's call."""

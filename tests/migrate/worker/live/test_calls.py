@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from headrace.migrate.worker.live.calls import Call, ModuleCalls, Seen, tensors_in, value_at
+from headrace.migrate.worker.live.calls import ModuleCalls
+from headrace.migrate.worker.live.seen import Call, Seen, tensors_in, value_at
 
 HERE = Path(__file__).parent
 IMAGES = torch.rand(4, 3, 8, 8)
@@ -171,7 +172,9 @@ def test_what_feeds_another_module_is_said() -> None:
     body, head = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), nn.Linear(4, 2)
     with ModuleCalls(HERE) as calls:
         head(body(IMAGES)).argmax(1)
-    assert only(calls).feeds == {("Linear", False)}
+    part, whole = calls.seen.values()
+    assert (part.module, part.feeds, whole.feeds) == (body, {("Linear", False)}, set())
+    assert (whole.module.parts(), whole.ordinal, dict(whole.reads[()])) == ([body, head], 1, {"argmax": 1})
 
 
 def test_a_listener_hears_of_a_call_before_it_is_made_and_may_end_the_run() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from headrace.migrate.worker.live.calls import Call
 from headrace.migrate.worker.live.labels import as_names, class_names
+from headrace.migrate.worker.live.seen import Call
 
 
 def call(dataset: Any = None) -> Call:

@@ -1,0 +1,111 @@
+"""Follows what the models of a script give through torch's functions, to what judges it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from ...reading.recipe import Place
+from .seen import Limit, Seen, tensors_in
+
+_LONGEST_CHAIN = 8  # functions between a model's output and what judges it
+_IGNORED = ("__get__", "__set__")
+_COMPARISONS = frozenset({"gt", "ge", "lt", "le", "greater", "greater_equal", "less", "less_equal"})
+PAIRINGS = frozenset({"cosine_similarity", "matmul", "mm", "bmm", "rmatmul", "cdist", "pairwise_distance", "einsum"})
+"""What holds vectors against others: what is read of that is said of both."""
+
+
+class Flow(TorchFunctionMode):  # type: ignore[misc]
+    """Follows the outputs of the last call of each model through torch's functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tracked: dict[int, _Followed] = {}
+
+    def follow(self, seen: Seen, leaves: list[tuple[Place, torch.Tensor]]) -> None:
+        self._tracked = {key: entry for key, entry in self._tracked.items() if entry.seen is not seen}
+        for path, value in leaves:
+            self._tracked[id(value)] = _Followed(value, seen, path, value)
+
+    def source(self, value: torch.Tensor) -> tuple[Seen, Place, bool] | None:
+        """The model that gave a value, at which place of its output, and whether the value is that flattened."""
+        entry = self._tracked.get(id(value))
+        if entry is None or entry.value is not value:
+            return None
+        given = entry.given
+        if entry.length == 0:
+            return entry.seen, entry.path, False
+        with torch._C.DisableTorchFunction():  # what is asked here is not what the script does
+            same = value.dim() == 2 < given.dim() and value.numel() == given.numel() and len(value) == len(given)
+            return (entry.seen, entry.path, True) if same and torch.equal(value, given.flatten(1)) else None
+
+    def note_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for _, value in (*tensors_in(args), *tensors_in(kwargs)):
+            if (entry := self._tracked.get(id(value))) is not None:
+                entry.seen.feeds.add((type(module).__name__, entry.seen.last))
+
+    def __torch_function__(
+        self, function: Any, kinds: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if self._tracked:
+            for value in (*args, *(kwargs or {}).values()):
+                for item in value if isinstance(value, list | tuple) else (value,):
+                    entry = self._tracked.get(id(item)) if isinstance(item, torch.Tensor) else None
+                    if entry is not None:
+                        self._note(entry, getattr(function, "__name__", ""), args, kwargs or {}, result)
+        return result
+
+    def _note(
+        self,
+        entry: _Followed,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+    ) -> None:
+        seen, path = entry.seen, entry.path
+        if name == "max" and len(args) + len(kwargs) > 1:
+            name = "argmax"  # the largest of each row, and where it stands
+        if name not in _IGNORED:
+            seen.reads.setdefault(path, Counter())[name] += 1
+            if seen.last:
+                seen.evaluated.setdefault(path, Counter())[name] += 1
+        if name.strip("_") in _COMPARISONS or name == "round":
+            other = 0.5 if name == "round" else next((value for value in args if value is not entry.value), None)
+            if (values := _numbers(other, entry.value)) is not None:
+                seen.limits.setdefault(path, Counter())[Limit(values, entry.after_sigmoid)] += 1
+        if entry.length < _LONGEST_CHAIN and name.strip("_") not in PAIRINGS:
+            after = entry.after_sigmoid or name == "sigmoid"
+            for value in result if isinstance(result, list | tuple) else (result,):
+                if isinstance(value, torch.Tensor):
+                    self._tracked.setdefault(id(value), _Followed(value, seen, path, entry.given, entry.length + 1, after))
+
+
+@dataclass(frozen=True, eq=False)
+class _Followed:
+    """A value that a model gave or that became of one, so many functions later."""
+
+    value: torch.Tensor
+    seen: Seen
+    path: Place
+    given: torch.Tensor
+    length: int = 0
+    after_sigmoid: bool = False
+
+
+def _numbers(value: Any, compared: torch.Tensor) -> tuple[float, ...] | None:
+    """One number, or one for each column of what is compared with them; None for anything else."""
+    try:
+        numbers = torch.as_tensor(value, dtype=torch.float64).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if numbers.dim() == 0:
+        return (float(numbers),)
+    columns = compared.shape[-1] if compared.dim() == 2 else 0
+    return tuple(numbers.flatten().tolist()) if numbers.numel() == columns > 1 else None

@@ -1,0 +1,70 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from headrace.migrate.worker.live.flow import Flow
+from headrace.migrate.worker.live.seen import Limit, Seen
+
+Made = Callable[[torch.Tensor], torch.Tensor]
+
+
+def followed(use: Callable[[torch.Tensor], object], given: torch.Tensor | None = None) -> Seen:
+    seen, value = Seen(module=nn.Linear(2, 2), ordinal=0), torch.rand(4, 5) if given is None else given
+    with Flow() as flow:
+        flow.follow(seen, [((), value)])
+        use(value)
+    return seen
+
+
+def test_who_reads_an_output_is_noted_through_the_functions_between() -> None:
+    seen = followed(lambda value: (value.softmax(1) * 2).max(1))
+    assert dict(seen.reads[()]) == {"softmax": 1, "mul": 1, "argmax": 1}
+
+
+def test_what_reads_a_comparison_with_others_is_not_said_of_one() -> None:
+    seen = followed(lambda value: torch.mm(value, torch.rand(5, 3)).argmax(1))
+    assert "argmax" not in seen.reads[()]
+
+
+def test_limits_are_noted_and_whether_they_are_of_probabilities() -> None:
+    seen = followed(lambda value: (value.sigmoid() > 0.25, value > torch.arange(5.0)))
+    columns = Limit((0.0, 1.0, 2.0, 3.0, 4.0), after_sigmoid=False)
+    assert set(seen.limits[()]) == {Limit((0.25,), after_sigmoid=True), columns}
+
+
+@pytest.mark.parametrize(
+    ("become", "expected"),
+    [
+        (lambda value: value, ("given", False)),
+        (lambda value: value.flatten(1), ("given", True)),
+        (lambda value: value.reshape(len(value), -1), ("given", True)),
+        (lambda value: value.flatten(1).clone(), ("given", True)),
+        (lambda value: value.flatten(1) * 2, None),
+        (lambda value: value.mean((2, 3)), None),
+        (lambda value: value.relu(), None),
+        (lambda value: value.flatten(1)[:2], None),
+        (lambda value: value.flatten(), None),
+        (lambda value: torch.rand(4, 12), None),
+    ],
+)
+def test_a_value_is_a_models_output_or_that_flattened(become: Made, expected: tuple[str, bool] | None) -> None:
+    seen, given = Seen(module=nn.Linear(2, 2), ordinal=0), torch.randn(4, 3, 2, 2)
+    with Flow() as flow:
+        flow.follow(seen, [(("given",), given)])
+        value = become(given)
+        source = flow.source(value)
+        reads = {name for names in seen.reads.values() for name in names}
+        assert flow.source(value) == source
+    assert source == ((seen, ("given",), expected[1]) if expected is not None else None)
+    assert not reads & {"equal", "dim", "numel"}  # the question is none of the script's
+
+
+def test_only_the_latest_outputs_of_a_model_are_followed() -> None:
+    seen, first, second = Seen(module=nn.Linear(2, 2), ordinal=0), torch.rand(4, 5), torch.rand(4, 5)
+    with Flow() as flow:
+        flow.follow(seen, [((), first)])
+        flow.follow(seen, [((), second)])
+        assert flow.source(first) is None
+        assert flow.source(second) == (seen, (), False)
