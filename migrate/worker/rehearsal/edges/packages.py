@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -64,9 +65,30 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     own_module = own is not None and is_users(_file(sys.modules.get(own[1], sys)), stage.root)
     if not (untouched or own_module or isinstance(error, NameError | SyntaxError) or EVERYWHERE.search(str(error))):
         return None
+    mend = _left_out(stage, error) or "mend it"
     return (
-        f"the repository's own code fails at {where}, and would without Headrace: mend it, or take another script with --entry"
+        f"the repository's own code fails at {where}, and would without Headrace: {mend}, or take another script with --entry"
     )
+
+
+def _left_out(stage: Stage, error: BaseException) -> str | None:
+    """What to do about a module of the repository's own package that is not here because git was told to leave it out."""
+    above, _, name = (error.name or "" if isinstance(error, ImportError) else "").rpartition(".")
+    package = sys.modules.get(above)
+    if package is None or not is_users(_file(package), stage.root):
+        return None
+    missing = os.path.relpath(os.path.join(os.path.dirname(_file(package)), name), stage.root)
+    ignored = Path(stage.root, ".gitignore")
+    lines = ignored.read_text(encoding="utf-8", errors="replace").splitlines() if ignored.is_file() else []
+    for number, line in enumerate(lines, start=1):
+        pattern = line.strip().strip("/").removeprefix("**/")
+        names = (missing, f"{missing}.py") if "/" in pattern else (name, f"{name}.py")
+        if pattern and not line.startswith(("#", "!")) and any(fnmatch.fnmatchcase(item, pattern) for item in names):
+            return (
+                f"{missing} is not in this copy, and .gitignore:{number} ({line.strip()}) keeps it out of git; where you have it, "
+                f"git add -f {missing}"
+            )
+    return None
 
 
 def _other_of_that_name(stage: Stage, error: ImportError) -> bool:

@@ -87,3 +87,19 @@ def test_a_folder_whose_name_is_none_of_python_is_no_package(rehearsed):
     done = rehearsed({"net-1.2/main.py": "from .lib import x\n", "net-1.2/lib.py": "x = 1\n"}, script="net-1.2/main.py")
     assert done.report.ended == "stopped"
     assert "relative import" in done.report.why
+
+
+@pytest.mark.parametrize(
+    ("ignored", "told"),
+    [
+        ("*.pth\n# Data\ndata/\n", "src/data is not in this copy, and .gitignore:3 (data/) keeps it out of git; where you have it, git add"),
+        ("src/data\n", "src/data is not in this copy, and .gitignore:1 (src/data) keeps it out of git"),
+        ("dat*\n", "src/data is not in this copy, and .gitignore:1 (dat*) keeps it out of git"),
+        ("!data/\n#data/\nother/data\n\n", "mend it, or take another script"),
+        (None, "mend it, or take another script"),
+    ],
+)  # fmt: skip
+def test_a_module_that_git_was_told_to_leave_out_is_said_to_be(rehearsed, ignored, told):
+    files = {"main.py": "from src.data.loaders import build\n", "src/__init__.py": "", "src/net.py": ""}
+    done = rehearsed(files if ignored is None else {**files, ".gitignore": ignored})
+    assert told in done.report.remedy
