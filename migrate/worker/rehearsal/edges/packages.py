@@ -84,10 +84,8 @@ def _left_out(stage: Stage, error: BaseException) -> str | None:
         pattern = line.strip().strip("/").removeprefix("**/")
         names = (missing, f"{missing}.py") if "/" in pattern else (name, f"{name}.py")
         if pattern and not line.startswith(("#", "!")) and any(fnmatch.fnmatchcase(item, pattern) for item in names):
-            return (
-                f"{missing} is not in this copy, and .gitignore:{number} ({line.strip()}) keeps it out of git; where you have it, "
-                f"git add -f {missing}"
-            )
+            kept_out = f"and .gitignore:{number} ({line.strip()}) keeps it out of git"
+            return f"{missing} is not in this copy, {kept_out}; where you have it, git add -f {missing}"
     return None
 
 

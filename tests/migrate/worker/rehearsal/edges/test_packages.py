@@ -92,7 +92,7 @@ def test_a_folder_whose_name_is_none_of_python_is_no_package(rehearsed):
 @pytest.mark.parametrize(
     ("ignored", "told"),
     [
-        ("*.pth\n# Data\ndata/\n", "src/data is not in this copy, and .gitignore:3 (data/) keeps it out of git; where you have it, git add"),
+        ("*.pth\n# Data\ndata/\n", "src/data is not in this copy, and .gitignore:3 (data/) keeps it out of git; where"),
         ("src/data\n", "src/data is not in this copy, and .gitignore:1 (src/data) keeps it out of git"),
         ("dat*\n", "src/data is not in this copy, and .gitignore:1 (dat*) keeps it out of git"),
         ("!data/\n#data/\nother/data\n\n", "mend it, or take another script"),
