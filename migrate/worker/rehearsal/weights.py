@@ -381,7 +381,7 @@ def holds_weights(value: Any) -> bool:
 
 def unpacked(stage: Stage, error: BaseException, frame: types.FrameType) -> bool:
     """Whether a script took a file apart that stood in for weights: the next attempt has that many arrays in it."""
-    found = re.search(r"not enough values to unpack \(expected (\d+), got 0\)", str(error))
+    found = re.search(r"(?:not enough|too many) values to unpack \(expected (\d+)", str(error))
     if found is None or not stage.loaded or "load(" not in linecache.getline(frame.f_code.co_filename, frame.f_lineno):
         return False
     return stage.learn(UNPACKED, {**stage.learned.get(UNPACKED, {}), stage.loaded: int(found[1])})
@@ -412,15 +412,15 @@ def install(
                 raise
             found = {MARK: True}
         if isinstance(found, dict) and found.get(MARK) is True:
+            stage.loaded = os.path.basename(asked or "")
+            if (count := stage.learned.get(UNPACKED, {}).get(stage.loaded)) is not None:
+                stage.note("data", f"{stage.loaded}: {count} arrays")
+                return tuple(torch.from_numpy(array) for array in arrays(stage.loaded, count))
             held = _held(stage, original, args, named)
             if held is not None:
                 if isinstance(held, GivenState):
                     held.fetched = not called_by_user(stage.root)
                 return held
-            stage.loaded = os.path.basename(asked or "")
-            if (count := stage.learned.get(UNPACKED, {}).get(stage.loaded)) is not None:
-                stage.note("data", f"{stage.loaded}: {count} arrays")
-                return tuple(torch.from_numpy(array) for array in arrays(stage.loaded, count))
             given.append(True)
             state = StandInState()
             if known := stage.learned.get("arguments_of_a_checkpoint"):

@@ -379,6 +379,13 @@ def test_a_file_that_is_taken_apart_is_a_data_set(rehearsed):
     assert done.report.user_weights  # none are missing
 
 
+def test_a_file_that_is_taken_apart_is_not_what_the_training_script_saves(rehearsed, tmp_path):
+    files = {"net.py": BUILDS, "train.py": SAVES, "main.py": f"{TAKEN_APART}print(len(Set('data/test.pt').data))\n"}
+    assert rehearsed(files, script="train.py", made=tmp_path / "made/train").report.ok
+    done = rehearsed(files, made=tmp_path / "made/main")
+    assert (done.report.ended, done.stdout) == ("finished", "100\n"), done.report.why
+
+
 def test_a_data_set_has_the_channels_that_the_model_takes(rehearsed):
     text = f"{TAKEN_APART}found = Set('training.pt')\nimages = found.data.float()\n"
     text += "images = images[:, None] if images.dim() == 3 else images\nprint(torch.nn.Conv2d(3, 4, 3)(images).shape[1])\n"
