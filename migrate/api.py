@@ -37,7 +37,8 @@ from .stages.migrated_copy import check_output, models_folder, record_repository
 from .stages.migration import Migration, Options
 from .stages.package_model import ModelOutcome, note_weights
 from .stages.rehearse_model import rehearse_model
-from .stages.script_runs import ScriptOutcome, run_originals
+from .stages.scripts.migrated import ScriptOutcome
+from .stages.scripts.originals import run_originals
 from .survey.survey import survey
 
 if TYPE_CHECKING:

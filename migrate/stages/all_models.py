@@ -17,7 +17,7 @@ from ..resolving.resolved import Resolved
 from ..survey.survey import project_index
 from .migration import Migration
 from .package_model import ModelOutcome, package_model, serve
-from .script_runs import Originals
+from .scripts.originals import Originals
 from .worker_client import model_name
 
 _SHARE = 4.0

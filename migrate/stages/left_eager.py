@@ -11,7 +11,8 @@ from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change, Rewritten, rewritten_scripts
 from .migration import Migration
 from .package_model import ModelOutcome
-from .script_runs import Originals, ScriptOutcome, run_migrated
+from .scripts.migrated import ScriptOutcome, run_migrated
+from .scripts.originals import Originals
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from ..resolving.task import MULTI_LABEL, SINGLE_LABEL, kind_of, may_have_labels
 from ..survey.survey import project_index
 from .migration import Migration
 from .repair_parity import compare_with_unrepaired
-from .script_runs import Originals
+from .scripts.originals import Originals
 from .worker_client import class_names, inspect, model_name, package, smoke_tests
 
 _UNSEEN = re.compile(r"safetensors|safe_open")  # reads files without Python's knowledge

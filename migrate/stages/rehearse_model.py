@@ -31,7 +31,7 @@ from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_ne
 from ..slicing.recipes import names_model, working_folder
 from ..survey.survey import project_index, runnable
 from .migration import Migration
-from .script_arguments import arguments, carried
+from .scripts.arguments import arguments, carried
 from .worker_client import ask
 
 _CHOICES = frozenset(["PS011", "PS015"])

@@ -14,7 +14,7 @@ from headrace.migrate.proving.confined_run import Limits
 from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.reporting.report import Report
 from headrace.migrate.stages.migration import Migration, Options
-from headrace.migrate.stages.script_runs import run_originals
+from headrace.migrate.stages.scripts.originals import run_originals
 from headrace.migrate.survey.survey import survey
 from headrace.runtime.base.session import visible_gpus
 

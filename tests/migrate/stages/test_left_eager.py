@@ -12,7 +12,8 @@ from headrace.migrate.rewriting.rewrite import rewrite_all, rewritten_scripts
 from headrace.migrate.stages.left_eager import Migrated, calls_of_no_graph, run_or_leave_eager
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.package_model import ModelOutcome
-from headrace.migrate.stages.script_runs import ScriptOutcome, run_originals
+from headrace.migrate.stages.scripts.migrated import ScriptOutcome
+from headrace.migrate.stages.scripts.originals import run_originals
 from headrace.migrate.survey.survey import survey
 
 pytestmark = pytest.mark.usefixtures("warm_sandbox")

@@ -19,7 +19,7 @@ from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.stages.all_models import package_all
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.package_model import ModelOutcome
-from headrace.migrate.stages.script_runs import Originals
+from headrace.migrate.stages.scripts.originals import Originals
 from headrace.migrate.stages.worker_client import model_name
 
 pytestmark = pytest.mark.usefixtures("warm_sandbox")

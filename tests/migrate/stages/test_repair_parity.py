@@ -11,7 +11,7 @@ from headrace.migrate.rewriting.rewrite import Change, rewrite_all
 from headrace.migrate.stages.all_models import package_all
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.repair_parity import _difference, compare_with_unrepaired
-from headrace.migrate.stages.script_runs import Originals
+from headrace.migrate.stages.scripts.originals import Originals
 from headrace.migrate.survey.survey import survey
 
 pytestmark = pytest.mark.usefixtures("warm_sandbox")

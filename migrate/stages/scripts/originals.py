@@ -1,42 +1,33 @@
-"""Run the scripts of a repository before and after, and say how each fared."""
+"""Run the scripts of a repository as they were, with what is here or with stand-ins, and say what keeps one from running."""
 
 from __future__ import annotations
 
 import math
-import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
-from ..proving.confined_run import Completed
-from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
-from ..proving.measurements import Agreement, Losses, agreements, losses
-from ..proving.record import ROWS as RECORDED_ROWS
-from ..proving.rehearsal_protocol import WANTING, StandIn, kept_in, saved_by_training
-from ..proving.verify import (
-    Executed,
+from ...proving.loss_trace import TracedLoop, rewritten_loops
+from ...proving.record import ROWS as RECORDED_ROWS
+from ...proving.rehearsal_protocol import WANTING, StandIn, kept_in, saved_by_training
+from ...proving.verify import (
     ScriptRun,
-    compare,
-    ends_otherwise,
     is_telling,
-    obstacle_in,
     run_script,
     run_training,
     stopped_at,
 )
-from ..proving.visible_files import remedy
-from ..reading.facts import Script
-from ..reporting.report import ExecutedOn, LossTrace, Outcome
-from ..resolving.ranking import documented_arguments, ranked
-from ..resolving.resolved import Resolved
-from ..resolving.task import may_have_labels
-from ..rewriting.rewrite import Change
-from .migrated_copy import apply
-from .migration import Migration
-from .script_arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
+from ...proving.visible_files import remedy
+from ...reading.facts import Script
+from ...reporting.report import ExecutedOn
+from ...resolving.ranking import documented_arguments, ranked
+from ...resolving.resolved import Resolved
+from ...resolving.task import may_have_labels
+from ..migration import Migration
+from .arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
 
 TRAINING_RULES = frozenset(["PS301", "PS302"])
 OTHERS_SECONDS = 240.0
@@ -54,15 +45,11 @@ _ROWS = 128
 """Of a data set stand for all of it: outputs are compared on half as many, and int8 is fitted and judged with all."""
 _ROW_VALUES = 3 * 224 * 224
 """Of the inputs for which these rows are enough; there are more of smaller ones, up to what is recorded."""
-_NEAR = 0.4
-"""Of the time limit: an original that takes so long may well be stopped when it compiles a graph first."""
-_BUSY = 2.0
-"""Processes for each core that make any run take several times as long."""
 _TRAINS = "it trains, and its training loop was not rewritten; only rewritten loops are run"
 
 
 class Again(TypedDict):
-    """What `_run` is to be given so that a run finds what the original did."""
+    """What `run_once` is to be given so that a run finds what the original did."""
 
     made: Path | None
     learned: str | None
@@ -107,24 +94,6 @@ class Originals:
     why_not: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScriptOutcome:
-    """How a script's migrated form fared against the original."""
-
-    status: Outcome
-    why: str | None = None
-    parity_failed: bool = False
-    executed_on: ExecutedOn | None = None
-    standins: Sequence[StandIn] = ()
-    loss_trace: LossTrace | None = None
-    up_to: str | None = None
-    """Where the same error stopped both, if it did."""
-    uncaptured: str | None = None
-    """Why its model cannot become a graph, where that alone stopped it."""
-    agreements: Sequence[Agreement] = ()
-    losses: Sequence[Losses] = ()
-
-
 def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
     """Run every rewritten script as it was; what keeps one from running here is remarked."""
     if not migration.options.verify:
@@ -144,9 +113,9 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         if script.path not in migration.rewritten:
             why_not[script.path] = "nothing in it was rewritten"
             continue
-        limited = _limited(migration, started, first=not runs and not stopped)
+        limited = within_time(migration, started, first=not runs and not stopped)
         if limited is None:
-            why_not[script.path] = _no_time(script, started)
+            why_not[script.path] = no_time(script, started)
             continue
         original: OriginalRun | str | None = None
         if not _NOT_HERE & migration.stood_in.get(script.path, frozenset()):
@@ -181,7 +150,7 @@ def _seen_whole(resolved: Resolved | None) -> bool:
     return bool(resolved.labels or resolved.class_names or resolved.class_names_recipe) or not may_have_labels(resolved.task)
 
 
-def _limited(migration: Migration, started: float, *, first: bool) -> Migration | None:
+def within_time(migration: Migration, started: float, *, first: bool) -> Migration | None:
     """The migration as the next script is run in it: whole for the first, then within the time for all; None where that is
     over."""
     left = OTHERS_SECONDS - (time.monotonic() - started)
@@ -190,13 +159,13 @@ def _limited(migration: Migration, started: float, *, first: bool) -> Migration 
     return migration.within(max(left, _LEAST_SECONDS)) if left > 0 else None
 
 
-def _no_time(script: Script, started: float) -> str:
+def no_time(script: Script, started: float) -> str:
     return f"other scripts were run for {time.monotonic() - started:.0f} s; --entry {script.path} runs it first"
 
 
 def _as_its_user(migration: Migration, resolved: Resolved | None, script: Script) -> OriginalRun | str:
     """Run a script with nothing but what is here; or why that does not do."""
-    loops = _trained(migration, script)
+    loops = trained_loops(migration, script)
     argv = _arguments(script, migration, resolved, trains=bool(loops))
     if isinstance(argv, str):
         return argv
@@ -214,14 +183,14 @@ def _as_its_user(migration: Migration, resolved: Resolved | None, script: Script
 def _rehearsed(migration: Migration, resolved: Resolved | None, script: Script, why: str | None) -> OriginalRun | str:
     """Run a script with stand-ins for what is not here; or why it does not run even so. `why` says what stopped it without, if
     that was tried."""
-    loops = _trained(migration, script)
+    loops = trained_loops(migration, script)
     known, told = _told(script, migration, resolved)
     migration.stages.start(f"Rehearsing {script.path}")
     own = resolved is not None and script == resolved.script
     for takes in (known,) if own or not known else (known, ()):  # what the model's script takes, this one may not
         argv, _ = carried(script, takes, told=told, data=migration.options.data)
         made = kept_in(migration.scratch / "cache", script.path, argv)
-        run = _run(script, argv, migration, loops, migrated=False, made=made)
+        run = run_once(script, argv, migration, loops, migrated=False, made=made)
         migration.fresh_tree()
         if not _ARGUMENT_REJECTED.search(run.done.stderr):
             break
@@ -278,7 +247,7 @@ def _first_run(
 ) -> OriginalRun:
     """Run a script as it was; where its arguments stop it, again with others. The arguments are those last used."""
     rows = None if whole else _rows(migration, resolved)
-    run = _run(script, argv, migration, loops, migrated=False, rows=rows)
+    run = run_once(script, argv, migration, loops, migrated=False, rows=rows)
     migration.fresh_tree()
     others: list[str] | str | None = None
     if resolved is not None and script != resolved.script and _ARGUMENT_REJECTED.search(run.done.why or ""):
@@ -286,7 +255,7 @@ def _first_run(
     if _NO_CUDA.search(run.done.why or ""):
         others = on_cpu(script, argv)
     if isinstance(others, list) and others != argv:
-        argv, run = others, _run(script, others, migration, loops, migrated=False, rows=rows)
+        argv, run = others, run_once(script, others, migration, loops, migrated=False, rows=rows)
         migration.fresh_tree()
     return OriginalRun(argv=argv, run=run, rows=rows)
 
@@ -299,122 +268,12 @@ def _rows(migration: Migration, resolved: Resolved | None) -> int | None:
     return min(RECORDED_ROWS, max(_ROWS, _ROWS * _ROW_VALUES // math.prod(size))) if size is not None else _ROWS
 
 
-def run_migrated(
-    migration: Migration, changes: Sequence[Change], originals: Originals, *, last: bool = False
-) -> dict[str, ScriptOutcome]:
-    """Run the migrated form of each script that ran, with the same arguments in a fresh copy, and compare.
-
-    Unless these are the `last` changes, one that stops because its model cannot become a graph is not judged: it may be left
-    eager.
-    """
-    outcomes: dict[str, ScriptOutcome] = {}
-    scripts = {script.path: script for script in migration.surveyed.scripts}
-    whole, started = migration, time.monotonic()
-    for path, original in originals.runs.items():  # in the order in which those were run
-        script = scripts[path]
-        limited = _limited(whole, started, first=not outcomes)
-        if limited is None:
-            outcomes[path] = ScriptOutcome(status="not-run", why=_no_time(script, started))
-            continue
-        migration = limited
-        migration.stages.start(f"Running the migrated {script.path}")
-        migration.fresh_tree()
-        apply(changes, migration.tree)
-        loops = _trained(migration, script)
-        run = _run(script, original.argv, migration, loops, migrated=True, **original.again)
-        if why := _too_near(original.run.done, run.done, short=limited is not whole):
-            migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
-            outcomes[script.path] = ScriptOutcome(status="not-run", why=why)
-            continue
-        if not last and (obstacle := obstacle_in(run.done.stderr if not run.done.ok else None)) is not None:
-            obstacle = migration.plain(obstacle)
-            outcomes[script.path] = ScriptOutcome(status="failed", why=obstacle, uncaptured=obstacle)
-            continue
-        if original.run.losses:
-            outcome = _judge_losses(migration, script, original, run, loops)
-            outcomes[script.path] = replace(outcome, executed_on=original.executed_on, standins=original.standins)
-            continue
-        verdict = compare(original.run, run)
-        if verdict.status == "failed" and (run.done.ok or not original.run.done.ok):
-            migration.fresh_tree()
-            again = _run(script, original.argv, migration, loops, migrated=False, **original.again)
-            repeated = compare(original.run, again)
-            if repeated.status == "failed" and ends_otherwise(original.run, again) is None and original.run.sites:
-                verdict = compare(original.run, run, again)
-            if repeated.status == "failed" and verdict.status == "failed":
-                why = f"two runs of the original differ: {repeated.why}"
-                migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
-                outcomes[script.path] = ScriptOutcome(status="not-run", why=migration.plain(why))
-                continue
-            if verdict.status == "failed":
-                verdict = _unless_unsteady(migration, script, original, run, verdict)
-        if verdict.status == "failed":
-            message = f"the migrated script does not do what the original does: {verdict.why}"
-            migration.remark("PS401", message, "error", script.path)
-        stopped = _compared_until(migration, script, original) if verdict.status == "passed" else None
-        why = verdict.why or (stopped[1] if stopped is not None else None)
-        outcomes[script.path] = ScriptOutcome(
-            status=verdict.status,
-            why=migration.plain(why) if why is not None else None,
-            up_to=stopped[0] if stopped is not None else None,
-            parity_failed=verdict.parity_failed,
-            executed_on=original.executed_on,
-            standins=original.standins,
-            agreements=agreements(script.path, original.run.sites, run.sites),
-        )
-    return outcomes
-
-
-def _unless_unsteady(
-    migration: Migration, script: Script, original: OriginalRun, run: ScriptRun, verdict: Executed
-) -> Executed:
-    """The verdict on a script that printed something else though its outputs agree, unless the original does so too where its
-    outputs change by as little: a fit to random scores that runs away, say."""
-    if not verdict.in_print or not verdict.max_abs:
-        return verdict
-    migration.fresh_tree()
-    nudged = _run(script, original.argv, migration, (), migrated=False, nudge=verdict.max_abs, **original.again)
-    found = compare(original.run, run, nudged)
-    if found.status != "passed":
-        return verdict
-    why = f"where the outputs of the original change by {verdict.max_abs:.1e}, it prints something else, too"
-    migration.remark("PS407", f"{why}: {verdict.why} says nothing, and was not compared", "note", script.path)
-    return found
-
-
-def _compared_until(migration: Migration, script: Script, original: OriginalRun) -> tuple[str, str] | None:
-    """Where a script was stopped before and after alike, and what is to be said of that; None where it came to its end."""
-    rehearsal = original.run.rehearsal
-    if stopped_at(original.run) is None or rehearsal is None or rehearsal.where is None:
-        return None
-    remedy = f"; {rehearsal.remedy}" if rehearsal.remedy is not None else ""
-    why = f"compared up to {rehearsal.where}, where the original and the migrated script are both stopped: {rehearsal.why}"
-    migration.remark("PS406", f"{why}{remedy}", "warning", script.path)
-    return rehearsal.where, migration.plain(f"{why}{remedy}")
-
-
-def _too_near(original: Completed, migrated: Completed, *, short: bool) -> str | None:
-    """Why a migrated script that was stopped at the time limit failed at nothing: compiling a graph takes its time as well.
-    `short` says that the limit was less than what the caller gives a run."""
-    if migrated.stopped != "timeout":
-        return None
-    said = f"the migrated script was stopped after {migrated.seconds:.0f} s, "
-    if short:
-        return f"{said}when the time for other scripts than the model's own was over; --entry runs it first"
-    if original.seconds >= _NEAR * migrated.seconds:
-        return f"{said}the time limit, and the original took {original.seconds:.0f} s of it: too near the limit to tell"
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load > _BUSY * cores:
-        return f"{said}the time limit, while the machine did much other work (load {load:.0f}, {cores} cores): too slow to tell"
-    return None
-
-
-def _trained(migration: Migration, script: Script) -> list[TracedLoop]:
+def trained_loops(migration: Migration, script: Script) -> list[TracedLoop]:
     trains = not TRAINING_RULES.isdisjoint(migration.rewritten[script.path])
     return rewritten_loops(migration.surveyed, script) if trains else []
 
 
-def _run(
+def run_once(
     script: Script,
     argv: Sequence[str],
     migration: Migration,
@@ -429,39 +288,6 @@ def _run(
     if loops:
         return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made, learned=learned)
     return run_script(script, argv, migration.sandbox, made=made, learned=learned, rows=rows, nudge=nudge)
-
-
-def _judge_losses(
-    migration: Migration, script: Script, original: OriginalRun, run: ScriptRun, loops: Sequence[TracedLoop]
-) -> ScriptOutcome:
-    """Compare the losses; where they differ, the original runs once more: one that is drawn anew each time proves nothing."""
-    ended = ends_otherwise(original.run, run)
-    if ended is not None:
-        why = migration.plain(ended)
-        migration.remark("PS401", f"the migrated script does not do what the original does: {why}", "error", script.path)
-        return ScriptOutcome(status="failed", why=why)
-    before = original.run.losses
-    found = compare_losses(before, run.losses, loops)
-    if found.wrong is not None:
-        migration.fresh_tree()
-        again = _run(script, original.argv, migration, loops, migrated=False, **original.again)
-        if compare_losses(before, again.losses, loops).wrong is not None:
-            why = "two runs of the original have different losses, though random numbers start alike"
-            migration.remark("PS402", f"{why}; so the migrated loop could not be checked", "warning", script.path)
-            return ScriptOutcome(status="not-run", why=why)
-        message = f"the migrated script does not train as the original does: {found.wrong}"
-        migration.remark("PS401", message, "error", script.path)
-    status: Outcome = "passed" if found.wrong is None else "failed"
-    stopped = _compared_until(migration, script, original) if status == "passed" else None
-    worst = found.max_relative if math.isfinite(found.max_relative) else None
-    return ScriptOutcome(
-        status=status,
-        why=found.wrong or (stopped[1] if stopped is not None else None),
-        up_to=stopped[0] if stopped is not None else None,
-        parity_failed=found.wrong is not None,
-        loss_trace=LossTrace(status=status, steps=found.steps, max_relative=worst, tolerance=found.tolerance),
-        losses=losses(script.path, before, run.losses),
-    )
 
 
 def _arguments(script: Script, migration: Migration, resolved: Resolved | None, *, trains: bool) -> list[str] | str:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ..proving.trace_transform import probe_image
-from ..reading.arguments import fits, split
-from ..reading.facts import Option, Script
-from ..resolving.ranking import EVALUATE_NAMES
+from ...proving.trace_transform import probe_image
+from ...reading.arguments import fits, split
+from ...reading.facts import Option, Script
+from ...resolving.ranking import EVALUATE_NAMES
 
 MADE_IMAGE = "headrace-sample.png"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")

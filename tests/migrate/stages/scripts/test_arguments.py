@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from headrace.migrate.reading.facts import Option, Script
-from headrace.migrate.stages.script_arguments import arguments, evaluating, on_cpu, sample_image
+from headrace.migrate.stages.scripts.arguments import arguments, evaluating, on_cpu, sample_image
 
 
 def option(dest: str, *, positional: bool = False, required: bool = False, action: str | None = None, **more: Any) -> Option:
