@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dis
+import sys
 import types
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -22,9 +24,9 @@ class Silent:
         # A decorator that watches a function or registers a class leaves it as it is.
         if len(args) == 1 and not named and isinstance(args[0], types.FunctionType | type):
             return args[0]
-        # A bar of progress gives what is gone through.
+        # A bar of progress gives what is gone through; what is told of a model or its inputs is none.
         through = next((arg for arg in args if hasattr(arg, "__iter__") and not isinstance(arg, str | bytes | dict)), None)
-        own = through is None or hasattr(through, "parameters") or hasattr(through, "shape")
+        own = through is None or any(hasattr(arg, "parameters") or hasattr(arg, "shape") for arg in args)
         return self if own else Silent(self._name, through)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
@@ -63,7 +65,12 @@ class Silent:
             raise StopAsyncIteration from None
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._items if self._items is not None else (0.0, 0.0))  # operations and parameters, as counters give them
+        if self._items is not None:
+            return iter(self._items)
+        caller = sys._getframe(1)
+        operation, count = caller.f_code.co_code[caller.f_lasti : caller.f_lasti + 2]
+        # As many numbers as it is taken apart into, else operations and parameters, as counters give them.
+        return iter((0.0,) * (count if operation == dis.opmap["UNPACK_SEQUENCE"] else 2))
 
     def __next__(self) -> Any:
         """What a loader's own `__iter__` returns is gone through without being asked for an iterator."""

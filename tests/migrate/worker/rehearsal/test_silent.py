@@ -12,3 +12,16 @@ def test_a_silent_library_is_gone_through_awaited_and_entered(rehearsed):
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "2 [1, 2] False 1 0.0\n"), done.report.why
+
+
+def test_what_is_told_of_a_model_is_as_many_numbers_as_it_is_taken_apart_into(rehearsed):
+    text = (
+        "import torch\nfrom thop import profile, clever_format\nnet = torch.nn.Linear(2, 2)\n"
+        "operations, parameters = profile(net, (torch.rand(1, 2),), verbose=False)\n"
+        "once, twice, thrice = profile(net, inputs=(torch.rand(1, 2),))\n"
+        "both = list(profile(net, inputs=[torch.rand(1, 2)]))\n"
+        "print(operations * 2, parameters, once + twice + thrice, both)\n"
+        "print([number for number in profile([3, 4])])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "0.0 0.0 0.0 [0.0, 0.0]\n[3, 4]\n"), done.report.why
