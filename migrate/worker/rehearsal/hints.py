@@ -64,6 +64,28 @@ def adds_endings(root: str, script: str) -> bool:
     return False
 
 
+@functools.cache
+def image_ending(root: str, script: str) -> str:
+    """The ending by which the sources tell images from other files; .jpg where it is one of several, or none is told."""
+    for tree in sources(root, path_of(root, script)):
+        found: set[str] = set()
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="endswith" | "glob" | "rglob" | "iglob"), args=[told, *_]):
+                    pass
+                case ast.Compare(
+                    left=ast.Attribute(attr="suffix") | ast.Call(func=ast.Attribute(value=ast.Attribute(attr="suffix")))
+                ):
+                    told = node.comparators[0]
+                case _:
+                    continue
+            texts = [part.value for part in ast.walk(told) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+            found |= {ending[0].lower() for text in texts if (ending := _ENDING.search(text)) and text.endswith(ending[0])}
+        if found:
+            return min(found, key=lambda ending: (ending != ".jpg", ending != ".png", ending))
+    return ".jpg"
+
+
 def class_names(root: str, script: str) -> tuple[str, ...] | None:
     """A list of names that the sources call classes or labels; the script's own before others."""
     for tree in sources(root, path_of(root, script)):

@@ -28,7 +28,7 @@ PER_CLASS = 10
 """Images in a folder of one class, and rows of a table; of many classes fewer. A tenth of them still holds every class."""
 _LABEL = re.compile(r"label|class|target|categor|diagnos|level|grade|^y$|species|breed|emotion|^id_code$", re.I)
 _FILE = re.compile(r"file|path|image|img|photo|picture|name|(^|_)id$|uuid", re.I)
-MADE_NAME = re.compile(r"image_\d{4}\.jpg")
+MADE_NAME = re.compile(r"image_\d{4}\.[a-z]{3,4}")
 """What a table of made rows says of its images."""
 _ID = re.compile(r"(^|_|image)ids?$|^id_code$|uu?id$|^stem$", re.I)
 """Columns that may name an image without the ending of its file."""
@@ -40,6 +40,8 @@ _PIXELS = re.compile(r"^pixels?(_?(values|string|data))?$", re.I)
 """Columns that hold a whole image: its numbers with spaces between."""
 _PIXELS_OF_A_FACE = 48 * 48
 """As many as such columns mostly have: those of FER2013."""
+_TABLES = (".csv", ".tsv", ".txt", ".data", ".lst", ".list")
+"""Endings of what is a table where it is read as one."""
 _SIDE_OF_DIGITS = (28, 28)
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
@@ -82,6 +84,7 @@ class Maker:
         """Where a folder of data sets is to be made."""
         self.size: tuple[int, int] = (size[0], size[1])
         self.mode: str = stage.learned.get("mode", "RGB")
+        self.ending: str = hints.image_ending(stage.root, request.script)
 
     def can(self, path: str) -> bool:
         return self._kind(path) is not None
@@ -97,8 +100,9 @@ class Maker:
         self.stage.keep(path)
         return True
 
-    def folder(self, path: str, suffix: str = ".jpg", *, flat: bool | None = None) -> None:
+    def folder(self, path: str, suffix: str | None = None, *, flat: bool | None = None) -> None:
         """Make a folder of images, or one with a folder of images for each class."""
+        suffix = suffix or self.ending
         path = os.path.normpath(path)  # `data/train/` is `data/train`
         if flat is None:
             named = bool(_FLAT.match(os.path.basename(path)))
@@ -132,7 +136,7 @@ class Maker:
         if suffix is None and "." in last and not last.endswith("*"):
             return
         deep = "/" in pattern or "**" in pattern
-        self.folder(folder, suffix or ".jpg", flat=not deep if "." in last else None)  # no folder of a class has an ending
+        self.folder(folder, suffix, flat=not deep if "." in last else None)  # no folder of a class has an ending
 
     def _labels_beside(self, path: str) -> None:
         """Make a folder of texts: each has the class of the image of its name in the folder beside, and a box around it."""
@@ -143,6 +147,8 @@ class Maker:
 
     def _kind(self, path: str) -> Callable[[str], bytes] | None:
         low = path.lower()
+        if self.stage.table is not None and low.endswith(_TABLES):
+            return self._table
         for suffixes, make in (
             (IMAGES, self._image),
             ((".csv", ".tsv"), self._table),
@@ -178,13 +184,16 @@ class Maker:
         pixels = hints.pixel_count(self.stage.root, self.stage.request.script)
         names = list(dict.fromkeys([*names, *extra])) or (["label"] if pixels else ["image", "label"])
         names += [("label" if "label" not in names else f"column_{i}") for i in range(len(names), count)]
+        sign, given = self.stage.table or ("\t" if path.lower().endswith(".tsv") else ",", ())
+        names = list(given or names)
         texts = [name for name in names if _PIXELS.search(name)]
         pixels = pixels or (_PIXELS_OF_A_FACE if texts else None)
         if pixels and not texts and not any(_FILE.search(name) for name in names):
             names += [f"pixel{number}" for number in range(pixels)]  # an image is a row, as in Kaggle's MNIST
         file = io.StringIO()
-        writer = csv.writer(file, delimiter="\t" if path.lower().endswith(".tsv") else ",")
-        writer.writerow(names)
+        writer = csv.writer(file, delimiter=sign)
+        if not given:
+            writer.writerow(names)
         text = "text" in self.stage.learned.get("labels", "")
         files = [name for name in names if _FILE.search(name)]
 
@@ -198,7 +207,7 @@ class Maker:
         self.stage.names_images |= bool(files) or any(map(_ID.search, names))
         for row in range(self._listed):
             label = row % self.classes
-            cells: dict[str, Any] = dict.fromkeys(names, f"image_{row:04d}.jpg")
+            cells: dict[str, Any] = dict.fromkeys(names, f"image_{row:04d}{self.ending}")
             cells |= {name: self.names[label] if text else label for name in names if is_label(name)}
             flag = int(row // self.classes % 4 != 3)  # most rows of each class stay where the others are left out
             cells |= {name: flag for name in names if _FLAG.search(name) and not is_label(name)}
@@ -226,7 +235,7 @@ class Maker:
         if re.search(r"class|label|name|synset|categor", os.path.basename(path), re.I):
             return "".join(f"{name}\n" for name in self.names).encode()
         self.stage.names_images = True
-        ending = "" if self.agreed == STEMS else ".jpg"
+        ending = "" if self.agreed == STEMS else self.ending
         return "".join(f"image_{row:04d}{ending} {row % self.classes}\n" for row in range(self._listed)).encode()
 
     def _is_labels(self, path: str) -> bool:

@@ -234,14 +234,15 @@ class Paths:
                 if not self._like_wanted(text) and not self._is_named(text):
                     self._probe(text)
                     raise
-                other = self.make(text) or text
+                other = self.make(text) or (self.make_folder(text) if not os.path.splitext(text)[1] else None) or text
             return original(other, *args, **named)
         return answer
 
     def _like_wanted(self, path: str) -> bool:
-        """Whether an earlier attempt could not go on without a file that differs in its number only, as folds and parts do."""
+        """Whether an earlier attempt could not go on without a path that differs in its number only, as folds and parts do."""
         shapes = {re.sub(r"\d+", "#", wanted) for wanted in self.stage.learned.get("wanted", ())}
-        return bool(shapes) and re.sub(r"\d+", "#", os.path.abspath(path)) in shapes and self.maker.can(path)
+        makes = self.maker.can(path) or not os.path.splitext(path)[1]
+        return bool(shapes) and makes and re.sub(r"\d+", "#", os.path.abspath(path)) in shapes
 
     def _is_named(self, path: str) -> bool:
         """Whether a made table or list names an image so: it is there, as the images of a table are."""

@@ -1,4 +1,7 @@
-"""Arguments: what a script requires on its command line and was not given is guessed from choices, types, names and help."""
+"""Arguments: what a script requires on its command line, or of its environment, and was not given is guessed.
+
+From choices, types, names and help.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import ast
 import contextlib
 import difflib
+import functools
 import inspect
 import linecache
 import os
@@ -13,19 +17,22 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ....reading.scopes import apart
 from ....reading.source import readme_text
 from ..making import Maker
-from ..places import is_users
+from ..places import frames, is_users
 from ..stage import Stage
 
 _TABLES = (dict, list, tuple, set, frozenset)
 _OVERRIDES = "overrides"
 """Learned: what a configuration of OmegaConf's is told on the command line."""
+_ENVIRONMENT = "environment"
+"""Learned: environment variables without which the script gave up, and what they are set to."""
+_ASKING = (os.__file__, str(inspect.getsourcefile(Mapping)))
 _CONFIGURATION, _UNFIT = "configuration", "unfit_configurations"
 """Learned: the file of settings that was guessed, and those before it, which lack what the script takes from them."""
 _MOST_CONFIGURATIONS = 4
@@ -87,6 +94,11 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.wrap(argparse.ArgumentParser, "parse_known_args", parse)
     stage.wrap(argparse.ArgumentParser, "error", reject)
     stage.when_imported("click.core", lambda library: _click(stage, maker, library))
+    stage.wrap(os._Environ, "__getitem__", _noting_unset(stage))
+    for name, value in stage.learned.get(_ENVIRONMENT, {}).items():
+        stage.note("arguments", f"{name}={value} was guessed")
+        os.environ[name] = value
+        stage.on_exit(functools.partial(os.environ.pop, name, None))
     before = sys.argv
     if sys_argv:
         stage.extra_argv = sys_argv
@@ -99,6 +111,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
 def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that reads `sys.argv` itself, or cannot go on with an option that is None, is given more."""
     own = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename, stage.root)]
+    known = stage.learned.get(_ENVIRONMENT, {})
+    if (unset := next((name for name in stage.unset if name not in known and _names(error, name)), None)) is not None:
+        return stage.learn(_ENVIRONMENT, {**known, unset: guess(unset, "", Maker(stage))})
     if isinstance(error, SystemExit) and stage.refused is not None and stage.refused[0].startswith("-"):
         option, choice = stage.refused
         return stage.learn("choices", {**stage.learned.get("choices", {}), option: choice})
@@ -133,6 +148,25 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     number = 1 + len(known) + len(stage.request.argv)
     named = next((line.split("=")[0].strip() for line in reads if f"argv[{number}]" in line and "=" in line), "image")
     return stage.learn("argv", [*known, named])
+
+
+def _noting_unset(stage: Stage) -> Callable[..., Any]:
+    def read(original: Any, self: Any, key: str) -> Any:
+        try:
+            return original(self, key)
+        except KeyError:
+            asks = (frame.f_code.co_filename for frame in frames())
+            if is_users(
+                next((file for file in asks if not file.startswith("<frozen") and file not in _ASKING), ""), stage.root
+            ):
+                stage.unset[key] = None
+            raise
+
+    return read
+
+
+def _names(error: BaseException, variable: str) -> bool:
+    return re.search(rf"(?<![A-Za-z0-9_]){re.escape(variable)}(?![A-Za-z0-9_])", str(error)) is not None
 
 
 def _respelled(name: str, offered: Sequence[str]) -> str | None:

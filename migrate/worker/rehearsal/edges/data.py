@@ -28,7 +28,7 @@ _SCORES = re.compile(r"out|logit|pred|score|prob|^(log_?)?ps$|^y_?hat$", re.I)
 """Names of what a model gives."""
 _EMPTY = re.compile(
     r"num_samples=0|n_samples=0|empty|division by zero|at least one|out of range|no .*(images|files|samples|data|rows|records)"
-    r"|\b(0|zero) (images|files|samples|rows|records)|no objects to concatenate|0 sample"
+    r"|\b(0|zero)( ?/ ?\d+| of \d+)? (images|files|samples|rows|records)|no objects to concatenate|0 sample"
     r"|\b(no|none|nothing)\b.*\b(found|could|match(ed|es)?|left|remains?|available|loaded)\b|could(n't| not) be matched",
     re.I,
 )
@@ -61,8 +61,27 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("cv2", lambda library: _readers(stage, paths, library, ("imread", "VideoCapture")))
     stage.when_imported("torch", lambda library: stage.wrap(library, "save", _saved(stage, paths)))
     stage.when_imported("pandas", lambda library: _filters(stage, library.Series))
+    stage.when_imported("pandas", lambda library: _tables(stage, library))
     yield
     del _SET_UP[id(stage)]
+
+
+def _tables(stage: Stage, pandas: Any) -> None:
+    """Says how a table is read, while it is: what is made then is written so."""
+
+    def read(original: Any, path: Any, *args: Any, **named: Any) -> Any:
+        sign = named.get("sep") or named.get("delimiter") or ("\t" if original.__name__ == "read_table" else ",")
+        names = named.get("names")
+        before = stage.table
+        plain = isinstance(sign, str) and isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+        stage.table = (" " if sign == r"\s+" else str(sign)[:1] or ",", tuple(names) if plain and names is not None else ())
+        try:
+            return original(path, *args, **named)
+        finally:
+            stage.table = before
+
+    for name in ("read_csv", "read_table"):
+        stage.wrap(pandas, name, read)
 
 
 def _filters(stage: Stage, series: Any) -> None:

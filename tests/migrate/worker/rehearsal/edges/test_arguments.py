@@ -214,3 +214,25 @@ def test_a_configuration_without_which_no_other_does_stays(rehearsed):
     text = f"{OPTION}args = parser.parse_args()\nprint(yaml.safe_load(open(args.cfg))['workers'])\n"
     done = rehearsed({"main.py": text, "configs/a.yaml": "depth: 3\n", "other/b.yaml": "workers: 3\n"})
     assert (done.report.ended, done.report.why) == ("stopped", "KeyError: 'workers'")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "root = os.environ['PLANTS_DATA_ROOT']",
+        "root = os.environ.get('PLANTS_DATA_ROOT')\nif root is None:\n    raise ValueError('PLANTS_DATA_ROOT is not set')",
+        "root = os.getenv('PLANTS_DATA_ROOT', '')\nif not root:\n    sys.exit('export PLANTS_DATA_ROOT=...')",
+        "import settings\nroot = settings.root('PLANTS_DATA_ROOT')",
+    ],
+)
+def test_a_variable_of_the_environment_without_which_the_script_gives_up_is_set(rehearsed, read):
+    text = f"import os, sys\nos.environ.get('COLORS')\n{read}\nprint(root, 'COLORS' in os.environ)\n"
+    settings = "import os\ndef root(name):\n    assert name in os.environ, f'{name} is not set'\n    return os.environ[name]\n"
+    done = rehearsed({"main.py": text, "settings.py": settings})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "data False\n", 2), done.report.why
+    assert "PLANTS_DATA_ROOT=data was guessed" in [item.what for item in done.standins("arguments")]
+
+
+def test_a_variable_that_an_error_does_not_name_stays_unset(rehearsed):
+    done = rehearsed({"main.py": "import os\nif os.environ.get('ROOT') is None:\n    raise ValueError('ROOTS are missing')\n"})
+    assert (done.report.ended, done.report.attempts) == ("stopped", 1)

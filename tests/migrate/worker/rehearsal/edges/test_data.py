@@ -331,3 +331,49 @@ def test_a_loss_for_yes_and_no_teaches_that_there_are_two_classes(rehearsed):
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "2\n"), done.report.why
+
+
+@pytest.mark.parametrize(
+    ("read", "row"),
+    [
+        ("pd.read_csv('a.csv', delimiter='\\t')", "['image_0000.jpg', 0]"),
+        ("pd.read_csv('a.csv', sep=';', encoding='cp1252')", "['image_0000.jpg', 0]"),
+        ("pd.read_table('a.txt')", "['image_0000.jpg', 0]"),
+        ("pd.read_csv('a.txt', sep=' ', names=['IMAGE', 'LABEL'])", "['image_0000.jpg', 0]"),
+        ("pd.read_csv('a.txt', sep=r'\\s+', names=['IMAGE', 'LABEL'], engine='python')", "['image_0000.jpg', 0]"),
+    ],
+)
+def test_a_table_is_written_as_it_is_read(rehearsed, read, row):
+    pytest.importorskip("pandas")
+    text = f"import pandas as pd\ntable = {read}\nprint([table['IMAGE'][0], int(table['LABEL'][0])], len(table.columns))\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", f"{row} 2\n"), done.report.why
+
+
+@pytest.mark.parametrize(
+    ("select", "ending"),
+    [
+        ("path.suffix == '.png'", ".png"),
+        ("path.suffix.lower() in ('.bmp',)", ".bmp"),
+        ("path.name.endswith('.png')", ".png"),
+        ("path.suffix in {'.png', '.jpg'}", ".jpg"),
+        ("True", ".jpg"),
+    ],
+)
+def test_images_have_the_ending_by_which_the_script_finds_them(rehearsed, select, ending):
+    text = (
+        "from pathlib import Path\nfound = [path for path in sorted(Path('pictures/images').iterdir()) if "
+        f"{select}]\nprint(found[0].suffix)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", f"{ending}\n"), done.report.why
+
+
+def test_folders_that_differ_in_their_numbers_are_all_there_where_one_is(rehearsed):
+    text = (
+        "from pathlib import Path\nfolders = [Path('set') / f'part_{number:02d}' / 'images' for number in range(1, 6)]\n"
+        "found = [folder for folder in folders if folder.exists() and list(folder.iterdir())]\n"
+        "if not found:\n    raise FileNotFoundError(f'no images in {folders[0]}')\nprint(len(found))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "5\n"), done.report.why
