@@ -236,7 +236,9 @@ class Maker:
             return "".join(f"{name}\n" for name in self.names).encode()
         self.stage.names_images = True
         ending = "" if self.agreed == STEMS else self.ending
-        return "".join(f"image_{row:04d}{ending} {row % self.classes}\n" for row in range(self._listed)).encode()
+        alone = self.stage.learned.get("bare_lines")
+        lines = (f"image_{row:04d}{ending}" + ("" if alone else f" {row % self.classes}") for row in range(self._listed))
+        return "".join(f"{line}\n" for line in lines).encode()
 
     def _is_labels(self, path: str) -> bool:
         return bool(_LABEL.search(os.path.basename(path)))

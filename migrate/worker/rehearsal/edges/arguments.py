@@ -125,8 +125,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if own and (missed := _missed(own[-1])) is not None:
         return _choose(stage, missed[0], [missed[1]])
     if own and (flag := _demanded(stage, own[-1])) is not None:
-        value = guess(flag.lstrip("-"), "", Maker(stage))
-        return stage.learn("choices", {**stage.learned.get("choices", {}), flag: value})
+        return _give(stage, flag)
     if own and isinstance(error, TypeError | AttributeError | KeyError) and _option_of(stage, own[-1]):
         return True
     if own and _handed(stage, error, own):
@@ -290,10 +289,15 @@ def _option_of(stage: Stage, frame: Any) -> bool:
     known = stage.learned.get("choices", {})
     for flag, value in stage.options.items():
         if _is_empty(value) and flag not in known and re.search(rf"\.{flag.lstrip('-').replace('-', '_')}\b", line):
-            offered = [str(item) for item in stage.offered.get(flag, ())]
-            made = offered[0] if offered else guess(flag.lstrip("-"), "", Maker(stage))
-            return stage.learn("choices", {**known, flag: made})
+            return _give(stage, flag)
     return False
+
+
+def _give(stage: Stage, flag: str) -> bool:
+    """Give an option a value: the first of what it may be, else a guess."""
+    offered = [str(item) for item in stage.offered.get(flag, ())]
+    made = offered[0] if offered else guess(flag.lstrip("-"), "", Maker(stage))
+    return stage.learn("choices", {**stage.learned.get("choices", {}), flag: made})
 
 
 def _handed(stage: Stage, error: BaseException, own: Sequence[Any]) -> bool:
@@ -313,7 +317,7 @@ def _path_option(stage: Stage) -> bool:
     known = stage.learned.get("choices", {})
     for flag, value in stage.options.items():
         if value is None and flag not in known and re.search(r"data|root|dir|path|image|img|file|checkpoint|weights", flag):
-            return stage.learn("choices", {**known, flag: guess(flag.lstrip("-"), "", Maker(stage))})
+            return _give(stage, flag)
     return False
 
 

@@ -40,6 +40,11 @@ _MOST_BYTES = 600_000_000
 """A larger checkpoint is not kept."""
 _MOST_WANTED = 3
 """So many checkpoints that a script skipped are made."""
+_AS_TEXT = re.compile(
+    r"Can only use \.str accessor|'(numpy\.)?(int|float)\d*' object has no attribute '(split|strip|lower|upper|replace|title)'"
+)
+"""What is said of a column of numbers that the script takes for one of texts."""
+_LINE = re.compile(rf"{MADE_NAME.pattern} \d+")
 _OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
 """What a script may end with that found no images."""
 _SET_UP: dict[int, Paths] = {}
@@ -152,7 +157,10 @@ def _is_made(stage: Stage, name: object) -> bool:
 
 def _keep_rows(stage: Stage) -> bool:
     """Have the next tables hold the values for which this attempt's were searched in vain."""
-    files = [value for values in stage.filters.values() for value in values if _is_made(stage, value)]
+    searched = [value for values in stage.filters.values() for value in values if isinstance(value, str)]
+    if any(_LINE.fullmatch(value) for value in searched) and stage.learn("bare_lines", True):
+        return True  # the lines of a list are names, not names and classes
+    files = [value for value in searched if _is_made(stage, value)]
     if files and _agree(stage, str(files[0])):
         return True
     known: dict[str, list[Any]] = stage.learned.get("values", {})
@@ -214,6 +222,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names and stage.learn(time.WHOLE, True):
         return True  # the names of the classes were gathered from the first batches alone
+    if (_AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):
+        return True
     if "all elements of target should be between 0 and 1" in text and stage.learn("classes", 2):
         return True  # of a loss for one output: yes or no
     if re.search(
@@ -248,6 +258,15 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if isinstance(error, NotADirectoryError) and error.filename:
         return False
     return _want(stage, error, frames) or (isinstance(error, _OF_DATA) and _deepen(stage))
+
+
+def _misses_names(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
+    """Whether a number was looked up where a table of the user's has the names of the classes."""
+    number = isinstance(error, KeyError) and bool(error.args) and isinstance(error.args[0], int | np.integer)
+    own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)] if number else []
+    names = set(Maker(stage).names)
+    known = [table for frame in own for table in (frame.f_locals, frame.f_globals, vars(frame.f_locals.get("self", stage)))]
+    return any(type(value) is dict and set(value) == names for table in known for value in table.values())
 
 
 def _has_keys(stage: Stage) -> bool:

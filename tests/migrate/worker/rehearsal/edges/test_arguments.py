@@ -236,3 +236,13 @@ def test_a_variable_of_the_environment_without_which_the_script_gives_up_is_set(
 def test_a_variable_that_an_error_does_not_name_stays_unset(rehearsed):
     done = rehearsed({"main.py": "import os\nif os.environ.get('ROOT') is None:\n    raise ValueError('ROOTS are missing')\n"})
     assert (done.report.ended, done.report.attempts) == ("stopped", 1)
+
+
+def test_an_option_that_the_script_insists_on_is_one_of_what_it_may_be(rehearsed):
+    text = (
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--model', choices=['densenet121', 'swin_t'])\nargs = parser.parse_args()\n"
+        "if not args.model:\n    parser.error('--model is required')\nprint(args.model)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "densenet121\n"), done.report.why

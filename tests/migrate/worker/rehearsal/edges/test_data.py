@@ -377,3 +377,29 @@ def test_folders_that_differ_in_their_numbers_are_all_there_where_one_is(rehears
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "5\n"), done.report.why
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        "table['label'].str.split('|').str[0].tolist()[:2]",
+        "[label.split('|')[0] for label in table['label'].tolist()[:2]]",
+        "[NUMBERS[label] for label in table['label'].tolist()[:2]]",
+    ],
+)
+def test_labels_are_names_where_the_script_takes_them_for_texts(rehearsed, take):
+    pytest.importorskip("pandas")
+    text = "import pandas as pd\nCLASS_NAMES = ['ant', 'bee']\nNUMBERS = {'ant': 'ant', 'bee': 'bee'}\n"
+    text += f"def labels():\n    table = pd.read_csv('a.csv')\n    return {take}\nprint(labels())\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "['ant', 'bee']\n"), done.report.why
+
+
+def test_lines_of_a_list_are_names_alone_where_a_table_is_searched_for_them(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\ntable = pd.read_csv('entries.csv')\nwanted = open('train_list.txt').read().split('\\n')\n"
+        "kept = table[table['image'].isin(wanted)]\nassert len(kept), 'no rows left'\nprint(len(kept) == len(table))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True\n"), done.report.why
