@@ -28,7 +28,8 @@ _LIBRARIES = tuple(
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/run/", "/lib")
 _PROBES = ("genericpath.py", "posixpath.py", "pathlib.py", os.path.join("pathlib", "_local.py"))
 _NAMED = re.compile(rf"image_\d{{4}}(\.jpg)?({'|'.join(map(re.escape, IMAGES))})")
-_HEADRACE = str(Path(__file__).resolve().parents[3]) + os.sep
+_HEADRACE = tuple(f"{Path(file).parents[3]}{os.sep}" for file in (os.path.abspath(__file__), os.path.realpath(__file__)))
+"""The folder of this package, as it is imported and where it really is: an environment may hold a link to it."""
 
 
 class Paths:
@@ -97,7 +98,9 @@ class Paths:
         """Whether a path is one of the script's world: neither the system's nor what is here already."""
         full = os.path.abspath(path)
         there = os.path.exists(self.found(path)) and not (os.path.isdir(path) and not os.listdir(path))
-        others = full.startswith((*_SYSTEM, *_LIBRARIES, _HEADRACE)) or is_installed(full) or os.sep + ".cache" + os.sep in full
+        others = (
+            full.startswith((*_SYSTEM, *_LIBRARIES, *_HEADRACE)) or is_installed(full) or os.sep + ".cache" + os.sep in full
+        )
         return not there and not others and full != self.stage.root
 
     def make(self, path: str) -> str | None:
@@ -144,7 +147,7 @@ class Paths:
     def _may_make(self, path: str) -> bool:
         """What the user's code opens, itself or through a library, but not what libraries look for when they are imported."""
         full = os.path.abspath(path)
-        others = (*_SYSTEM, *_LIBRARIES, _HEADRACE, str(self.stage.made))
+        others = (*_SYSTEM, *_LIBRARIES, *_HEADRACE, str(self.stage.made))
         if full.startswith(others) or is_installed(full) or os.sep + ".cache" + os.sep in full:
             return False
         if "directory" not in self.stage.learned and self._lies_elsewhere(path):
@@ -153,7 +156,8 @@ class Paths:
             name = frame.f_code.co_filename
             if is_users(name, self.stage.root):
                 return not _expects_absence(frame) or full in self.stage.learned.get("wanted", ())
-            own = name.startswith(_HEADRACE) and not is_installed(name[len(_HEADRACE) :])  # a checkout may hold its environment
+            # A checkout may hold its environment.
+            own = any(name.startswith(folder) and not is_installed(name[len(folder) :]) for folder in _HEADRACE)
             if own or name.startswith("<frozen importlib"):
                 return False
         return False

@@ -1,7 +1,12 @@
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import headrace
+from headrace.migrate.proving.rehearsal_protocol import Rehearsal, RehearsalReport
 from headrace.migrate.worker.rehearsal.edges import data
 
 CLASSES = "classes = ['cat', 'dog']\n"
@@ -117,3 +122,22 @@ def test_paths_that_are_given_by_name(on_stage):
     assert (names["head"], names["listed"], names["found"]) == (b"\xff\xd8", ["cat", "dog"], 20)
     assert os.path.isdir("out/deep")
     assert os.path.isdir("out/more")
+
+
+def test_what_this_package_looks_for_is_not_made_also_where_it_is_imported_through_a_link(tmp_path):
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "headrace").symlink_to(Path(headrace.__file__).parent)
+    (tmp_path / "thing").mkdir()
+    (tmp_path / "thing" / "main.py").write_text(
+        "import headrace, torch\nfrom headrace.migrate.worker.checkpoint import load_weights\n"
+        "load_weights(torch.nn.Linear(2, 2), 'net.pth')\n"
+    )
+    made, report = tmp_path / "made", tmp_path / "report.json"
+    request = Rehearsal(root=str(tmp_path / "thing"), script="main.py", made=str(made), report=str(report))
+    (tmp_path / "request.json").write_text(request.to_json())
+    command = [sys.executable, "-P", "-m", "headrace.migrate.worker.rehearsal", str(tmp_path / "request.json")]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "links"), "HOME": str(tmp_path)}
+    subprocess.run(command, env=environment, cwd=tmp_path, check=False, capture_output=True)
+    found = RehearsalReport.from_json(report.read_text())
+    assert found.why == "ArtifactError: net.pth: no such checkpoint"
+    assert found.standins == ()
