@@ -79,7 +79,7 @@ migrate/proving: confine fit_numbers sandbox trace_fit trace_probe
 migrate/reading: calls edits facts finding integers lexer names notebook_json notebook_magics statements
     text_lines
 migrate/reporting: checkpoint_report progress render
-migrate/resolving: evaluation input_size model_metadata opened resolved settings sources
+migrate/resolving: evaluation model_metadata opened resolved settings sources
 migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names model_statements placement rule scalars
     selftest training_edits
 migrate/slicing: classes interprocedural liveness pretrained side_effects

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from ..reading.scopes import Function, Module, last_name, parameters
+from ..reading.source import walk
 
 Shape = tuple[int, int, int]
 _DATASETS = {
@@ -23,6 +26,11 @@ _OTHERS = frozenset(["Dataset", "ImageFolder", "DatasetFolder", "ImageNet", "Vis
 """Of which nobody knows how large their images are."""
 _RESIZING = re.compile(r"^(Resize|CenterCrop|resize|center_crop|Scale|thumbnail|FiveCrop|TenCrop)$")
 _SIDE = re.compile(r"^(img|image|input|in|im)_?(size|res|resolution)$|^resolution$")
+_SETTINGS = (".yaml", ".yml", ".json", ".toml", ".cfg", ".ini")
+_MOST_SETTINGS, _MOST_BYTES, _LEAST_SIDE = 50, 200_000, 8
+_STATED = re.compile(
+    r"""[\s\-{]*["']?(?P<name>\w{1,40})["']?\s*[:=]\s*(?P<value>\d{1,4}|[\[(]\s*\d{1,4}\s*,\s*\d{1,4}\s*[\])])\s*(,|}|[#;].*)?$"""
+)
 _CHANNELS = re.compile(r"^(in|input|img|image)_(chans?|channels?|planes)$|^channels$")
 
 
@@ -88,6 +96,26 @@ def _data_sets(module: Module) -> Iterator[str]:
     if chosen:
         texts = {node.value.upper() for node in module.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         yield from (name for name in _DATASETS if name.upper() in texts)
+
+
+def from_settings(root: Path) -> tuple[Shape, str, int] | None:
+    """The shape that the repository's files of settings state for images, where they agree, and the first file and line that
+    does: `image_size: 224`, `"input_size": [299, 299]`, `img_size = 32`."""
+    found: dict[Shape, tuple[str, int]] = {}
+    for path in itertools.islice(walk(root, _SETTINGS), _MOST_SETTINGS):
+        try:
+            text = (root / path).read_bytes()[:_MOST_BYTES].decode(errors="replace")
+        except OSError:
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
+            if (stated := _STATED.match(line)) is not None and _SIDE.match(stated["name"].lower()):
+                sides = [int(side) for side in re.findall(r"\d+", stated["value"])]
+                if len(sides) <= 2 and min(sides) >= _LEAST_SIDE:
+                    found.setdefault((3, sides[0], sides[-1]), (path, number))
+    if len(found) != 1:
+        return None
+    (shape, (path, line)) = next(iter(found.items()))
+    return shape, path, line
 
 
 def from_self_test(module: Module) -> Shape | None:

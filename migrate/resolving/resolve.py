@@ -246,6 +246,7 @@ class _Resolver:
             if size is not None:
                 message = f"its input is taken to be {list(size)}, as the data sets have it; --input-size C,H,W says otherwise"
                 self.settings.remark(factory.path, factory.line, "PS015", message, "note")
+        size = size or self.settings.stated_size(self.survey.root)
         base = Resolved(
             name=_tidy(factory.name),
             recipe=made,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..reading.arguments import command_line, flag_of
 from ..reading.facts import Option, Script
 from ..reading.finding import Finding
+from .input_size import Shape, from_settings
 
 _HARMLESS = re.compile(
     r"data|root|path|dir|image|img|out|save|log|file|name|tag|rank|gpu|device|worker|batch|epoch|lr|seed|url", re.I
@@ -31,6 +33,16 @@ class Settings:
         finding = Finding(path, line, 0, code, message, "note" if severity == "note" else "warning")
         if finding not in self.findings:
             self.findings.append(finding)
+
+    def stated_size(self, root: Path) -> Shape | None:
+        """The shape that files of settings state, which is remarked."""
+        found = from_settings(root)
+        if found is None:
+            return None
+        shape, path, line = found
+        message = f"its input is taken to be {list(shape)}, as {path}:{line} has it; --input-size C,H,W says otherwise"
+        self.remark(path, line, "PS015", message, "note")
+        return shape
 
     def argv(self, script: Script, options: Sequence[Option]) -> list[str]:
         """The user's arguments, the chosen values of those options that a program has, and what else it must have."""
