@@ -114,8 +114,8 @@ def from_settings(root: Path) -> tuple[Shape, str, int] | None:
                     found.setdefault((3, sides[0], sides[-1]), (path, number))
     if len(found) != 1:
         return None
-    (shape, (path, line)) = next(iter(found.items()))
-    return shape, path, line
+    shape, place = next(iter(found.items()))
+    return shape, *place
 
 
 def from_self_test(module: Module) -> Shape | None:
