@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
-from .proving.confined_run import Limits
+from .proving.confined_run import Limits, patience
 from .proving.sandbox import trust_repository as may_run
 from .proving.worker_pool import WorkerPool
 from .reading.facts import Factory, Survey
@@ -93,8 +93,9 @@ def migrate(
     "cuda", or "auto", where the script puts it; the fastest backend is sought for `tuning_seconds`, by default 30, for a GPU
     240. `select` and `ignore` are rule codes or beginnings of them, `rules` files with rules of your own, which
     run in this process; `trust_rules` also runs those that the repository's pyproject.toml names. The repository's code only
-    runs in subprocesses of at most `timeout` seconds and `memory_bytes` (three quarters of the machine's by default). `console`
-    shows progress. Where the machine cannot isolate them, only `trust_repository` has them run, with the caller's rights.
+    runs in subprocesses of at most `timeout` seconds (up to three times as much where the machine does other work) and
+    `memory_bytes` (three quarters of the machine's by default). `console` shows progress. Where the machine cannot isolate
+    them, only `trust_repository` has them run, with the caller's rights.
 
     `repository` may also be a model archive of TorchServe (.mar): it is unpacked aside, and its handler is the `entry`.
 
@@ -119,7 +120,7 @@ def migrate(
     if half_done:
         was = "was taken back first" if write else "left these files half done; headrace undo puts them in order"
         remarks.append(Finding("", 1, 0, "PS510", f"an interrupted --write {was}: {', '.join(half_done)}", "note"))
-    limits = Limits(timeout=timeout, memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
+    limits = Limits(timeout=timeout * patience(), memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
     with Stages(console) as stages:
         unrepaired = survey(root, progress=stages.start("Reading the sources"))
         apply_rules = partial(rewrite_all, unrepaired, rules=chosen, unsafe=unsafe or settings.unsafe)

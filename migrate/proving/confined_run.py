@@ -43,6 +43,8 @@ _FASTEST_MEMORY, _FASTEST_DISK = 4 * GIBIBYTE, 2 * GIBIBYTE
 """Bytes per second that a program can fill at most, or nearly so."""
 _MOST_SEEN = 10_000
 _MOST_PATIENCE = 3.0
+TIME_LIMIT = "the time limit"
+"""What is said last of a run that was ended by it."""
 Stopped = Literal["timeout", "memory", "processes", "output", "disk", "isolation"]
 
 
@@ -69,7 +71,7 @@ class Completed:
             return None
         if self.stopped is not None:
             return {
-                "timeout": f"stopped after {self.seconds:.0f} s, the time limit",
+                "timeout": f"stopped after {self.seconds:.0f} s, {TIME_LIMIT}",
                 "memory": "stopped: it used more memory than the limit",
                 "processes": "stopped: it started more processes than the limit",
                 "output": "stopped: it printed without end",

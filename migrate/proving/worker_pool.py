@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from .confined_run import Completed, Limits
+from .confined_run import TIME_LIMIT, Completed, Limits
 from .sandbox import Sandbox
 from .worker_protocol import Forward, encode
 
@@ -64,7 +64,7 @@ class WorkerPool:
         if os.path.lexists(response):
             return None
         if not answered or time.monotonic() - started >= limit:
-            return f"stopped after {time.monotonic() - started:.0f} s, the time limit"
+            return f"stopped after {time.monotonic() - started:.0f} s, {TIME_LIMIT}"
         if self._ended is not None:
             return self._ended.why
         return f"its process ended with status {self._status}"

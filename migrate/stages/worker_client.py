@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from ...errors import SandboxError
+from ..proving.confined_run import TIME_LIMIT
 from ..proving.sandbox import Sandbox, read_left, read_left_json
 from ..proving.trace_transform import PROBE
 from ..proving.verify import Recorded
@@ -141,7 +142,8 @@ def ask(request: Request, sandbox: Sandbox, progress: Progress | None = None, *,
     else:
         why = sandbox.run([*WORKER, str(asked), str(answered)], writable, on_line=on_line).why
     if not os.path.lexists(answered):
-        return Failed(stage="build", error=f"the worker left no answer: {why}")
+        more = "; headrace migrate --timeout SECONDS gives it more" if (why or "").endswith(TIME_LIMIT) else ""
+        return Failed(stage="build", error=f"the worker left no answer: {why}{more}")
     try:
         answer = decode(read_left(answered).decode())
     except (SandboxError, ValueError) as error:  # the user's code can write there too

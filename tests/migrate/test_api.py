@@ -129,7 +129,7 @@ HOSTILE = {
 
 
 # These go on where they are rehearsed: the question is answered, and what is written lands among what is made for the script.
-ANSWERED = {"waits for input", "writes where the home is"}
+ANSWERED = {"reads the environment", "waits for input", "writes where the home is"}
 # A storm of forks takes the machine from all other tests; proving/test_confined_run stops one too.
 _STORM = pytest.param("forks without end", marks=pytest.mark.slow)
 
@@ -162,6 +162,7 @@ def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str,
     assert neighbor.read_text() == "precious"
     assert {path.name: path.read_bytes() for path in root.iterdir()} == before
     assert answered or reason in originals.why_not["evaluate.py"]
+    assert not any("hunter2" in run.run.done.stdout + run.run.done.stderr for run in originals.runs.values())
     assert Report(repository=str(root), findings=migration.findings).exit_status == (0 if answered else 1)
     assert set(psutil.Process().children(recursive=True)) <= running
     assert sorted(path.name for path in place.iterdir()) == ["repository", "thesis.tex"]
