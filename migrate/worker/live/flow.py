@@ -30,17 +30,19 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
     def follow(self, seen: Seen, leaves: list[tuple[Place, torch.Tensor]]) -> None:
         self._tracked = {key: entry for key, entry in self._tracked.items() if entry.seen is not seen}
         for path, value in leaves:
-            self._tracked[id(value)] = _Followed(value, seen, path, value)
+            self._tracked[id(value)] = _Followed(value, seen, path, _Given.of(value))
 
     def source(self, value: torch.Tensor) -> tuple[Seen, Place, bool] | None:
         """The model that gave a value, at which place of its output, and whether the value is that flattened."""
         entry = self._tracked.get(id(value))
         if entry is None or entry.value is not value:
             return None
-        given = entry.given
-        if entry.length == 0:
-            return entry.seen, entry.path, False
         with torch._C.DisableTorchFunction():  # what is asked here is not what the script does
+            given = entry.given.value
+            if entry.given.changed():
+                return None
+            if entry.length == 0:
+                return entry.seen, entry.path, False
             same = value.dim() == 2 < given.dim() and value.numel() == given.numel() and len(value) == len(given)
             return (entry.seen, entry.path, True) if same and torch.equal(value, given.flatten(1)) else None
 
@@ -88,13 +90,30 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, eq=False)
+class _Given:
+    """What a model gave, and what tells whether it was changed in place since: tensors of inference mode do not count that."""
+
+    value: torch.Tensor
+    version: int = 0
+    copy: torch.Tensor | None = None
+
+    @classmethod
+    def of(cls, value: torch.Tensor) -> _Given:
+        with torch._C.DisableTorchFunction():
+            return cls(value, copy=value.clone()) if value.is_inference() else cls(value, value._version)
+
+    def changed(self) -> bool:
+        return self.value._version != self.version if self.copy is None else not torch.equal(self.value, self.copy)
+
+
+@dataclass(frozen=True, eq=False)
 class _Followed:
     """A value that a model gave or that became of one, so many functions later."""
 
     value: torch.Tensor
     seen: Seen
     path: Place
-    given: torch.Tensor
+    given: _Given
     length: int = 0
     after_sigmoid: bool = False
 

@@ -106,8 +106,9 @@ def whole(recipe: Recipe) -> SeenModel:
         "scores = nn.Softmax(1)(head(nn.Flatten()(body(images))))",
     ],
 )
-def test_parts_that_are_called_one_after_the_other_are_one_model(tmp_path: Path, call: str) -> None:
-    recipe = script(tmp_path, LOOP.format(call=call))
+@pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+def test_parts_that_are_called_one_after_the_other_are_one_model(tmp_path: Path, call: str, mode: str) -> None:
+    recipe = script(tmp_path, LOOP.format(call=call).replace("no_grad", mode))
     model = whole(recipe)
     assert (model.live.class_name.split("_")[0], model.live.row, model.classes) == ("Body", (3, 8, 8), 5)
     assert model.tasks == ("single-label",)
@@ -192,10 +193,16 @@ with torch.no_grad():
         "scores = head(body(images) / 2)",
         "scores = head(body(images).flip(0))",
         "scores = head(body(images).flatten(1).roll(1, 1))",
+        "scores = head(body(images).mul_(2))",
+        "features = body(images); features += 1; scores = head(features)",
+        "features = body(images); features[:, 0] = 0; scores = head(features.flatten(1))",
+        "features = body(images).flatten(1); features.clamp_(max=0.1); scores = head(features)",
+        "features = body(images); torch.mul(features, 2, out=features); scores = head(features)",
     ],
 )
-def test_what_the_script_computes_between_is_not_left_out(tmp_path: Path, call: str) -> None:
-    found = see_models(script(tmp_path, LOOP.format(call=call)))
+@pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+def test_what_the_script_computes_between_is_not_left_out(tmp_path: Path, call: str, mode: str) -> None:
+    found = see_models(script(tmp_path, LOOP.format(call=call).replace("no_grad", mode)))
     assert [(model.live.class_name, model.feeds != ()) for model in found.models] == [("Body", True)]
 
 
