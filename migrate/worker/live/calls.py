@@ -21,7 +21,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ...reading.recipe import Place
 from ..recipe import unwrap
 from .flow import Flow
-from .joined import MOST_PARTS, Joined, joined, takes
+from .joined import MOST_JOINED, MOST_PARTS, Joined, joined, takes
 from .seen import Call, Seen, tensors_in
 
 _CHANNELS = (1, 2, 3, 4)
@@ -168,9 +168,10 @@ class ModuleCalls:
         """The model whose output is all that a module is called with by the script itself, if it is one of a few parts."""
         value = takes(args, kwargs)
         source = self._flow.source(value) if value is not None else None
-        few = source is not None and (not isinstance(source[0].module, Joined) or len(source[0].module.parts()) < MOST_PARTS)
+        if source is None or (isinstance(source[0].module, Joined) and len(source[0].module.parts()) >= MOST_PARTS):
+            return None
         frame = self._user_frame()
-        return source if few and frame is not None and frame.f_code.co_name != "forward" else None
+        return source if frame is not None and frame.f_code.co_name != "forward" else None
 
     def _record_joined(
         self, module: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], first: Seen, place: Place, flat: bool
@@ -180,6 +181,8 @@ class ModuleCalls:
         assert before is not None
         key = id(first.module), id(unwrap(module)), place, flat
         if key not in self._joined:
+            if len(self._joined) >= MOST_JOINED:
+                return plain(module, *args)
             made = joined(first.module, module, place=place, flat=flat, frame=frame)
             self._joined[key] = self.seen[id(made)] = Seen(module=made, ordinal=len(self.seen))
         call = replace(

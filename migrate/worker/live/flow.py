@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,10 @@ from .seen import Limit, Seen, tensors_in
 
 _LONGEST_CHAIN = 8  # functions between a model's output and what judges it
 _IGNORED = ("__get__", "__set__")
+_SAME_NUMBERS = frozenset({
+    "flatten", "reshape", "squeeze", "view", "clone", "contiguous", "cpu", "cuda", "detach", "float", "requires_grad_", "to",
+    "dropout", "feature_dropout",  # which does nothing while evaluating: the numbers are compared as well
+})  # fmt: skip
 _COMPARISONS = frozenset({"gt", "ge", "lt", "le", "greater", "greater_equal", "less", "less_equal"})
 PAIRINGS = frozenset({"cosine_similarity", "matmul", "mm", "bmm", "rmatmul", "cdist", "pairwise_distance", "einsum"})
 """What holds vectors against others: what is read of that is said of both."""
@@ -30,21 +34,24 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
     def follow(self, seen: Seen, leaves: list[tuple[Place, torch.Tensor]]) -> None:
         self._tracked = {key: entry for key, entry in self._tracked.items() if entry.seen is not seen}
         for path, value in leaves:
-            self._tracked[id(value)] = _Followed(value, seen, path, _Given.of(value))
+            with torch._C.DisableTorchFunction():  # what is asked here is not what the script does
+                given = value.detach().clone()
+            self._tracked[id(value)] = _Followed(value, seen, path, given, _version(value))
 
     def source(self, value: torch.Tensor) -> tuple[Seen, Place, bool] | None:
-        """The model that gave a value, at which place of its output, and whether the value is that flattened."""
+        """The model that gave a value, at which place of its output, and whether the value is that flattened. None where other
+        numbers stand there by now, or may for other images."""
         entry = self._tracked.get(id(value))
-        if entry is None or entry.value is not value:
+        if entry is None or entry.value is not value or not entry.same or _version(value) != entry.version:
             return None
-        with torch._C.DisableTorchFunction():  # what is asked here is not what the script does
-            given = entry.given.value
-            if entry.given.changed():
+        with torch._C.DisableTorchFunction():
+            flat = value.dim() == 2 < entry.given.dim()
+            given = entry.given.flatten(1) if flat else entry.given
+            alike = (value.shape, value.dtype, value.device) == (given.shape, given.dtype, given.device)
+            try:
+                return (entry.seen, entry.path, flat) if alike and torch.equal(value, given) else None
+            except RuntimeError:  # there are no numbers, as on the meta device or within vmap
                 return None
-            if entry.length == 0:
-                return entry.seen, entry.path, False
-            same = value.dim() == 2 < given.dim() and value.numel() == given.numel() and len(value) == len(given)
-            return (entry.seen, entry.path, True) if same and torch.equal(value, given.flatten(1)) else None
 
     def note_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for _, value in (*tensors_in(args), *tensors_in(kwargs)):
@@ -82,40 +89,37 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
             other = 0.5 if name == "round" else next((value for value in args if value is not entry.value), None)
             if (values := _numbers(other, entry.value)) is not None:
                 seen.limits.setdefault(path, Counter())[Limit(values, entry.after_sigmoid)] += 1
+        same = entry.same and _version(entry.value) == entry.version and name in _SAME_NUMBERS
+        written = result is entry.value or name == "__setitem__"
+        if written and not same and name not in _IGNORED:
+            self._tracked[id(entry.value)] = replace(entry, same=False)
         if entry.length < _LONGEST_CHAIN and name.strip("_") not in PAIRINGS:
             after = entry.after_sigmoid or name == "sigmoid"
             for value in result if isinstance(result, list | tuple) else (result,):
                 if isinstance(value, torch.Tensor):
-                    self._tracked.setdefault(id(value), _Followed(value, seen, path, entry.given, entry.length + 1, after))
-
-
-@dataclass(frozen=True, eq=False)
-class _Given:
-    """What a model gave, and what tells whether it was changed in place since: tensors of inference mode do not count that."""
-
-    value: torch.Tensor
-    version: int = 0
-    copy: torch.Tensor | None = None
-
-    @classmethod
-    def of(cls, value: torch.Tensor) -> _Given:
-        with torch._C.DisableTorchFunction():
-            return cls(value, copy=value.clone()) if value.is_inference() else cls(value, value._version)
-
-    def changed(self) -> bool:
-        return self.value._version != self.version if self.copy is None else not torch.equal(self.value, self.copy)
+                    made = _Followed(value, seen, path, entry.given, _version(value), same, entry.length + 1, after)
+                    self._tracked.setdefault(id(value), made)
 
 
 @dataclass(frozen=True, eq=False)
 class _Followed:
-    """A value that a model gave or that became of one, so many functions later."""
+    """A value that a model gave or that became of one, so many functions later. `given` is a copy of what the model gave,
+    and `same` says that no function came after it but such as leave the numbers as they are."""
 
     value: torch.Tensor
     seen: Seen
     path: Place
-    given: _Given
+    given: torch.Tensor
+    version: int | None
+    same: bool = True
     length: int = 0
     after_sigmoid: bool = False
+
+
+def _version(value: torch.Tensor) -> int | None:
+    """How often torch wrote into a tensor or a view of it; not told of those of inference mode."""
+    with torch._C.DisableTorchFunction():
+        return None if value.is_inference() else int(value._version)
 
 
 def _numbers(value: Any, compared: torch.Tensor) -> tuple[float, ...] | None:

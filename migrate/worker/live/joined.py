@@ -14,6 +14,7 @@ from ..recipe import unwrap
 from .seen import value_at
 
 MOST_PARTS = 4
+MOST_JOINED = 8  # of a script that gives one body ever new heads, each of which is kept with a copy of its weights
 
 
 class Joined(nn.Module):  # type: ignore[misc]
@@ -48,10 +49,10 @@ class Joined(nn.Module):  # type: ignore[misc]
 def joined(first: nn.Module, then: nn.Module, *, place: Place, flat: bool, frame: types.FrameType | None) -> Joined:
     """The two as one module, whose class is called like theirs, and its parts as the script calls them."""
     before = first.parts() if isinstance(first, Joined) else [first]
-    taken = {"training", "_steps", *(name for name, _ in first.named_children() if isinstance(first, Joined))}
+    taken = {"_steps", *vars(nn.Module()), *(name for name, _ in first.named_children() if isinstance(first, Joined))}
     names: list[str] = []
     for part, otherwise in ((before[-1], "first"), (then, "then")):
-        known = [name for name in _names(part, frame) if name not in taken and not hasattr(nn.Module, name)]
+        known = [name for name in _names(part, frame) if name not in taken and not hasattr(Joined, name)]
         names.append(next(iter(known), f"{otherwise}_{len(taken)}"))
         taken.add(names[-1])
     kind = type("_".join(type(part).__name__ for part in (*before, unwrap(then))), (Joined,), {})

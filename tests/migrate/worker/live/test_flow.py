@@ -41,6 +41,14 @@ def test_limits_are_noted_and_whether_they_are_of_probabilities() -> None:
         (lambda value: value.flatten(1), ("given", True)),
         (lambda value: value.reshape(len(value), -1), ("given", True)),
         (lambda value: value.flatten(1).clone(), ("given", True)),
+        (lambda value: value.detach(), ("given", False)),
+        (lambda value: nn.Dropout().eval()(value).flatten(1), ("given", True)),
+        (lambda value: nn.Dropout().train()(value).flatten(1), None),
+        (lambda value: value.flatten(1).double(), None),
+        (lambda value: value.flatten(1).clamp(-100, 100), None),
+        (lambda value: value.clamp_(-100, 100), None),
+        (lambda value: value.mul_(2).flatten(1), None),
+        (lambda value: value.data.mul_(2).flatten(1), None),
         (lambda value: value.flatten(1) * 2, None),
         (lambda value: value.mean((2, 3)), None),
         (lambda value: value.relu(), None),
@@ -59,6 +67,13 @@ def test_a_value_is_a_models_output_or_that_flattened(become: Made, expected: tu
         assert flow.source(value) == source
     assert source == ((seen, ("given",), expected[1]) if expected is not None else None)
     assert not reads & {"equal", "dim", "numel"}  # the question is none of the script's
+
+
+def test_a_value_without_numbers_is_nobodys() -> None:
+    given = torch.rand(4, 3, device="meta")
+    with Flow() as flow:
+        flow.follow(Seen(module=nn.Linear(2, 2), ordinal=0), [((), given)])
+        assert flow.source(given) is None
 
 
 def test_only_the_latest_outputs_of_a_model_are_followed() -> None:

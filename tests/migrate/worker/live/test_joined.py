@@ -193,17 +193,98 @@ with torch.no_grad():
         "scores = head(body(images) / 2)",
         "scores = head(body(images).flip(0))",
         "scores = head(body(images).flatten(1).roll(1, 1))",
-        "scores = head(body(images).mul_(2))",
-        "features = body(images); features += 1; scores = head(features)",
-        "features = body(images); features[:, 0] = 0; scores = head(features.flatten(1))",
-        "features = body(images).flatten(1); features.clamp_(max=0.1); scores = head(features)",
-        "features = body(images); torch.mul(features, 2, out=features); scores = head(features)",
+        "scores = head.half()(body(images).flatten(1).half()).float()",
+        "scores = head.double()(body(images).double())",
     ],
 )
 @pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
 def test_what_the_script_computes_between_is_not_left_out(tmp_path: Path, call: str, mode: str) -> None:
     found = see_models(script(tmp_path, LOOP.format(call=call).replace("no_grad", mode)))
     assert [(model.live.class_name, model.feeds != ()) for model in found.models] == [("Body", True)]
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "features.mul_(2)",
+        "features += 1",
+        "features[:, 0] = 0",
+        "features[:, :1].mul_(2)",
+        "features.data.mul_(2)",
+        "features.numpy()[:] = 0",
+        "torch.mul(features, 2, out=features)",
+        "features.clamp_(max=1e9)",  # which changes none of these, and may others
+        "features[features > 1e9] = 0",
+        "features = features.clamp(max=1e9).flatten(1)",
+        "features = (features.flatten(1) * gate).clone()",
+        "features = features.flatten(1).clamp_(max=1e9)",
+    ],
+)
+def test_what_the_script_changes_in_an_output_is_not_left_out(tmp_path: Path, change: str, mode: str) -> None:
+    text = LOOP.format(call=f"gate = torch.ones(1); features = body(images); {change}; scores = head(features)")
+    found = see_models(script(tmp_path, text.replace("no_grad", mode)))
+    assert [(model.live.class_name, model.feeds != ()) for model in found.models] == [("Body", True)]
+
+
+def test_features_that_a_head_changes_are_others_for_the_next_one(tmp_path: Path) -> None:
+    text = """
+class Clipped(Head):
+    def forward(self, features):
+        return super().forward(features.clamp_(max=0.1))
+
+body, clipped, head = Body().eval(), Clipped().eval(), Head().eval()
+with torch.no_grad():
+    for images, targets in loader:
+        features = body(images)
+        print(clipped(features).argmax(1), head(features).argmax(1))
+"""
+    found = see_models(script(tmp_path, text))
+    assert [model.live.class_name for model in found.models] == ["Body", "Body_Clipped"]
+
+
+def test_features_of_an_earlier_batch_are_not_those_of_the_latest(tmp_path: Path) -> None:
+    text = """
+body, head = Body().eval(), Head().eval()
+with torch.no_grad():
+    kept = [body(images) for images, targets in loader]
+    print(head(kept[0]).argmax(1))
+"""
+    assert [model.live.class_name for model in see_models(script(tmp_path, text)).models] == ["Body"]
+
+
+@pytest.mark.parametrize("name", ["parts", "_steps", "_modules", "training", "forward"])
+def test_a_part_may_be_called_as_it_likes(tmp_path: Path, name: str) -> None:
+    text = LOOP.format(call=f"scores = {name}(body(images))").replace("body, head", f"body, {name}")
+    assert whole(script(tmp_path, text)).live.class_name == "Body_Head"
+
+
+def test_a_body_with_ever_new_heads_is_joined_with_few(tmp_path: Path) -> None:
+    text = """
+body = Body().eval()
+for images, targets in loader:
+    for _ in range(20):
+        print(Head().eval()(body(images)).argmax(1))
+"""
+    assert len(see_models(script(tmp_path, text)).models) == 9
+
+
+def test_a_part_that_is_called_again_with_what_it_gave(tmp_path: Path) -> None:
+    text = """
+class Step(nn.Linear):
+    pass
+
+body, step = Body().eval(), Step(5, 5).eval()
+head = Head().eval()
+with torch.no_grad():
+    for images, targets in loader:
+        scores = head(body(images))
+        for _ in range(6):
+            scores = step(scores)
+        print(scores.argmax(1))
+"""
+    found = see_models(script(tmp_path, text))
+    assert [model.live.class_name for model in found.models if not model.feeds] == []
 
 
 def test_a_part_that_takes_more_than_the_features_is_not_joined(tmp_path: Path) -> None:
