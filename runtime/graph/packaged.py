@@ -46,7 +46,7 @@ def weights_digest(modules: Sequence[nn.Module]) -> str | None:
                 continue
             if nn.parameter.is_lazy(value) or value.layout != torch.strided or value.is_quantized or value.is_meta:
                 return None
-            plain = value.detach().cpu().contiguous()
+            plain = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
             total.update(f"{plain.dtype} {tuple(plain.shape)} ".encode())
             total.update(plain.reshape(-1).view(torch.uint8).numpy())
     return f"sha256:{total.hexdigest()}"

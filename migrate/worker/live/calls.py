@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
 import threading
@@ -42,6 +43,7 @@ class ModuleCalls:
     def __init__(self, root: Path, on_call: Callable[[Seen, Call], None] | None = None) -> None:
         self.root = str(root.resolve()) + "/"
         self.seen: dict[int, Seen] = {}
+        self._numbers = itertools.count()  # one that turns out to give its loss is seen no more, and keeps its number
         self._on_call = on_call
         self._local = threading.local()
         self._flow = Flow()
@@ -154,7 +156,7 @@ class ModuleCalls:
         inner = unwrap(module)
         seen = self.seen.get(id(inner))
         if seen is None:
-            seen = self.seen[id(inner)] = Seen(module=inner, ordinal=len(self.seen))
+            seen = self.seen[id(inner)] = Seen(module=inner, ordinal=next(self._numbers))
         slot, images, flat = found
         frame = self._user_frame()
         site = self._site(frame)
@@ -184,7 +186,7 @@ class ModuleCalls:
             if len(self._joined) >= MOST_JOINED:
                 return plain(module, *args)
             made = joined(first.module, module, place=place, flat=flat, frame=frame)
-            self._joined[key] = self.seen[id(made)] = Seen(module=made, ordinal=len(self.seen))
+            self._joined[key] = self.seen[id(made)] = Seen(module=made, ordinal=next(self._numbers))
         call = replace(
             before,
             training=before.training or module.training,

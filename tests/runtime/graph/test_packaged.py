@@ -185,6 +185,18 @@ def test_what_has_no_values_has_no_digest():
     assert weights_digest([half]) != weights_digest([nn.Linear(2, 2)])
 
 
+def test_conjugate_values_have_a_digest():
+    def model(value):
+        made = nn.Module()
+        made.register_buffer("phases", value)
+        return made
+
+    phases = torch.tensor([1 + 2j, 3j])
+    assert weights_digest([model(phases.conj())]) == weights_digest([model(phases.conj().resolve_conj())])
+    assert weights_digest([model(phases.conj())]) != weights_digest([model(phases)])
+    assert weights_digest([model(phases.conj().imag)]) == weights_digest([model(torch.tensor([-2.0, -3.0]))])
+
+
 def test_saving_records_it(packaged):
     model, models = packaged
     record = json.loads((models / "net" / "1" / MANIFEST).read_text())

@@ -269,6 +269,23 @@ for images, targets in loader:
     assert len(see_models(script(tmp_path, text)).models) == 9
 
 
+def test_each_model_has_a_number_of_its_own(tmp_path: Path) -> None:
+    text = """
+class Learns(Body):
+    def forward(self, images):
+        made = super().forward(images).flatten(1)
+        return made.mean() if self.training else made
+
+learns, head, other = Learns().eval(), Head().eval(), Body().eval()
+for images, targets in loader:
+    print(head(learns(images)).argmax(1))
+    learns.train()(images)
+    print(other(images).flatten(1).argmax(1))
+    break
+"""
+    assert len({model.live.ordinal for model in see_models(script(tmp_path, text)).models}) == 2
+
+
 def test_a_part_that_is_called_again_with_what_it_gave(tmp_path: Path) -> None:
     text = """
 class Step(nn.Linear):
