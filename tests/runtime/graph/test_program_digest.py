@@ -1,5 +1,6 @@
 """One digest means one program: whatever an answer may depend on beside the weights changes it, or there is none."""
 
+import builtins
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import types
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from headrace.runtime.graph.program_digest import program_digest
@@ -245,6 +247,274 @@ def test_another_forward_pass_put_into_a_class_of_torch_counts(monkeypatch):
     before = program_digest(made())
     monkeypatch.setattr(nn.LeakyReLU, "forward", lambda self, x: x + 1)
     assert program_digest(made()) != before
+
+
+# Each computes something else with 3.0 in the place of 2.0, and says so at one place that is easily overlooked.
+HIDDEN = {
+    "a function that torch wraps": """
+        class Net(nn.Module):
+            @torch.no_grad()
+            def forward(self, x):
+                return x * 2.0
+    """,
+    "a function that functools wraps": """
+        @functools.singledispatch
+        def scaled(x):
+            return x
+
+        @scaled.register
+        def _(x: torch.Tensor):
+            return x * 2.0
+
+        class Net(nn.Module):
+            def forward(self, x):
+                return scaled(x)
+    """,
+    "functions of torch with one name": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.pool = F.max_pool2d if 2.0 < 2.5 else F.adaptive_max_pool2d
+
+            def forward(self, x):
+                return self.pool(x, 2)
+    """,
+    "an attribute called like hooks": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.last_hooks = [lambda x: x * 2.0]
+
+            def forward(self, x):
+                return self.last_hooks[0](x)
+    """,
+    "an attribute of a parameter": """
+        class Net(nn.Linear):
+            def __init__(self):
+                super().__init__(2, 2)
+                self.weight.factor = 2.0
+
+            def forward(self, x):
+                return x * self.weight.factor
+    """,
+    "a parameter that learns": """
+        class Net(nn.Linear):
+            def __init__(self):
+                super().__init__(2, 2)
+                self.weight.requires_grad_(2.0 < 2.5)
+
+            def forward(self, x):
+                return x * self.weight.requires_grad
+    """,
+    "a class of tensors": """
+        class Own(torch.Tensor):
+            factor = 2.0
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("own", torch.ones(2).as_subclass(Own))
+
+            def forward(self, x):
+                return x * self.own.factor
+    """,
+    "how a tensor lies": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                table = torch.arange(4.0).view(2, 2)
+                self.table = [table if 2.0 < 2.5 else table.t().contiguous().t()]
+
+            def forward(self, x):
+                return x * self.table[0].as_strided((4,), (1,))
+    """,
+    "the mode of a module that is no part": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norms = [nn.BatchNorm2d(3).train(2.0 < 2.5)]
+
+            def forward(self, x):
+                return self.norms[0](x)
+    """,
+    "another module is made": """
+        class Net(nn.Module):
+            def __init__(self, first=True):
+                super().__init__()
+                self.factor = 1.0 if first else 2.0
+
+            def forward(self, x):
+                return x * type(self)(first=False).factor
+    """,
+    "what describes it": """
+        class Net(nn.Module):
+            def extra_repr(self):
+                return "2.0"
+
+            def forward(self, x):
+                return x * float(self.extra_repr())
+    """,
+    "how a member of an enum is written": """
+        class Way(enum.Enum):
+            ON = 1
+
+            def __str__(self):
+                return "2.0"
+
+        class Net(nn.Module):
+            way = Way.ON
+
+            def forward(self, x):
+                return x * float(str(self.way))
+    """,
+    "an attribute of a member of an enum": """
+        class Way(enum.Enum):
+            ON = 1
+
+        Way.ON.factor = 2.0
+
+        class Net(nn.Module):
+            def forward(self, x):
+                return x * Way.ON.factor
+    """,
+    "an attribute of a tuple": """
+        class Way(tuple):
+            pass
+
+        WAY = Way()
+        WAY.factor = 2.0
+
+        class Net(nn.Module):
+            def forward(self, x):
+                return x * WAY.factor
+    """,
+    "the metadata of a field": """
+        @dataclasses.dataclass
+        class Settings:
+            power: int = dataclasses.field(default=1, metadata={"factor": 2.0})
+
+        class Net(nn.Module):
+            def forward(self, x):
+                return x * dataclasses.fields(Settings)[0].metadata["factor"]
+    """,
+    "an attribute of a class of torch": """
+        nn.Identity.factor_of_a_test = 2.0
+
+        class Net(nn.Module):
+            def forward(self, x):
+                return x * nn.Identity.factor_of_a_test
+    """,
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_is_easily_overlooked_counts(name, monkeypatch):
+    monkeypatch.setattr(nn.Identity, "factor_of_a_test", None, raising=False)
+
+    def digest(text):
+        return program_digest(made("import dataclasses, enum, functools, types\n" + SOURCE + textwrap.dedent(text)))
+
+    found = digest(HIDDEN[name])
+    assert found == digest(HIDDEN[name])
+    assert found is None or found != digest(HIDDEN[name].replace("2.0", "3.0"))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "getattr(helpers, 'LIMIT')",
+        "vars(helpers)['LIMIT']",
+        "helpers.__dict__['LIMIT']",
+        "limit(helpers)",
+        "limit(helpers.inner)",
+        "helpers.made_up",
+        "torch.load('scale.pt')",
+        "load('scale.pt')",
+        "builtins.open('scale.txt').read()",
+        "getattr(builtins, 'open')('scale.txt').read()",
+        "evaluated('open')('scale.txt').read()",
+        "torch.os.environ['SCALE']",
+        "getattr(torch, 'os').environ['SCALE']",
+        "logging.os.environ['SCALE']",
+        "limit.__globals__['os'].environ['SCALE']",
+        "hash('scale') % 7",
+        "torch.ops.own.scaled(x)",
+        "OPS.scaled(x)",
+        "torch.backends.cudnn.enabled",
+        "torch.cuda.is_available()",
+        "LOG.isEnabledFor(20)",
+    ],
+)
+def test_what_is_read_in_a_roundabout_way_has_none(read):
+    source = SOURCE + textwrap.dedent(f"""
+        import builtins, logging, types
+        from torch import load
+
+        LOG, OPS, evaluated = logging.getLogger("own"), torch.ops.own, eval
+        helpers = types.ModuleType("own_helpers")
+        helpers.LIMIT, helpers.inner = 2.0, types.ModuleType("own_helpers.inner")
+        helpers.__getattr__ = lambda name: 2.0
+
+        def limit(module):
+            return module.LIMIT
+
+        class Net(nn.Module):
+            def forward(self, x):
+                return x * float({read})
+    """)
+    assert program_digest(made(source)) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        (F, "leaky_relu"), (torch, "erfinv"), (torch.Tensor, "own"), (nn.Module, "own"), (nn.Conv2d, "_conv_forward"),
+        (builtins, "sum"),
+    ],
+)  # fmt: skip
+def test_what_somebody_put_into_torch_counts(place, name, monkeypatch):
+    first = program_digest(made())
+    monkeypatch.setattr(place, name, lambda *given: given[0] + 1, raising=False)
+    second = program_digest(made())
+    monkeypatch.setattr(place, name, lambda *given: given[0] + 2, raising=False)
+    assert len({first, second, program_digest(made())}) == 3
+    monkeypatch.setattr(place, name, torch.tanh, raising=False)
+    assert program_digest(made()) not in (first, second)
+    monkeypatch.undo()
+    assert program_digest(made()) == first
+
+
+def test_what_torch_is_set_to_counts():
+    first = program_digest(made())
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert program_digest(made()) != first
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.device("cpu"):
+        assert program_digest(made()) is None
+
+
+def test_what_torch_does_to_itself_makes_no_difference(tmp_path):
+    exported = "torch.export.export(model, (torch.rand(2, 3, 8, 8),), strict=True)"
+    code = "import net, torch; from headrace.runtime.graph.program_digest import program_digest; model = net.Net().eval()"
+    (tmp_path / "net.py").write_text(SOURCE)
+    found = subprocess.run(
+        [sys.executable, "-c", f"{code}; print(program_digest(model)); {exported}; print(program_digest(model))"], cwd=tmp_path,
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert found == [program_digest(made())] * 2
+
+
+def test_functions_without_gradients_have_a_digest():
+    for decorator in ("no_grad", "inference_mode"):
+        source = SOURCE.replace("def forward", f"@torch.{decorator}()\n    def forward")
+        assert program_digest(made(source)) is not None
+
+
+def test_what_raises_where_it_is_looked_at_has_none():
+    for odd in ("torch.tensor([1j]).conj()", "10**6000", "type('Odd', (), {'__class__': property(lambda self: 1 / 0)})()"):
+        assert program_digest(made(SOURCE.replace("self.mask = [1, 2]", f"self.mask = [1, 2]; self.odd = [{odd}]"))) is None
 
 
 def test_hooks_have_none():
