@@ -1,6 +1,7 @@
 """One digest means one program: whatever an answer may depend on beside the weights changes it, or there is none."""
 
 import builtins
+import copy
 import os
 import subprocess
 import sys
@@ -504,6 +505,15 @@ def test_what_torch_does_to_itself_makes_no_difference(tmp_path):
         capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     assert found == [program_digest(made())] * 2
+
+
+def test_a_copy_that_was_made_makes_no_difference(monkeypatch):
+    model = made()
+    first = program_digest(model)
+    assert program_digest(copy.deepcopy(model)) == program_digest(model) == first
+    for kind in (torch.Tensor, type(model)):  # where Python keeps it as soon as it copies or pickles one of the class
+        monkeypatch.setattr(kind, "__slotnames__", [], raising=False)
+    assert program_digest(model) == first
 
 
 def test_functions_without_gradients_have_a_digest():
