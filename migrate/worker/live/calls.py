@@ -207,7 +207,7 @@ class ModuleCalls:
         kwargs: dict[str, Any],
     ) -> Any:
         """Note the call of a model, or of its last part, make it, and follow what it gives."""
-        inner, seen.latest = seen.module, call
+        inner = seen.module
         seen.sites[call.site, call.evaluating] += 1
         seen.last = call.evaluating
         if seen.initial is None and (call.training or call.grad):
@@ -229,6 +229,7 @@ class ModuleCalls:
             self._transparent.add(id(module))
             self._kept.append(module)
             self.seen.pop(id(inner), None)
+        seen.latest = call
         self._flow.follow(seen, leaves)
         return output
 

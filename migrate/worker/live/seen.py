@@ -62,6 +62,7 @@ class Seen:
     limits: dict[Place, Counter[Limit]] = field(default_factory=dict)
     """What each part of its outputs was compared with."""
     latest: Call | None = None
+    """The one that gave what is followed of its outputs."""
     last: bool = False
     """Whether the latest call was one while evaluating."""
     learned: set[bool] = field(default_factory=set)

@@ -253,6 +253,21 @@ with torch.no_grad():
     assert [model.live.class_name for model in see_models(script(tmp_path, text)).models] == ["Body"]
 
 
+def test_features_are_those_of_the_images_that_they_were_made_of(tmp_path: Path) -> None:
+    text = """
+body, head = Body().eval(), Head().eval()
+with torch.no_grad():
+    for images, targets in loader:
+        features = body(images)
+        try:
+            body(torch.rand(4, 2, 9, 9))
+        except RuntimeError:
+            pass
+        print(head(features).argmax(1))
+"""
+    assert whole(script(tmp_path, text)).live.row == (3, 8, 8)
+
+
 @pytest.mark.parametrize("name", ["parts", "_steps", "_modules", "training", "forward"])
 def test_a_part_may_be_called_as_it_likes(tmp_path: Path, name: str) -> None:
     text = LOOP.format(call=f"scores = {name}(body(images))").replace("body, head", f"body, {name}")
