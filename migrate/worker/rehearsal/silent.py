@@ -12,8 +12,8 @@ from typing import Any
 class Silent:
     """Does nothing and gives itself, whatever is called or asked for."""
 
-    def __init__(self, name: str, items: Any = None) -> None:
-        self.__dict__.update(_name=name, _items=items)
+    def __init__(self, name: str, items: Any = None, *, counts: bool = False) -> None:
+        self.__dict__.update(_name=name, _items=items, _counts=counts)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -26,8 +26,9 @@ class Silent:
             return args[0]
         # A bar of progress gives what is gone through; what is told of a model or its inputs is none.
         through = next((arg for arg in args if hasattr(arg, "__iter__") and not isinstance(arg, str | bytes | dict)), None)
-        own = through is None or any(hasattr(arg, "parameters") or hasattr(arg, "shape") for arg in args)
-        return self if own else Silent(self._name, through)
+        if any(hasattr(arg, "parameters") or hasattr(arg, "shape") for arg in args):
+            return Silent(self._name, counts=True)
+        return self if through is None else Silent(self._name, through)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         return (Base,)
@@ -69,8 +70,8 @@ class Silent:
             return iter(self._items)
         caller = sys._getframe(1)
         operation, count = caller.f_code.co_code[caller.f_lasti : caller.f_lasti + 2]
-        # As many numbers as it is taken apart into, else operations and parameters, as counters give them.
-        return iter((0.0,) * (count if operation == dis.opmap["UNPACK_SEQUENCE"] else 2))
+        # What is told of a model is as many numbers as it is taken apart into, else operations and parameters.
+        return iter((0.0,) * (count if self._counts and operation == dis.opmap["UNPACK_SEQUENCE"] else 2))
 
     def __next__(self) -> Any:
         """What a loader's own `__iter__` returns is gone through without being asked for an iterator."""
