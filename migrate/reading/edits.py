@@ -44,6 +44,12 @@ class Positions:
         assert node.end_col_offset is not None
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
 
+    def sign_between(self, left: Spanned, right: Spanned, sign: str) -> int | None:
+        """Where a sign stands between two nodes; None where it stands there twice, or a comment does."""
+        start, end = self.span(left)[1], self.span(right)[0]
+        between = self.text[start:end]
+        return start + between.index(sign) if between.count(sign) == 1 and "#" not in between else None
+
     def indent(self, line: int) -> str:
         text = self.lines[line - 1]
         return text[: len(text) - len(text.lstrip(" \t\f"))]

@@ -196,9 +196,10 @@ class Module:
     @cached_property
     def _inner_names(self) -> set[str]:
         """Every name that some function, class or comprehension binds for itself."""
-        return set().union(*(self._names_of(node) for node in self.nodes if isinstance(node, _SCOPES)))
+        return set().union(*(self.names_of(node) for node in self.nodes if isinstance(node, _SCOPES)))
 
-    def _names_of(self, scope: ast.AST) -> set[str]:
+    def names_of(self, scope: ast.AST) -> set[str]:
+        """What a function, a class or a comprehension binds for itself; nothing for any other node."""
         if scope not in self._bound:
             names: set[str] = set()
             if isinstance(scope, FUNCTIONS):
@@ -216,7 +217,7 @@ class Module:
         for scope in self.ancestors(node) if name in self._inner_names else ():
             if isinstance(scope, _SCOPES) and _holds(scope, child):
                 seen = not (isinstance(scope, ast.ClassDef) and methods)  # methods do not see the names of their class
-                if seen and name in self._names_of(scope):
+                if seen and name in self.names_of(scope):
                     return self._imported.get(scope, {}).get(name)
                 methods |= isinstance(scope, FUNCTIONS)
             child = scope

@@ -136,9 +136,5 @@ def _only_value(context: Context, function: Function | None, name: str) -> ast.e
 
 def _edits(context: Context, quotient: ast.BinOp) -> list[Edit]:
     """The edit of the sign alone, where it is plain to see between the two."""
-    start, end = context.positions.span(quotient.left)[1], context.positions.span(quotient.right)[0]
-    between = context.positions.text[start:end]
-    if between.count("/") != 1 or "#" in between:
-        return []
-    sign = start + between.index("/")
-    return [Edit(sign, sign + 1, "//")]
+    sign = context.positions.sign_between(quotient.left, quotient.right, "/")
+    return [Edit(sign, sign + 1, "//")] if sign is not None else []

@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from ..reading.bindings import COMPREHENSIONS, FUNCTIONS
+from ..reading.bindings import FUNCTIONS
 from ..reading.edits import Edit
 from ..reading.nodes import inside, keyword_of
-from ..reading.scopes import Module, bound_names, dotted, last_name, local_names, parameters
+from ..reading.scopes import Module, dotted, last_name, parameters
 from ..rewriting.rule import Context, Fix, Repair, diff
 from ..survey.survey import ProjectIndex
 
@@ -116,7 +116,6 @@ class _Tables:
         self.index = index
         self.found: dict[_Key, str | None] = {}
         self.open: list[_Key] = []
-        self.bound: dict[ast.AST, set[str]] = {}
 
     @cached_property
     def places(self) -> dict[str, list[ast.expr]]:
@@ -260,22 +259,10 @@ class _Tables:
             if "." in name:
                 if isinstance(scope, ast.ClassDef):
                     return scope
-            elif not (within and isinstance(scope, ast.ClassDef)) and name in self._names_of(scope):
+            elif not (within and isinstance(scope, ast.ClassDef)) and name in self.module.names_of(scope):
                 return scope
             within |= isinstance(scope, FUNCTIONS)  # which do not see the names of their class
         return self.module.tree
-
-    def _names_of(self, scope: ast.AST) -> set[str]:
-        if scope not in self.bound:
-            names: set[str] = set()
-            if isinstance(scope, FUNCTIONS):
-                names = local_names(scope)
-            elif isinstance(scope, COMPREHENSIONS):
-                names = names.union(*(bound_names(item.target) for item in scope.generators))
-            elif isinstance(scope, ast.ClassDef):
-                names = names.union(*map(bound_names, scope.body))
-            self.bound[scope] = names
-        return self.bound[scope]
 
     def _is_given(self, scope: ast.AST, name: str) -> bool:
         """Whether a name has values that do not stand here: those of a parameter, or what others give an object."""
@@ -370,9 +357,5 @@ def _is_logic(node: ast.AST | None) -> bool:
 
 def _edits(context: Context, node: ast.Subscript) -> list[Edit]:
     """What goes before the bracket, where it is plain to see between the row and the number."""
-    start, end = context.positions.span(node.value)[1], context.positions.span(node.slice)[0]
-    between = context.positions.text[start:end]
-    if between.count("[") != 1 or "#" in between:
-        return []
-    place = start + between.index("[")
-    return [Edit(place, place, ".iloc")]
+    place = context.positions.sign_between(node.value, node.slice, "[")
+    return [Edit(place, place, ".iloc")] if place is not None else []

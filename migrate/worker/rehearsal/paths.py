@@ -203,10 +203,11 @@ class Paths:
         known = all(self.stage.entered.values()) and all(self.stage.made_flat.values())  # so it is where none was made
         if not known and not self._busy and isinstance(path, str | os.PathLike) and not asked_by_us(__file__):
             above = os.path.normpath(self.found(os.fsdecode(path)))
-            for level in range(levels):
+            beside = os.path.abspath(os.path.dirname(above))
+            if levels == 2 and beside in self.stage.made_flat:  # a file, not the list of a folder
+                self.stage.made_flat[beside] = True
+            for _ in range(levels):
                 above = os.path.dirname(above)
-                if levels == 2 and level == 0 and os.path.abspath(above) in self.stage.made_flat:
-                    self.stage.made_flat[os.path.abspath(above)] = True
             for folder in self.stage.entered:
                 if os.path.normpath(folder) == above:
                     self.stage.entered[folder] = True

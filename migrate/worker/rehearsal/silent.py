@@ -24,10 +24,10 @@ class Silent:
         # A decorator that watches a function or registers a class leaves it as it is.
         if len(args) == 1 and not named and isinstance(args[0], types.FunctionType | type):
             return args[0]
-        # A bar of progress gives what is gone through; what is told of a model or its inputs is none.
-        through = next((arg for arg in args if hasattr(arg, "__iter__") and not isinstance(arg, str | bytes | dict)), None)
-        if any(hasattr(arg, "parameters") or hasattr(arg, "shape") for arg in args):
+        if any(hasattr(arg, "parameters") or hasattr(arg, "shape") for arg in args):  # it tells of a model or its inputs
             return Silent(self._name, counts=True)
+        # A bar of progress gives what is gone through.
+        through = next((arg for arg in args if hasattr(arg, "__iter__") and not isinstance(arg, str | bytes | dict)), None)
         return self if through is None else Silent(self._name, through)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:

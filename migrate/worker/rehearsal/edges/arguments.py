@@ -33,6 +33,7 @@ _OVERRIDES = "overrides"
 _ENVIRONMENT = "environment"
 """Learned: environment variables without which the script gave up, and what they are set to."""
 _ASKING = (os.__file__, str(inspect.getsourcefile(Mapping)))
+"""What stands between a script that asks for a variable and where it is looked up."""
 _CONFIGURATION, _UNFIT = "configuration", "unfit_configurations"
 """Learned: the file of settings that was guessed, and those before it, which lack what the script takes from them."""
 _MOST_CONFIGURATIONS = 4
@@ -154,10 +155,9 @@ def _noting_unset(stage: Stage) -> Callable[..., Any]:
         try:
             return original(self, key)
         except KeyError:
-            asks = (frame.f_code.co_filename for frame in frames())
-            if is_users(
-                next((file for file in asks if not file.startswith("<frozen") and file not in _ASKING), ""), stage.root
-            ):
+            files = (frame.f_code.co_filename for frame in frames())
+            asks = next((file for file in files if not file.startswith("<frozen") and file not in _ASKING), "")
+            if is_users(asks, stage.root):
                 stage.unset[key] = None
             raise
 
@@ -391,7 +391,7 @@ def _other_configuration(stage: Stage) -> bool:
     tried, unfit = stage.learned.get(_CONFIGURATION), stage.learned.get(_UNFIT, [])
     if tried is None or tried in unfit or len(unfit) >= _MOST_CONFIGURATIONS:
         return False
-    following = _configuration(Maker(stage), [*unfit, tried])
+    following = _configuration(Maker(stage), tried)
     if os.path.dirname(following) != os.path.dirname(tried) or os.path.splitext(following)[1] != os.path.splitext(tried)[1]:
         return False
     choices = stage.learned.get("choices", {})
@@ -400,16 +400,19 @@ def _other_configuration(stage: Stage) -> bool:
     return stage.add(_UNFIT, tried)
 
 
-def _configuration(maker: Maker, unfit: Sequence[str] = ()) -> str:
-    """The configuration file that the README names, else the nearest, of these one for evaluation, else the first."""
+def _configuration(maker: Maker, other_than: str | None = None) -> str:
+    """The configuration file that the README names, else the nearest, of these one for evaluation, else the first.
+
+    None that was found to lack something.
+    """
     root = Path(maker.stage.root)
     directory = maker.stage.directory()
     here = os.path.relpath(directory, root)
     told = readme_text(root)
     found = [path.relative_to(root) for end in ("yaml", "yml", "json", "toml", "cfg", "ini") for path in root.rglob(f"*.{end}")]
     found = [path for path in found if not any(part.startswith(".") for part in path.parts)]
-    known = {*unfit, *maker.stage.learned.get(_UNFIT, ())}
-    found = [path for path in found if os.path.relpath(root / path, directory) not in known]
+    left_out = (other_than, *maker.stage.learned.get(_UNFIT, ()))
+    found = [path for path in found if os.path.relpath(root / path, directory) not in left_out]
 
     def rank(path: Path) -> tuple[object, ...]:
         text = path.as_posix()
