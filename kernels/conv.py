@@ -111,8 +111,8 @@ def _tile(
     lanes = tl.arange(0, depth)
     mask = (row < rows)[:, None] & (output < outputs)[None, :]
     beyond = row[:, None] * outputs + output[None, :]
-    if adds:  # asked for before the product, so that it is there after it
-        more = tl.load(residual + beyond, mask=mask, other=0)
+    # Asked for before the product, so that it is there after it.
+    more = tl.load(residual + beyond, mask=mask, other=0) if adds else 0
     # What lies behind the last row or output is read as the last, and never stored.
     near, column = tl.minimum(row, rows - 1), tl.minimum(output, outputs - 1)
     inside = tl.full([tile_rows], -1, tl.int32)
@@ -164,11 +164,64 @@ def _tile(
             total = tl.dot(a.to(tl.float32), b.to(tl.float32), total, input_precision="ieee")
         else:
             total = tl.dot(a, b, total)
+    sizes, shift = _of_outputs(scale, output, outputs, levels), _of_outputs(bias, output, outputs, shifts)
+    result = _finished(total, sizes, shift, more, residual_scale, adds, relu, least, levels)
+    tl.store(out + beyond, result.to(out.dtype.element_ty), mask=mask)
+
+
+@jit
+def _stream(
+    x: tl.tensor, weight: tl.tensor, scale: tl.tensor, bias: tl.tensor, residual: tl.tensor, out: tl.tensor, rows: tl.tensor,
+    outputs: tl.tensor, residual_scale: tl.tensor, channels: tl.constexpr, large: tl.constexpr, shifts: tl.constexpr,
+    adds: tl.constexpr, relu: tl.constexpr, least: tl.constexpr, levels: tl.constexpr, in_float32: tl.constexpr,
+    tile_rows: tl.constexpr, tile_outputs: tl.constexpr, depth: tl.constexpr, turns: tl.constexpr, ahead: tl.constexpr,
+) -> None:  # fmt: skip
+    """1x1 whose depth is one step: the weights stay, and `turns` tiles of rows pass by, each asked for `ahead` turns before."""
+    tiles = tl.cdiv(outputs, tile_outputs)
+    output = (tl.program_id(0) % tiles) * tile_outputs + tl.arange(0, tile_outputs)
+    column = tl.minimum(output, outputs - 1)
+    lanes = tl.arange(0, depth)
+    filters = weight + column[None, :] * channels + lanes[:, None]
+    b = tl.load(filters) if channels == depth else tl.load(filters, mask=(lanes < channels)[:, None], other=0)
+    sizes, shift = _of_outputs(scale, output, outputs, levels), _of_outputs(bias, output, outputs, shifts)
+    first = (tl.program_id(0) // tiles) * turns
+    for turn in tl.range(0, turns, num_stages=ahead):
+        row = first + turn
+        row = (row.to(tl.int64) if large else row) * tile_rows + tl.arange(0, tile_rows)
+        mask = (row < rows)[:, None] & (output < outputs)[None, :]
+        beyond = row[:, None] * outputs + output[None, :]
+        pixels = x + tl.minimum(row, rows - 1)[:, None] * channels + lanes[None, :]
+        a = tl.load(pixels) if channels == depth else tl.load(pixels, mask=(lanes < channels)[None, :], other=0)
+        more = tl.load(residual + beyond, mask=mask, other=0) if adds else 0
+        if levels:
+            total = tl.dot(a, b, out_dtype=tl.int32)
+        elif in_float32:
+            total = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
+        else:
+            total = tl.dot(a, b)
+        result = _finished(total, sizes, shift, more, residual_scale, adds, relu, least, levels)
+        tl.store(out + beyond, result.to(out.dtype.element_ty), mask=mask)
+
+
+@jit
+def _of_outputs(values: tl.tensor, output: tl.tensor, outputs: tl.tensor, there: tl.constexpr) -> tl.tensor:
+    """A number for each of the tile's output channels, as the row of a matrix; 0 where there are none."""
+    found = tl.zeros_like(output).to(tl.float32)
+    if there:
+        found = tl.load(values + output, mask=output < outputs, other=0.0).to(tl.float32)
+    return found[None, :]
+
+
+@jit
+def _finished(
+    total: tl.tensor, scale: tl.tensor, bias: tl.tensor, more: tl.tensor, residual_scale: tl.tensor, adds: tl.constexpr,
+    relu: tl.constexpr, least: tl.constexpr, levels: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """The results of sums, in float32, or the levels in the last byte of an int32."""
     result = total.to(tl.float32)
     if levels:
-        result *= tl.load(scale + output, mask=output < outputs, other=0.0)[None, :]
-    if shifts:
-        result += tl.load(bias + output, mask=output < outputs, other=0.0).to(tl.float32)[None, :]
+        result *= scale
+    result += bias
     if adds and levels:
         result = tl.fma(more.to(tl.float32), residual_scale, result)
     elif adds:
@@ -179,7 +232,7 @@ def _tile(
         result = tl.maximum(result, least)
         # Adding 1.5 * 2^23 leaves no bits for a fraction: it is rounded half to even, and the last byte is the level.
         result = (tl.minimum(result, 127.0) + 12582912.0).to(tl.int32, bitcast=True)
-    tl.store(out + beyond, result.to(out.dtype.element_ty), mask=mask)
+    return result
 
 
 def _empty(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *numbers: Any) -> Tensor:
@@ -227,6 +280,8 @@ def _result(
     check(all(len(item) == 2 for item in geometry), "stride, padding and dilation are two numbers each, down and across")
     check(min(*stride, *dilation) > 0 and min(padding) >= 0, "strides and dilations are positive, and paddings not negative")
     check(bias is None or bias.shape == weight.shape[:1], f"the bias is not one number for each of {weight.shape[0]} outputs")
+    flat = (*weight.shape[2:], *stride, *padding) == (1, 1, 1, 1, 0, 0) and (tile is None or tile[2] >= x.shape[1])
+    check(flat or tile is None or len(tile) == 5, "only 1x1 without padding and strides, in one step of the depth, takes turns")
     sides = [(x.shape[2 + i] + 2 * padding[i] - dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1 for i in range(2)]
     check(min(sides) > 0, f"nothing is left of {list(x.shape[2:])} pixels; pad more")
     shape = (x.shape[0], weight.shape[0], *sides)
@@ -263,14 +318,12 @@ def _launch(
         (height, width), pixels, filters, pitch, channels = x.shape[2:], _flat(x), _flat(weight), c, c
     others = (pixels if item is None else item.contiguous() for item in (scale, bias))
     given = (pixels, filters, *others, pixels if residual is None else _flat(residual), out)
-    numbers = (rows, k, residual_scale, height, width, out_height, out_width, *stride, *padding, *dilation)
-    tile_rows, tile_outputs, deep, warps, stages = tile or usual_tile(rows, k, channels, x.element_size())
+    tile_rows, tile_outputs, deep, warps, stages, *turns = tile or usual_tile(rows, k, channels, x.element_size())
+    flat = not any(padding) and not narrow and (taps_down, taps_across, *stride) == (1, 1, 1, 1)
+    rows_each = tile_rows * (turns[0] if turns else 1)
     flags = {
-        "narrow": narrow,
-        "padded": any(padding),
-        "flat": not any(padding) and not narrow and (taps_down, taps_across, *stride) == (1, 1, 1, 1),
         # Places of elements are 32 bits wide where that is enough: also behind the last row of a tile, and before the first.
-        "large": max(pixels.numel(), (rows + tile_rows) * k) + weight[0].numel() * width >= _MOST_PLACES,
+        "large": max(pixels.numel(), (rows + rows_each) * k) + weight[0].numel() * width >= _MOST_PLACES,
         "levels": scale is not None,
         "in_float32": INTERPRETED or x.dtype == torch.float32,  # the interpreter multiplies the bits of bfloat16
         "relu": relu,
@@ -278,10 +331,17 @@ def _launch(
         "shifts": bias is not None,
         "adds": residual is not None,
     }
-    sizes = {"tile_rows": tile_rows, "tile_outputs": tile_outputs, "depth": depth if narrow else deep}
-    sizes |= {"channels": channels, "taps_down": taps_down, "taps_across": taps_across, "pitch": pitch}
-    programs = -(-rows // tile_rows) * -(-k // tile_outputs)
-    launch(_tile, programs, out.device, *given, *numbers, warps=warps, stages=stages, **flags, **sizes)
+    sizes = {"tile_rows": tile_rows, "tile_outputs": tile_outputs, "depth": depth or deep, "channels": channels}
+    program, numbers = _tile, (height, width, out_height, out_width, *stride, *padding, *dilation)
+    if turns:
+        program, numbers = _stream, ()
+        sizes |= {"turns": turns[0], "ahead": stages}
+    else:
+        sizes |= {"taps_down": taps_down, "taps_across": taps_across, "pitch": pitch}
+        flags |= {"narrow": narrow, "padded": any(padding), "flat": flat}
+    programs = -(-rows // rows_each) * -(-k // tile_outputs)
+    given = (*given, rows, k, residual_scale, *numbers)
+    launch(program, programs, out.device, *given, warps=warps, stages=stages, **flags, **sizes)
 
 
 def _wide_pixels(x: Tensor, height: int, width: int, padding: Sequence[int]) -> Tensor:

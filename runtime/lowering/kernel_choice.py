@@ -230,9 +230,10 @@ class _Autotuner:
         if not site.tiled:
             return [None]
         (x, weight), result = site.inputs[:2], self.layouts[site.nodes[0]]["shape"]
-        outputs, channels = self.layouts[weight]["shape"][:2]  # type: ignore[index]
+        outputs, channels, *taps = self.layouts[weight]["shape"]  # type: ignore[index]
+        flat = (*taps, *site.numbers["stride"], *site.numbers["padding"]) == (1, 1, 1, 1, 0, 0)
         element_bytes = getattr(torch, self.layouts[x]["dtype"]).itemsize  # type: ignore[index]
-        return [*fitting_tiles(result[0] * result[2] * result[3], outputs, channels, element_bytes)]
+        return [*fitting_tiles(result[0] * result[2] * result[3], outputs, channels, element_bytes, flat=flat)]
 
     def _convolution(self, site: Site) -> str:
         numbers = {name: value for name, value in site.numbers.items() if name != "relu"}

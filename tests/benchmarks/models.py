@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 CLASSES = 12
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Bottleneck(nn.Module):
@@ -106,7 +107,7 @@ def build(name: str, size: int, *, tiny: bool = False) -> nn.Module:
 
 def textures(count: int, size: int, *, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Normalized images [count, 3, size, size] and their classes [count]: gratings of an angle, a pitch and a color each,
-    of random phase and contrast, under noise."""
+    of random phase and contrast, under noise, as pictures of 8 bits have them."""
     draw = torch.Generator().manual_seed(seed)
     classes = torch.arange(count) % CLASSES
     axis = torch.linspace(0, 1, size)
@@ -120,7 +121,10 @@ def textures(count: int, size: int, *, seed: int) -> tuple[torch.Tensor, torch.T
         contrast[:, None, None, None] * wave[:, None] * palette[classes][:, :, None, None]
         + palette[classes].roll(1, 1)[:, :, None, None]
     )
-    return images + 0.3 * torch.randn(images.shape, generator=draw), classes
+    noisy = images + 0.3 * torch.randn(images.shape, generator=draw)
+    mean, deviation = (torch.tensor(value).reshape(3, 1, 1) for value in (MEAN, STD))
+    levels = ((noisy * deviation + mean) * 255).round().clamp(0, 255)
+    return (levels / 255 - mean) / deviation, classes
 
 
 def fitted(model: nn.Module, size: int, *, count: int) -> nn.Module:

@@ -169,26 +169,63 @@ def test_any_tile_computes_the_same(generator, device):
         torch.testing.assert_close(conv2d(*arguments, tile), wanted, rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize(
+    ("channels", "tile"),
+    [(40, [32, 16, 64, 1, 2, 3]), (64, [16, 32, 64, 1, 3, 16]), (20, [32, 32, 32, 1, 1, 2])],
+)
+def test_turns_change_nothing(channels, tile, dtype, adds, generator, device):
+    """Turns that end with the rows, in them, and behind them; channels that fill the depth or do not."""
+    shapes = ((3, channels, 9, 7), (70, channels, 1, 1), (3, 70, 9, 7))
+    if dtype == torch.int8:
+        x, weight, residual = (torch.randint(-128, 128, shape, generator=generator, dtype=dtype).to(device) for shape in shapes)
+        scale, bias = torch.rand(2, 70, generator=generator).to(device)
+        given = (x, weight, scale * 1e-3, bias * 30, residual if adds else None, 0.3, [1, 1], [0, 0], [1, 1], -9)
+        assert torch.equal(conv2d_int8(*given, tile), conv2d_int8(*given))
+    else:
+        x, weight, residual = (torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes)
+        bias = torch.randn(70, generator=generator).to(device)
+        given = (x, weight, bias, residual if adds else None, [1, 1], [0, 0], [1, 1], True)
+        torch.testing.assert_close(conv2d(*given, tile), conv2d(*given), rtol=TOLERANCE[dtype], atol=1e-3)
+
+
+def test_turns_are_for_1x1_whose_depth_is_one_step(device):
+    x, weight = torch.zeros(1, 40, 3, 3, device=device), torch.zeros(4, 40, 1, 1, device=device)
+    for taps, stride, padding, depth in ((3, 1, 1, 64), (1, 2, 0, 64), (1, 1, 1, 64), (1, 1, 0, 32)):
+        tile = [32, 16, depth, 1, 2, 2]
+        with pytest.raises(KernelError, match="turns"):
+            conv2d(x, weight.expand(4, 40, taps, taps), None, None, [stride] * 2, [padding] * 2, [1, 1], False, tile)
+
+
 @given(
     rows=st.integers(1, 10**6),
     outputs=st.integers(1, 4096),
     channels=st.integers(1, 4096),
-    element_bytes=st.sampled_from([2, 4]),
+    element_bytes=st.sampled_from([1, 2, 4]),
+    flat=st.booleans(),
 )
-def test_tiles_fit_the_product_and_the_memory_and_differ(rows, outputs, channels, element_bytes):
-    tiles = fitting_tiles(rows, outputs, channels, element_bytes)
-    assert 2 <= len(tiles) <= 10
+def test_tiles_fit_the_product_and_the_memory_and_differ(rows, outputs, channels, element_bytes, flat):
+    tiles = fitting_tiles(rows, outputs, channels, element_bytes, flat=flat)
+    assert 2 <= len(tiles) <= (23 if flat else 13)
     assert len({tuple(tile) for tile in tiles}) == len(tiles)
-    for height, width, depth, warps, stages in tiles:
-        check_tile([height, width, depth, warps, stages])
+    for height, width, depth, warps, stages, *turns in tiles:
+        check_tile([height, width, depth, warps, stages, *turns])
+        assert flat or not turns
+        assert all(channels <= depth and height * item <= 2 * rows for item in turns)
         assert height < max(32, 2 * rows)
         assert width < max(32, 2 * outputs)
         assert depth < max(64, 2 * channels)
-        assert stages * depth * (height + width) * element_bytes <= MOST_SHARED_BYTES
+        memory = depth * width + stages * height * (depth + width) if turns else stages * depth * (height + width)
+        assert memory * element_bytes <= MOST_SHARED_BYTES
 
 
 @pytest.mark.parametrize(
-    "tile", [[], [128, 64, 64, 4], [48, 64, 64, 4, 3], [64, 64, 8, 4, 3], [64, 64, 64, 3, 3], [64, 64, 64, 4, 0]]
+    "tile",
+    [
+        *([], [128, 64, 64, 4], [48, 64, 64, 4, 3], [64, 64, 8, 4, 3], [64, 64, 64, 3, 3], [64, 64, 64, 4, 0]),
+        *([64, 64, 64, 4, 3, 0], [64, 64, 64, 4, 3, 65], [64, 64, 64, 4, 3, 2, 2]),
+    ],
 )
 def test_what_is_no_tile_is_refused(tile):
     x, weight = torch.zeros(1, 2, 3, 3), torch.zeros(4, 2, 3, 3)

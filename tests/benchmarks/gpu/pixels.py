@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpu.bench import Subject
+from models import MEAN, STD
 
 if TYPE_CHECKING:
     import torch
     from gpu.bench import Bench
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LARGEST_SERVED = 128
 """Requests wait for no larger batch: one takes some milliseconds already."""
 _JUDGED = 768

@@ -79,6 +79,7 @@ def over_http(
         found |= {"seconds_each": each, "rounds": rounds, "concurrency": {}}
         for concurrency in concurrencies:
             samples: dict[str, list[Any]] = {name: [] for name in servers}
+            used: dict[str, list[float]] = {name: [] for name in servers}
             for number in range(rounds):
                 for name, server in list(servers.items())[:: 1 if number % 2 == 0 else -1]:
                     request = LoadRequest(
@@ -86,13 +87,19 @@ def over_http(
                         processes=min(concurrency, 1 if bench.quick else 5), seconds=each,
                         warm_up_seconds=0.2 if bench.quick else 0.6,
                     )  # fmt: skip
+                    before = server.cpu_seconds()
                     samples[name].append(under_load(server, request, folder=logs))
+                    used[name].append((server.cpu_seconds() - before) / (request.seconds + request.warm_up_seconds))
             found["concurrency"][str(concurrency)] = line = {name: _summary(taken) for name, taken in samples.items()}
             for name, item in line.items():
+                item["processors_used"] = statistics.median(used[name])
                 base = line.get(BASELINE, {}).get("requests_per_second")
                 item["ratio"] = item["requests_per_second"] / base if base else None
                 more = f", {item['ratio']:.2f}x the baseline" if base and name != BASELINE else ""
-                bench.say(f"{concurrency} at a time, {name}: {item['requests_per_second']:.5g} requests/s{more}")
+                bench.say(
+                    f"{concurrency} at a time, {name}: {item['requests_per_second']:.5g} requests/s{more}, "
+                    f"{item['processors_used']:.1f} processors"
+                )
                 if item["errors"]:
                     bench.failed(f"served by {name}, {concurrency} at a time: {item['errors']}")
     found["best"] = {name: max(line[name]["requests_per_second"] for line in found["concurrency"].values()) for name in servers}

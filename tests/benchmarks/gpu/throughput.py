@@ -61,7 +61,7 @@ def prepared(bench: Bench, name: str) -> tuple[Contenders, torch.Tensor, dict[st
     example = torch.randn(2, 3, size, size)
     model = randomized(build(name, size, tiny=bench.quick), [example])
     model = fitted(model.to(bench.device), size, count=96 if bench.quick else 240)
-    images, labels = textures(64 if bench.quick else 768, size, seed=2)
+    images, labels = textures(96 if bench.quick else 768, size, seed=2)
     with torch.no_grad():
         scores = torch.cat([model(part.to(bench.device)).cpu() for part in images.split(32)])
     result["eager_top1"] = (scores.argmax(1) == labels).double().mean().item()
