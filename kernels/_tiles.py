@@ -65,18 +65,22 @@ def fitting_tiles(rows: int, outputs: int, channels: int, element_bytes: int, *,
 
 
 def _streams(rows: int, outputs: int, channels: int, element_bytes: int) -> list[list[int]]:
-    """Tiles with turns, as many as leave every processor of a usual GPU programs enough."""
+    """Tiles with turns, where there are blocks enough for more than one."""
     depth = max(32, next_power_of_two(channels))
     found = []
     for height, width, warps in _STREAMS if depth * element_bytes <= _DEEPEST_STREAM_BYTES else ():
-        programs = -(-rows // height) * -(-outputs // width)
-        turns = min(_MOST_TURNS, next_power_of_two(programs // _LEAST_PROGRAMS + 1) // 2)
+        turns = turns_of(_MOST_TURNS, -(-rows // height) * -(-outputs // width))
         for stages in (2, 3):
             # The weights, pixels that run ahead, and of the results' size as much: residuals, and the result on its way out.
             memory = (depth * width + stages * height * (depth + width)) * element_bytes
             if turns > 1 and width < 2 * outputs and memory <= MOST_SHARED_BYTES:
                 found.append([height, width, depth, warps, stages, turns])
     return found
+
+
+def turns_of(most: int, tiles: int) -> int:
+    """How many turns, a power of two, each program takes of so many tiles, so that every processor of a usual GPU has work."""
+    return max(1, min(most, next_power_of_two(tiles // _LEAST_PROGRAMS + 1) // 2))
 
 
 def check_tile(tile: list[int]) -> None:

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from ._kernel import Kernel, Operator
 from ._launch import INTERPRETED, check, jit, launch, next_power_of_two, operator, size_of, tl, wide
-from ._tiles import check_tile, usual_tile
+from ._tiles import check_tile, turns_of, usual_tile
 
 _MOST_PLACES = 1 << 31
 _PITCH = 4  # channels of a pixel that is written anew: 8 bytes of bfloat16
@@ -172,9 +172,10 @@ def _tile(
 @jit
 def _stream(
     x: tl.tensor, weight: tl.tensor, scale: tl.tensor, bias: tl.tensor, residual: tl.tensor, out: tl.tensor, rows: tl.tensor,
-    outputs: tl.tensor, residual_scale: tl.tensor, channels: tl.constexpr, large: tl.constexpr, shifts: tl.constexpr,
-    adds: tl.constexpr, relu: tl.constexpr, least: tl.constexpr, levels: tl.constexpr, in_float32: tl.constexpr,
-    tile_rows: tl.constexpr, tile_outputs: tl.constexpr, depth: tl.constexpr, turns: tl.constexpr, ahead: tl.constexpr,
+    outputs: tl.tensor, residual_scale: tl.tensor, turns: tl.tensor, channels: tl.constexpr, large: tl.constexpr,
+    shifts: tl.constexpr, adds: tl.constexpr, relu: tl.constexpr, least: tl.constexpr, levels: tl.constexpr,
+    in_float32: tl.constexpr, tile_rows: tl.constexpr, tile_outputs: tl.constexpr, depth: tl.constexpr, ahead: tl.constexpr,
+    known_turns: tl.constexpr,
 ) -> None:  # fmt: skip
     """1x1 whose depth is one step: the weights stay, and `turns` tiles of rows pass by, each asked for `ahead` turns before."""
     tiles = tl.cdiv(outputs, tile_outputs)
@@ -185,7 +186,7 @@ def _stream(
     b = tl.load(filters) if channels == depth else tl.load(filters, mask=(lanes < channels)[:, None], other=0)
     sizes, shift = _of_outputs(scale, output, outputs, levels), _of_outputs(bias, output, outputs, shifts)
     first = (tl.program_id(0) // tiles) * turns
-    for turn in tl.range(0, turns, num_stages=ahead):
+    for turn in tl.range(0, known_turns if known_turns else turns, num_stages=ahead):
         row = first + turn
         row = (row.to(tl.int64) if large else row) * tile_rows + tl.arange(0, tile_rows)
         mask = (row < rows)[:, None] & (output < outputs)[None, :]
@@ -319,11 +320,11 @@ def _launch(
     others = (pixels if item is None else item.contiguous() for item in (scale, bias))
     given = (pixels, filters, *others, pixels if residual is None else _flat(residual), out)
     tile_rows, tile_outputs, deep, warps, stages, *turns = tile or usual_tile(rows, k, channels, x.element_size())
-    flat = not any(padding) and not narrow and (taps_down, taps_across, *stride) == (1, 1, 1, 1)
-    rows_each = tile_rows * (turns[0] if turns else 1)
+    tiles, across = -(-rows // tile_rows), -(-k // tile_outputs)
+    most = turns_of(turns[0], tiles * across) if turns else 1
     flags = {
         # Places of elements are 32 bits wide where that is enough: also behind the last row of a tile, and before the first.
-        "large": max(pixels.numel(), (rows + rows_each) * k) + weight[0].numel() * width >= _MOST_PLACES,
+        "large": max(pixels.numel(), (rows + most * tile_rows) * k) + weight[0].numel() * width >= _MOST_PLACES,
         "levels": scale is not None,
         "in_float32": INTERPRETED or x.dtype == torch.float32,  # the interpreter multiplies the bits of bfloat16
         "relu": relu,
@@ -332,16 +333,17 @@ def _launch(
         "adds": residual is not None,
     }
     sizes = {"tile_rows": tile_rows, "tile_outputs": tile_outputs, "depth": depth or deep, "channels": channels}
-    program, numbers = _tile, (height, width, out_height, out_width, *stride, *padding, *dilation)
     if turns:
-        program, numbers = _stream, ()
-        sizes |= {"turns": turns[0], "ahead": stages}
+        program, numbers = _stream, (most,)
+        # Not compiled in, so that there is one program for all batches; the interpreter cannot count up to an argument.
+        sizes |= {"ahead": stages, "known_turns": most if INTERPRETED else 0}
     else:
-        sizes |= {"taps_down": taps_down, "taps_across": taps_across, "pitch": pitch}
+        program, numbers = _tile, (height, width, out_height, out_width, *stride, *padding, *dilation)
+        flat = not any(padding) and not narrow and (taps_down, taps_across, *stride) == (1, 1, 1, 1)
         flags |= {"narrow": narrow, "padded": any(padding), "flat": flat}
-    programs = -(-rows // rows_each) * -(-k // tile_outputs)
+        sizes |= {"taps_down": taps_down, "taps_across": taps_across, "pitch": pitch}
     given = (*given, rows, k, residual_scale, *numbers)
-    launch(program, programs, out.device, *given, warps=warps, stages=stages, **flags, **sizes)
+    launch(program, -(-tiles // most) * across, out.device, *given, warps=warps, stages=stages, **flags, **sizes)
 
 
 def _wide_pixels(x: Tensor, height: int, width: int, padding: Sequence[int]) -> Tensor:

@@ -23,7 +23,7 @@ ROOT = HERE.parents[2]
 MODELS = ("resnet50", "vit_small_patch16_224", "resnet101")
 SECTIONS = (
     *("roofline", "probe", "kernels", "resnet50", "served", "decoding"),
-    *("vit_small_patch16_224", "correctness", "resnet101", "sanitizer"),
+    *("vit_small_patch16_224", "correctness", "resnet101", "tiles", "sanitizer"),
 )  # by importance, so in this order
 CONTENDERS = (
     *("eager fp32", "eager bf16", "torch.compile bf16", "plan", "plan int8", "plan fp8"),

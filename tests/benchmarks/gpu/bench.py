@@ -26,6 +26,7 @@ SHARES = {
     "roofline": (4, "roofline"),
     "probe": (10, "probe"),
     "kernels": (12, "kernels"),
+    "tiles": (8, "tiles"),
     "resnet50": (44, "throughput"),
     "served": (22, "served"),
     "decoding": (4, "decoding"),
