@@ -28,11 +28,10 @@ _CANDIDATES = (  # depths are those of two bytes an element
     (128, 128, 32, 8, 4),
     (64, 64, 64, 4, 4),
     (32, 64, 64, 4, 4),
-    (128, 64, 64, 4, 1),
-    (256, 64, 64, 8, 1),
-    (128, 128, 64, 8, 1),
 )
-_STREAMS = ((64, 64, 4), (64, 128, 4), (128, 64, 4), (128, 128, 8), (64, 256, 8))  # pixels, channels, warps
+# For images of few channels, whose neighboring runs overlap: through the first cache.
+_UNSTAGED = ((128, 64, 64, 4, 1), (256, 64, 64, 8, 1), (128, 64, 32, 4, 1), (128, 64, 128, 4, 1))
+_STREAMS = ((64, 64), (128, 64), (64, 128))  # pixels and channels
 _MOST_TURNS = 16
 _LEAST_PROGRAMS = 256  # about two for each processor of an A100 or H100, so that none is without work
 _DEEPEST_STREAM_BYTES = 512
@@ -46,12 +45,17 @@ def usual_tile(rows: int, outputs: int, channels: int, element_bytes: int) -> li
     return [height, width, depth, 8 if height * width >= 128 * 64 else 4, 3]
 
 
-def fitting_tiles(rows: int, outputs: int, channels: int, element_bytes: int, *, flat: bool = False) -> list[list[int]]:
-    """The tiles worth measuring for such a convolution, the rule's first, none larger than the product. `flat` is one of 1x1
-    without padding and strides, which may take turns."""
+def fitting_tiles(
+    rows: int, outputs: int, channels: int, element_bytes: int, *, flat: bool = False, narrow: bool = False
+) -> list[list[int]]:
+    """The tiles worth measuring for such a convolution, the rule's first, none larger than the product.
+
+    `flat` is one of 1x1 without padding and strides, which may take turns; `narrow` reads images of few channels, and
+    `channels` are those of all its taps then.
+    """
     found = [usual_tile(rows, outputs, channels, element_bytes)]
     shallowest = max(_LEAST, 32 // element_bytes)  # an instruction for bytes takes 32 of the depth
-    for most_rows, most_outputs, most_depth, warps, stages in _CANDIDATES:
+    for most_rows, most_outputs, most_depth, warps, stages in (*_CANDIDATES, *(_UNSTAGED if narrow else ())):
         sizes = (
             (_LEAST, rows, most_rows),
             (_LEAST, outputs, most_outputs),
@@ -65,16 +69,18 @@ def fitting_tiles(rows: int, outputs: int, channels: int, element_bytes: int, *,
 
 
 def _streams(rows: int, outputs: int, channels: int, element_bytes: int) -> list[list[int]]:
-    """Tiles with turns, where there are blocks enough for more than one."""
+    """Tiles with turns, where there are blocks enough for more than one. The less memory a block takes, the further ahead it
+    is asked for: on an H200 that was faster wherever as many programs found room on a processor."""
     depth = max(32, next_power_of_two(channels))
+    deep = depth * element_bytes
     found = []
-    for height, width, warps in _STREAMS if depth * element_bytes <= _DEEPEST_STREAM_BYTES else ():
+    for height, width in _STREAMS if deep <= _DEEPEST_STREAM_BYTES else ():
         turns = turns_of(_MOST_TURNS, -(-rows // height) * -(-outputs // width))
-        for stages in (2, 3):
+        for stages in (3, 4) if deep <= 128 else (2, 3):
             # The weights, pixels that run ahead, and of the results' size as much: residuals, and the result on its way out.
             memory = (depth * width + stages * height * (depth + width)) * element_bytes
             if turns > 1 and width < 2 * outputs and memory <= MOST_SHARED_BYTES:
-                found.append([height, width, depth, warps, stages, turns])
+                found.append([height, width, depth, 4, stages, turns])
     return found
 
 

@@ -4,14 +4,15 @@
 bfloat16 or float16 of one dtype, sums in float32 (float32 products in full precision, not TF32), and rounds once; a last
 argument, tile, says how the product is cut (kernels/_tiles.py) and changes the result by no more than the order of sums.
 `headrace::conv2d_int8(x, weight, scale [k], bias [k]?, residual?, residual_scale, stride, padding, dilation, least, tile)`
-takes int8 levels, sums in int32, and gives the int8 levels clamp(round_half_even(scale * sum(x * weight) + bias +
-residual_scale * residual), least, 127). Everything else is the caller's, ahead of time, because a division or a zero point for
-each element costs more than the product: scale, bias (both float32) and residual_scale are divided by the scale of the result;
-zero points of x and residual are taken off the bias with the sums of the weights, and that of the result is added to it;
-`least` is the zero point where a ReLU follows, else -128. Only around an image, where x is level 0, is no zero point possible.
-A scale or bias that is NaN gives any level. Results are [n, k, oh, ow] in channels last; x and weight are brought into channels
-last where they are not. One group. NaN and infinities go where the sums of `torch.nn.functional.conv2d` carry them, and ReLU
-keeps NaN. float64 is computed by the reference. Raises KernelError on what does not fit.
+takes int8 levels and sums in int32, or floats and no residual and sums in float32, and gives the int8 levels
+clamp(round_half_even(scale * sum(x * weight) + bias + residual_scale * residual), least, 127). Everything else is the caller's,
+ahead of time, because a division or a zero point for each element costs more than the product: scale, bias (both float32) and
+residual_scale are divided by the scale of the result; zero points of x and residual are taken off the bias with the sums of the
+weights, and that of the result is added to it; `least` is the zero point where a ReLU follows, else -128. Only around an image,
+where x is level 0, is no zero point possible. A scale or bias that is NaN gives any level. Results are [n, k, oh, ow] in
+channels last; x and weight are brought into channels last where they are not. One group. NaN and infinities go where the sums
+of `torch.nn.functional.conv2d` carry them, and ReLU keeps NaN. float64 is computed by the reference. Raises KernelError on what
+does not fit.
 
 Rows of the product are output pixels, its columns output channels, and its depth is taps times input channels, gathered from x
 as it is: nothing is unfolded in memory. Only what may lie outside is masked, and masked with 0, which Triton copies into shared
@@ -94,14 +95,16 @@ def _tile(
     outputs: tl.tensor, residual_scale: tl.tensor, height: tl.constexpr, width: tl.constexpr, out_height: tl.constexpr,
     out_width: tl.constexpr, stride_down: tl.constexpr, stride_across: tl.constexpr, padding_down: tl.constexpr,
     padding_across: tl.constexpr, dilation_down: tl.constexpr, dilation_across: tl.constexpr, channels: tl.constexpr,
-    taps_down: tl.constexpr, taps_across: tl.constexpr, pitch: tl.constexpr, narrow: tl.constexpr, padded: tl.constexpr,
+    taps_down: tl.constexpr, taps_across: tl.constexpr, pitch: tl.constexpr, run: tl.constexpr, padded: tl.constexpr,
     flat: tl.constexpr, large: tl.constexpr, shifts: tl.constexpr, adds: tl.constexpr, relu: tl.constexpr,
     least: tl.constexpr, levels: tl.constexpr, in_float32: tl.constexpr, tile_rows: tl.constexpr, tile_outputs: tl.constexpr,
     depth: tl.constexpr,
 ) -> None:  # fmt: skip
-    # With `narrow` all taps of a row are one, and `channels` are those of all its pixels.
-    taps: tl.constexpr = taps_down if narrow else taps_down * taps_across
-    across: tl.constexpr = 1 if narrow else taps_across
+    # With a `run` all taps of a row are one, `channels` are those of all its pixels, `run` numbers with what fills it up, and
+    # the depth is so many rows as it has room for.
+    together: tl.constexpr = depth // run if run > 0 and run < depth else 1
+    taps: tl.constexpr = (taps_down + together - 1) // together if run > 0 else taps_down * taps_across
+    across: tl.constexpr = 1 if run > 0 else taps_across
     steps: tl.constexpr = (channels + depth - 1) // depth
     whole: tl.constexpr = channels % depth == 0
     tiles = tl.cdiv(outputs, tile_outputs)
@@ -133,17 +136,20 @@ def _tile(
                 right = left + (one % across) * dilation_across
                 bit = (down >= 0) & (down < height) & (right >= 0) & (right < width)
                 inside |= bit.to(tl.int32) << one
-    pixels = x + first[:, None] + lanes[None, :]
-    run: tl.constexpr = steps * depth if narrow else channels  # of weights, from one tap to the next
-    filters = weight + column[None, :] * (taps * run) + lanes[:, None]
-    total = tl.zeros([tile_rows, tile_outputs], tl.int32 if levels else tl.float32)
+    of_rows = (lanes // run * dilation_down * width * pitch + lanes % run) if together > 1 else lanes
+    pixels = x + first[:, None] + of_rows[None, :]
+    filters = weight + column[None, :] * (taps * (steps * depth if run > 0 else channels)) + lanes[:, None]
+    integer: tl.constexpr = x.dtype.element_ty == tl.int8
+    total = tl.zeros([tile_rows, tile_outputs], tl.int32 if integer else tl.float32)
     for step in range(taps * steps):
         tap = step // steps
         channel = (step % steps) * depth
-        y = (tap // across) * dilation_down
+        y = (tap // across) * (together * dilation_down)
         z = (tap % across) * dilation_across
         far = (y * width + z) * pitch + channel
         known = (channel + lanes) < channels
+        if together > 1:
+            known = (lanes % run < channels) & (tap * together + lanes // run < taps_down)
         if padded:
             if taps <= 32:
                 there = ((inside >> tap) & 1) != 0
@@ -154,11 +160,11 @@ def _tile(
             a = tl.load(pixels + far)
         else:
             a = tl.load(pixels + far, mask=known[None, :], other=0)
-        if whole or narrow:
+        if whole or run > 0:
             b = tl.load(filters + step * depth)
         else:
             b = tl.load(filters + (tap * channels + channel), mask=known[:, None], other=0)
-        if levels:
+        if integer:
             total = tl.dot(a, b, total, out_dtype=tl.int32)
         elif in_float32:
             total = tl.dot(a.to(tl.float32), b.to(tl.float32), total, input_precision="ieee")
@@ -194,7 +200,7 @@ def _stream(
         pixels = x + tl.minimum(row, rows - 1)[:, None] * channels + lanes[None, :]
         a = tl.load(pixels) if channels == depth else tl.load(pixels, mask=(lanes < channels)[None, :], other=0)
         more = tl.load(residual + beyond, mask=mask, other=0) if adds else 0
-        if levels:
+        if x.dtype.element_ty == tl.int8:
             total = tl.dot(a, b, out_dtype=tl.int32)
         elif in_float32:
             total = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
@@ -250,13 +256,14 @@ def _start(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, residual
 def _empty_levels(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, residual: Tensor | None, *numbers: Any
 ) -> Tensor:
-    check(x.dtype == torch.int8, f"conv2d_int8 takes int8, not {x.dtype}")
+    known = x.dtype == torch.int8 or (x.is_floating_point() and residual is None)
+    check(known, f"conv2d_int8 takes int8, or floats and no residual, not {x.dtype}")
     for item in (scale, *(() if bias is None else (bias,))):
         check(item.dtype == torch.float32, f"conv2d_int8 takes scale and bias as float32, not {item.dtype}")
     outputs = weight.shape[:1]
     check(-128 <= numbers[4] <= 127, f"the least level of int8 is not {numbers[4]}")
     check(scale.shape == outputs, f"conv2d_int8: there are {scale.numel()} scales and {weight.shape[0]} output channels")
-    return _result(x, weight, bias, residual, numbers[1:4], *numbers[5:])
+    return _result(x, weight, bias, residual, numbers[1:4], *numbers[5:], dtype=torch.int8)
 
 
 def _start_levels(
@@ -269,7 +276,7 @@ def _start_levels(
 
 def _result(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, geometry: Sequence[list[int]],
-    tile: list[int] | None = None,
+    tile: list[int] | None = None, *, dtype: torch.dtype | None = None,
 ) -> Tensor:  # fmt: skip
     if tile is not None:
         check_tile(tile)
@@ -289,7 +296,7 @@ def _result(
     if residual is not None:
         check(tuple(residual.shape) == shape, f"the residual has the shape {list(residual.shape)}, the result {list(shape)}")
         check(residual.dtype == x.dtype, f"a convolution takes one dtype, not {x.dtype} and {residual.dtype}; convert one")
-    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    return torch.empty(shape, dtype=dtype or x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
 def _launch(
@@ -303,23 +310,23 @@ def _launch(
     (taps_down, taps_across), c = weight.shape[2:], x.shape[1]
     rows = n * out_height * out_width
     stride, padding, dilation = geometry
-    narrow = c <= _PITCH and taps_across > 1 and dilation[1] == 1 and scale is None
-    depth = 0
+    narrow = is_narrow(weight.shape, dilation) and x.is_floating_point()
+    channels, pitch, run = (taps_across * _PITCH, _PITCH, run_of(taps_across)) if narrow else (c, c, 0)
+    tile_rows, tile_outputs, depth, warps, stages, *turns = tile or usual_tile(rows, k, channels, x.element_size())
     if narrow:
         reach = (dilation[0] * (taps_down - 1) + 1, taps_across)
         height, width = (
             (size - 1) * step + taps for size, step, taps in zip((out_height, out_width), stride, reach, strict=True)
         )
-        pixels, pitch = _wide_pixels(x, height, -(-width // _LINE) * _LINE, padding), _PITCH
-        channels = taps_across * pitch
-        depth = max(_LEAST_RUN, min(_DEEPEST_RUN, next_power_of_two(channels)))
-        filters = _wide_pixels(weight, taps_down, -(-channels // depth) * depth // pitch, [0, 0])
+        pixels = _wide_pixels(x, height, -(-width // _LINE) * _LINE, padding)
+        together = max(1, min(depth // run, next_power_of_two(taps_down)))
+        depth = min(run, _DEEPEST_RUN) * together
+        filters = _wide_pixels(weight, -(-taps_down // together) * together, run // _PITCH, [0, 0])
         (height, width), padding = pixels.shape[1:3], [0, 0]
     else:
-        (height, width), pixels, filters, pitch, channels = x.shape[2:], _flat(x), _flat(weight), c, c
+        (height, width), pixels, filters = x.shape[2:], _flat(x), _flat(weight)
     others = (pixels if item is None else item.contiguous() for item in (scale, bias))
     given = (pixels, filters, *others, pixels if residual is None else _flat(residual), out)
-    tile_rows, tile_outputs, deep, warps, stages, *turns = tile or usual_tile(rows, k, channels, x.element_size())
     tiles, across = -(-rows // tile_rows), -(-k // tile_outputs)
     most = turns_of(turns[0], tiles * across) if turns else 1
     flags = {
@@ -332,7 +339,7 @@ def _launch(
         "shifts": bias is not None,
         "adds": residual is not None,
     }
-    sizes = {"tile_rows": tile_rows, "tile_outputs": tile_outputs, "depth": depth or deep, "channels": channels}
+    sizes = {"tile_rows": tile_rows, "tile_outputs": tile_outputs, "depth": depth, "channels": channels}
     if turns:
         program, numbers = _stream, (most,)
         # Not compiled in, so that there is one program for all batches; the interpreter cannot count up to an argument.
@@ -340,10 +347,22 @@ def _launch(
     else:
         program, numbers = _tile, (height, width, out_height, out_width, *stride, *padding, *dilation)
         flat = not any(padding) and not narrow and (taps_down, taps_across, *stride) == (1, 1, 1, 1)
-        flags |= {"narrow": narrow, "padded": any(padding), "flat": flat}
-        sizes |= {"taps_down": taps_down, "taps_across": taps_across, "pitch": pitch}
+        flags |= {"padded": any(padding), "flat": flat}
+        sizes |= {"run": run, "taps_down": taps_down, "taps_across": taps_across, "pitch": pitch}
     given = (*given, rows, k, residual_scale, *numbers)
     launch(program, -(-tiles // most) * across, out.device, *given, warps=warps, stages=stages, **flags, **sizes)
+
+
+def is_narrow(weight: Sequence[int], dilation: Sequence[int]) -> bool:
+    """Whether images have so few channels that they are written anew, if they are floats."""
+    return weight[1] <= _PITCH and weight[3] > 1 and dilation[1] == 1
+
+
+def run_of(taps: int) -> int:
+    """The numbers that the pixels under a row of taps take in the depth, with what fills them up."""
+    channels = taps * _PITCH
+    step = max(_LEAST_RUN, min(_DEEPEST_RUN, next_power_of_two(channels)))
+    return -(-channels // step) * step
 
 
 def _wide_pixels(x: Tensor, height: int, width: int, padding: Sequence[int]) -> Tensor:

@@ -4,15 +4,16 @@ A convolution goes with the sum and the ReLU after it, which the kernel's epilog
 such convolutions values stay levels; whatever else reads one gets floats in the program's own precision. Weights are signed and
 per output channel, activations per tensor with a zero point, ranges are the least and largest values that the calibration
 images reach. What a convolution with padding reads has no zero point, because around an image the kernel reads level 0; all
-others are folded into the biases. Stems stay in floats:
+others are folded into the biases. Stems read floats:
 an instruction of tensor cores multiplies 32 levels of the depth at once (PTX ISA, mma.m16n8k32), so that three channels would
-cost as much as 32. So do convolutions of several groups, for which there is no kernel, and as many more as the precision asks
+cost as much as 32; what they give are levels where nobody reads anything else, and the largest of levels is taken of levels.
+Floats stay convolutions of several groups, for which there is no kernel, and as many more as the precision asks
 for, those that lose most in 8 bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,6 +96,13 @@ def _without_layers_in_floats(sites: Sequence[Site], observers: Mapping[str, Obs
     return [site for site in sites if site not in worst]
 
 
+def _may_make_levels(site: Site, layers: Mapping[str, Layer]) -> bool:
+    """Whether a site can give levels in place of floats: a pooling, and a convolution that reads floats, with a known bias."""
+    if site.operator == "max_pool2d":
+        return True
+    return site.operator == "conv2d" and site.nodes[0].name in layers and site.inputs[3] is None
+
+
 def _read(site: Site) -> list[Node]:
     """The activations that a site reads: what is convolved, and what is added, if anything is."""
     x, _, _, residual = site.inputs
@@ -152,6 +160,9 @@ class _Rewriting:
     ) -> None:
         self._editor, self._layers, self._observers = editor, layers, observers
         self._padded = {_read(site)[0] for site in sites if any(site.numbers["padding"])}
+        self._reading = {node for site in sites for node in site.nodes}
+        # The largest site comes first of those that give one value.
+        self._makers = {_given(site): site for site in reversed(find_sites(editor)) if _may_make_levels(site, layers)}
         self._levels: dict[Node, _Levels] = {}  # of values by the program's own nodes, also where nothing reads these any more
 
     def put(self, site: Site) -> None:
@@ -188,9 +199,36 @@ class _Rewriting:
         if value not in self._levels:
             scale, zero_point = self._scale(value)
             form = _Levels(node=value, scale=scale, zero_point=zero_point)
-            node = self._converted("quantize", form, value, torch.int8, before=before)
-            self._levels[value] = replace(form, node=node)
+            self._levels[value] = self._made(value, form, self._reading, before)
         return self._levels[value]
+
+    def _made(self, value: Node, form: _Levels, readers: Set[Node], before: Node) -> _Levels:
+        """The levels of a value: by what computes it, if nothing but `readers` reads it, else by a step of its own. They are of
+        that form, or of that in which the levels that a pooling reads are there."""
+        site = self._makers.get(value)
+        x = None if site is None else site.inputs[0]
+        known = None if x is None else self._levels.get(x)
+        apart = known is not None and known.zero_point and value in self._padded
+        if site is None or x is None or apart or not readers.issuperset(value.users):
+            return replace(form, node=self._converted("quantize", form, value, torch.int8, before=before))
+        numbers = site.numbers
+        if site.operator == "max_pool2d":
+            known = known or self._made(x, form, {value}, site.at)
+            windows = (numbers[key] for key in ("window", "stride", "padding", "dilation"))
+            return replace(known, node=self._editor.put(site.at, torch.ops.headrace.max_pool2d.default, known.node, *windows))
+        name = site.nodes[0].name
+        weight, bias = self._layers[name]
+        shift = (torch.zeros(len(weight)) if bias is None else bias.double().cpu()) / form.scale + form.zero_point
+        arguments = (
+            *site.nodes[0].args[:2],  # as they are now: what gave levels before gives floats by a step of its own
+            self._stored(f"{name}_scales", torch.full((len(weight),), 1 / form.scale)),
+            self._stored(f"{name}_bias", shift.float()),
+            None,
+            1.0,
+            *(numbers[key] for key in ("stride", "padding", "dilation")),
+            form.zero_point if numbers["relu"] else -128,
+        )
+        return replace(form, node=self._editor.put(site.at, torch.ops.headrace.conv2d_int8.default, *arguments))
 
     def _converted(self, operator: str, form: _Levels, value: Node, dtype: torch.dtype, *, before: Node) -> Node:
         scale = self._stored(f"{value.name}_scale", torch.tensor([form.scale]))

@@ -19,6 +19,7 @@ from torch.fx import Node
 
 from ...kernels._ahead import compile_ahead
 from ...kernels._tiles import fitting_tiles
+from ...kernels.conv import is_narrow, run_of
 from ..base.numerics import largest_difference
 from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
@@ -230,10 +231,13 @@ class _Autotuner:
         if not site.tiled:
             return [None]
         (x, weight), result = site.inputs[:2], self.layouts[site.nodes[0]]["shape"]
-        outputs, channels, *taps = self.layouts[weight]["shape"]  # type: ignore[index]
-        flat = (*taps, *site.numbers["stride"], *site.numbers["padding"]) == (1, 1, 1, 1, 0, 0)
         element_bytes = getattr(torch, self.layouts[x]["dtype"]).itemsize  # type: ignore[index]
-        return [*fitting_tiles(result[0] * result[2] * result[3], outputs, channels, element_bytes, flat=flat)]
+        outputs, channels, *taps = self.layouts[weight]["shape"]  # type: ignore[index]
+        narrow = element_bytes > 1 and is_narrow((outputs, channels, *taps), site.numbers["dilation"])
+        channels = taps[0] * run_of(taps[1]) if narrow else channels
+        flat = (*taps, *site.numbers["stride"], *site.numbers["padding"]) == (1, 1, 1, 1, 0, 0)
+        rows = result[0] * result[2] * result[3]
+        return [*fitting_tiles(rows, outputs, channels, element_bytes, flat=flat, narrow=narrow)]
 
     def _convolution(self, site: Site) -> str:
         numbers = {name: value for name, value in site.numbers.items() if name != "relu"}

@@ -58,7 +58,7 @@ def _conv(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) -> 
         "large": False,
         "in_float32": False,
     }
-    flags |= {"padded": padding > 0, "flat": taps == 1, "narrow": False, "pitch": channels}
+    flags |= {"padded": padding > 0, "flat": taps == 1, "run": 0, "pitch": channels}
     tile = {"tile_rows": height, "tile_outputs": width, "depth": depth}
     ones = dict.fromkeys(("stride_down", "stride_across", "dilation_down", "dilation_across"), 1)
     sizes = dict.fromkeys(("height", "width", "out_height", "out_width"), 56)
@@ -87,12 +87,27 @@ def _conv(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) -> 
     )
 
 
-def _stem(dtype: str) -> Variant:
-    """7x7 over three channels, at every second pixel."""
-    usual = _conv(dtype, 32, 64, 7, adds=False)
+def _turns(dtype: str, channels: int, outputs: int, tile: list[int]) -> Variant:
+    """1x1 with a residual, of which programs take turns."""
+    usual = _conv(dtype, channels, outputs, 1, adds=True)
+    height, width, depth, warps, stages = tile
+    named = ("channels", "large", "shifts", "adds", "relu", "least", "levels", "in_float32")
+    sizes = {"tile_rows": height, "tile_outputs": width, "depth": depth, "ahead": stages, "known_turns": 0}
+    return replace(
+        usual, name=f"{usual.name}, turns", program=conv._stream, types={**usual.types, "turns": "i32"},
+        constants={**{name: usual.constants[name] for name in named}, **sizes}, warps=warps, stages=stages,
+    )  # fmt: skip
+
+
+def _stem(dtype: str, *, levels: bool = False) -> Variant:
+    """7x7 over three channels, at every second pixel, two rows of taps at a time; with `levels` it gives int8."""
+    usual = _conv(dtype, 64, 64, 7, adds=False)
     steps = {"stride_down": 2, "stride_across": 2, "padding_down": 0, "padding_across": 0, "height": 229, "width": 240}
-    more = {"out_height": 112, "out_width": 112, "padded": False, "flat": False, "narrow": True, "pitch": 4, "channels": 28}
-    return replace(usual, name=f"{dtype}, 3 to 64 channels, 7x7", constants={**usual.constants, **steps, **more})
+    more = {"out_height": 112, "out_width": 112, "padded": False, "flat": False, "pitch": 4, "channels": 28}
+    constants = {**usual.constants, **steps, **more, "run": conv.run_of(7), "levels": levels}
+    types = {**usual.types, **({"bias": "*fp32", "out": "*i8"} if levels else {})}
+    name = f"{dtype}, 3 to 64 channels, 7x7{', giving levels' if levels else ''}"
+    return replace(usual, name=name, types=types, constants=constants, stages=1)
 
 
 def _wide_pixels(dtype: str) -> Variant:
@@ -198,7 +213,11 @@ VARIANTS: dict[str, tuple[Variant, ...]] = {
         _conv("bf16", 256, 1024, 1, adds=True),
         _conv("i8", 64, 64, 3, adds=False),
         _conv("i8", 256, 1024, 1, adds=True),
+        _turns("bf16", 64, 256, [64, 128, 64, 4, 3]),
+        _turns("i8", 64, 256, [64, 64, 64, 4, 3]),
+        _turns("i8", 256, 1024, [64, 64, 256, 4, 2]),
         _stem("bf16"),
+        _stem("bf16", levels=True),
         _wide_pixels("bf16"),
     ),
     "layer_norm": (

@@ -70,6 +70,35 @@ def test_images_of_few_channels(channels, dtype, taps, geometry, generator, devi
         assert_right(images, weight, bias.to(device), geometry=geometry, relu=True)
 
 
+@pytest.mark.parametrize("depth", [16, 64, 256])
+@pytest.mark.parametrize("taps", [(7, 7), (3, 3), (2, 18)])
+def test_several_rows_of_an_image_of_few_channels_are_one_step(taps, depth, generator, device):
+    """A last step that has fewer rows, and rows that are deeper than the tile; what lies beyond is NaN."""
+    x = torch.randn(2, 3, 23, 37, generator=generator).to(device)
+    x[1] = NAN
+    weight = torch.randn(5, 3, *taps, generator=generator).to(device) / 8
+    geometry = [[2, 1], [1, 0], [2, 1]]
+    got = conv2d(x, weight, None, None, *geometry, False, [32, 16, depth, 1, 1])
+    wanted = functional.conv2d(x.double(), weight.double(), None, *geometry)
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-3, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("channels", [3, 40])
+def test_levels_of_floats(channels, dtype, generator, device):
+    """A convolution that reads floats and gives levels, as a stem does: the level of the exact value or the one beside it."""
+    x = torch.randn(2, channels, 9, 8, generator=generator).to(device, dtype)
+    weight = (torch.randn(18, channels, 3, 3, generator=generator) / (9 * channels) ** 0.5).to(device, dtype)
+    scale, bias = torch.rand(2, 18, generator=generator).to(device) * 40
+    geometry = [[2, 1], [1, 1], [1, 1]]
+    got = conv2d_int8(x, weight, scale, bias, None, 1.0, *geometry, -20)
+    exact = functional.conv2d(x.double(), weight.double(), None, *geometry)
+    exact = (exact * scale.double().reshape(-1, 1, 1) + bias.double().reshape(-1, 1, 1)).clamp(-20, 127)
+    assert got.dtype == torch.int8
+    assert (got.double() - exact).abs().max() < 0.5 + (0.01 if dtype == torch.float32 else 0.1)
+    assert len(got.unique()) > 20
+
+
 def test_more_than_one_tile_in_every_direction(generator, device):
     x, weight = torch.randn(2, 70, 9, 9, generator=generator), torch.randn(131, 70, 1, 1, generator=generator)
     assert_right(x.to(device), weight.to(device))
@@ -156,6 +185,8 @@ def test_what_does_not_fit_is_refused():
         conv2d_int8(*levels, torch.ones(3), None, None, 1.0, one, one, one, 0)
     with pytest.raises(KernelError, match="least level of int8 is not 128"):
         conv2d_int8(*levels, torch.ones(4), None, None, 1.0, one, one, one, 128)
+    with pytest.raises(KernelError, match="floats and no residual"):
+        conv2d_int8(x, weight, torch.ones(4), None, torch.zeros(1, 4, 1, 1), 1.0, one, [0, 0], one, 0)
     with pytest.raises(KernelError, match="scale and bias as float32"):
         conv2d_int8(*levels, torch.ones(4), torch.ones(4, dtype=torch.bfloat16), None, 1.0, one, one, one, 0)
 
@@ -203,11 +234,12 @@ def test_turns_are_for_1x1_whose_depth_is_one_step(device):
     outputs=st.integers(1, 4096),
     channels=st.integers(1, 4096),
     element_bytes=st.sampled_from([1, 2, 4]),
-    flat=st.booleans(),
+    form=st.sampled_from(["flat", "narrow", ""]),
 )
-def test_tiles_fit_the_product_and_the_memory_and_differ(rows, outputs, channels, element_bytes, flat):
-    tiles = fitting_tiles(rows, outputs, channels, element_bytes, flat=flat)
-    assert 2 <= len(tiles) <= (23 if flat else 13)
+def test_tiles_fit_the_product_and_the_memory_and_differ(rows, outputs, channels, element_bytes, form):
+    flat, narrow = form == "flat", form == "narrow"
+    tiles = fitting_tiles(rows, outputs, channels, element_bytes, flat=flat, narrow=narrow)
+    assert 2 <= len(tiles) <= 10 + 6 * flat + 4 * narrow
     assert len({tuple(tile) for tile in tiles}) == len(tiles)
     for height, width, depth, warps, stages, *turns in tiles:
         check_tile([height, width, depth, warps, stages, *turns])

@@ -18,8 +18,9 @@ from ...base.numerics import padded_rows
 
 _LOG = logging.getLogger(__name__)
 
-MOST_ROWS = 256
-"""Larger batches keep a GPU busy by themselves; they are run as they come."""
+MOST_ROWS = 1024
+"""Larger batches keep a GPU busy by themselves; they are run as they come. Of 512 images a GPU computes a ResNet-50 in int8
+faster than its kernels are launched (9 and 13 ms on an H200)."""
 
 _MOST_KEPT = 24  # recordings; each holds its inputs, outputs and a share of one memory pool
 _WARM_UPS = 2

@@ -39,7 +39,7 @@ def layers() -> Iterator[Layer]:
 def section(bench: Bench, name: str) -> None:
     from headrace.kernels._ahead import compile_ahead
     from headrace.kernels._tiles import fitting_tiles
-    from headrace.kernels.conv import conv2d, conv2d_int8
+    from headrace.kernels.conv import conv2d, conv2d_int8, run_of
 
     batch = 2 if bench.quick else _BATCH
     found: dict[str, Any] = bench.found.setdefault(name, {})
@@ -50,7 +50,9 @@ def section(bench: Bench, name: str) -> None:
                 continue
             given = case(layer, batch).make(bench.device)
             flat = (layer.taps, layer.stride, layer.padding) == (1, 1, 0)
-            tiles = fitting_tiles(batch * layer.out**2, layer.made, layer.given, size, flat=flat)
+            narrow = layer.given <= 4
+            channels = layer.taps * run_of(layer.taps) if narrow else layer.given
+            tiles = fitting_tiles(batch * layer.out**2, layer.made, channels, size, flat=flat, narrow=narrow)
             calls = [(tile, partial(operator, *given, tile)) for tile in tiles[: 2 if bench.quick else None]]
             wanted.append((f"{layer}, {'int8' if size == 1 else 'bf16'}", calls))
     begin = time.monotonic()
