@@ -14,6 +14,7 @@ from ...proving.loss_trace import TracedLoop, rewritten_loops
 from ...proving.record import ROWS as RECORDED_ROWS
 from ...proving.rehearsal_protocol import WANTING, StandIn, kept_in, saved_by_training
 from ...proving.verify import (
+    Nudge,
     ScriptRun,
     is_telling,
     run_script,
@@ -283,7 +284,7 @@ def run_once(
     made: Path | None = None,
     learned: str | None = None,
     rows: int | None = None,
-    nudge: float = 0.0,
+    nudge: Nudge = 0.0,
 ) -> ScriptRun:
     if loops:
         return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made, learned=learned)
