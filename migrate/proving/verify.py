@@ -34,6 +34,8 @@ REHEARSED_BATCHES = 3
 """Batches of each loop of a rehearsal: enough for a trace of losses."""
 REHEARSAL_SECONDS = 300.0
 REPORT = "rehearsal.json"
+NEVER = "1e9"
+"""Seconds of patience that no run has."""
 Nudge = float | Mapping[str, float]
 _OBSTACLE = re.compile(r"^\s*((?:.+:\d+: )?PG\d{3} .+)$", re.MULTILINE)
 """A line of a CaptureError that names one obstacle."""
@@ -98,6 +100,7 @@ def run_script(
     learned: str | None = None,
     rows: int | None = None,
     nudge: Nudge = 0.0,
+    compiles: bool = True,
 ) -> ScriptRun:
     """Run `script` in a fresh copy of the repository, recording every model call that it reaches. The copy is then used up.
 
@@ -105,9 +108,11 @@ def run_script(
     of longer data sets: the same in every run. With `made` the script is rehearsed: stand-ins take the place of what is not
     here, and that folder keeps what they are made of, so that a second run with it, and with what the first had `learned`,
     finds the same. By `nudge`, one for all or by site, each output of a recorded call is changed, up or down, before the script
-    goes on with it.
+    goes on with it. A migrated script whose graphs are to be proved `compiles` them at their first call; else it never does.
     """
-    return _recorded(script, argv, sandbox, script.loops, made, learned, cwd=cwd, rows=rows, nudge=nudge)
+    return _recorded(
+        script, argv, sandbox, script.loops, made, learned, cwd=cwd, rows=rows, nudge=nudge, compiles=compiles
+    )  # fmt: skip
 
 
 def run_training(
@@ -141,6 +146,7 @@ def _recorded(
     cwd: Path | None = None,
     rows: int | None = None,
     nudge: Nudge = 0.0,
+    compiles: bool = True,
 ) -> ScriptRun:
     """Run a script with the recorder at the calls of `loops`."""
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
@@ -156,7 +162,8 @@ def _recorded(
         arguments, folder = command(script, argv, sandbox.tree, readable)
     # A slice would end before a graph pays; what is to be proved is the graph, and the package where it has the weights.
     models = str(sandbox.models)
-    environment = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0", "HEADRACE_MODELS": models, **KEEP_MEMORY}
+    environment = {"HEADRACE_RECORD": str(record), "HEADRACE_MODELS": models, **KEEP_MEMORY}
+    environment["HEADRACE_PATIENCE"] = "0" if compiles else NEVER
     if rows is not None:
         environment["HEADRACE_SLICE"] = str(rows)
     if nudge:

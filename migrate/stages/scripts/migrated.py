@@ -72,6 +72,11 @@ def run_migrated(
             migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
             outcomes[script.path] = ScriptOutcome(status="not-run", why=why)
             continue
+        why = _compiles_too_long(migration, changes, script, original, run) if not loops else None
+        if why is not None:
+            migration.remark("PS402", f"{why}; so its graph could not be checked", "warning", script.path)
+            outcomes[script.path] = ScriptOutcome(status="not-run", why=why)
+            continue
         if not last and (obstacle := obstacle_in(run.done.stderr if not run.done.ok else None)) is not None:
             obstacle = migration.plain(obstacle)
             outcomes[script.path] = ScriptOutcome(status="failed", why=obstacle, uncaptured=obstacle)
@@ -140,6 +145,24 @@ def _too_near(original: Completed, migrated: Completed, *, short: bool) -> str |
     if load > _BUSY * cores:
         return f"{said}the time limit, while the machine did much other work (load {load:.0f}, {cores} cores): too slow to tell"
     return None
+
+
+def _compiles_too_long(
+    migration: Migration, changes: Sequence[Change], script: Script, original: OriginalRun, run: ScriptRun
+) -> str | None:
+    """Why a migrated script that was stopped at the time limit did nothing else than the original: here a graph is compiled at
+    the first call, so that it is proved, and for a user once that pays; and without graphs it does what the original does."""
+    if run.done.stopped != "timeout":
+        return None
+    migration.fresh_tree()
+    apply(changes, migration.tree)
+    eager = run_once(script, original.argv, migration, (), migrated=True, compiles=False, **original.again)
+    if compare(original.run, eager).status != "passed":
+        return None
+    return (
+        f"compiling the migrated script's graph takes longer than the time limit, {run.done.seconds:.0f} s; without its graph "
+        f"it does what the original does, in {eager.done.seconds:.0f} s"
+    )
 
 
 def _judge_losses(

@@ -285,10 +285,13 @@ def run_once(
     learned: str | None = None,
     rows: int | None = None,
     nudge: Nudge = 0.0,
+    compiles: bool = True,
 ) -> ScriptRun:
     if loops:
         return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made, learned=learned)
-    return run_script(script, argv, migration.sandbox, made=made, learned=learned, rows=rows, nudge=nudge)
+    return run_script(
+        script, argv, migration.sandbox, made=made, learned=learned, rows=rows, nudge=nudge, compiles=compiles
+    )  # fmt: skip
 
 
 def _arguments(script: Script, migration: Migration, resolved: Resolved | None, *, trains: bool) -> list[str] | str:
