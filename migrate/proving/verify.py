@@ -124,15 +124,17 @@ def run_training(
     migrated: bool,
     made: Path | None = None,
     learned: str | None = None,
+    nudge: float = 0.0,
 ) -> ScriptRun:
     """Run the first steps of a script that trains in a fresh copy of the repository, noting each loss, and what it evaluates
     before, where it does. The copy is used up.
 
-    With `made` the script is rehearsed, as by `run_script`, and `learned` is what it is there.
+    With `made` the script is rehearsed, as by `run_script`, and `learned` is what it is there. By `nudge` the outputs of its
+    model are changed, those that it trains with, too.
     """
     note_losses(sandbox.tree, loops, migrated=migrated)
-    evaluated = [loop for loop in script.loops if loop.kind != "train"]
-    return _recorded(script, argv, sandbox, evaluated, made, learned)
+    recorded = [loop for loop in script.loops if nudge or loop.kind != "train"]
+    return _recorded(script, argv, sandbox, recorded, made, learned, nudge=nudge)
 
 
 def _recorded(

@@ -19,7 +19,7 @@ from ...rewriting.rewrite import Change
 from ..migrated_copy import apply
 from ..migration import Migration
 from .originals import OriginalRun, Originals, no_time, run_once, trained_loops, within_time
-from .unsteady import fed_by_rounding, unless_unsteady
+from .unsteady import fed_by_rounding, trained_by_rounding, unless_unsteady
 
 _NEAR = 0.4
 """Of the time limit: an original that takes so long may well be stopped when it compiles a graph first."""
@@ -183,6 +183,10 @@ def _judge_losses(
             why = "two runs of the original have different losses, though random numbers start alike"
             migration.remark("PS402", f"{why}; so the migrated loop could not be checked", "warning", script.path)
             return ScriptOutcome(status="not-run", why=why)
+        rounding = trained_by_rounding(migration, script, original, run, loops)
+        if rounding is not None:
+            migration.remark("PS409", rounding, "warning", script.path)
+            return ScriptOutcome(status="not-run", why=rounding)
         message = f"the migrated script does not train as the original does: {found.wrong}"
         migration.remark("PS401", message, "error", script.path)
     status: Outcome = "passed" if found.wrong is None else "failed"

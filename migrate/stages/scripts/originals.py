@@ -288,7 +288,8 @@ def run_once(
     compiles: bool = True,
 ) -> ScriptRun:
     if loops:
-        return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made, learned=learned)
+        by = nudge if isinstance(nudge, float) else 0.0
+        return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made, learned=learned, nudge=by)
     return run_script(
         script, argv, migration.sandbox, made=made, learned=learned, rows=rows, nudge=nudge, compiles=compiles
     )  # fmt: skip

@@ -3,10 +3,12 @@ where its model's outputs change by as little."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ...proving.loss_trace import TracedLoop, relative, tolerance_of
 from ...proving.verify import SAME_DATA, Executed, Recorded, ScriptRun, agree, compare, ends_otherwise
 from ...reading.facts import Script
 from ..migration import Migration
@@ -14,6 +16,8 @@ from .originals import OriginalRun, run_once
 
 _SURELY = 8.0
 """By how many times what was seen the outputs of the original are changed: a sign that turned there is to turn here as well."""
+_ROUNDING = 2e-6
+"""By how much the outputs of a training step differ where a graph computes them."""
 _ALIKE = 2.0
 """So many times as far as the changed original, on average and at most, the migrated script may be from the original."""
 
@@ -61,6 +65,31 @@ def fed_by_rounding(migration: Migration, script: Script, original: OriginalRun,
         f"not compared from {site} on, where rounding decides what the script feeds its model: that is made of the model's "
         f"answers, and changes as much where those of the original change by {_SURELY * largest:.1e}; what was computed before "
         f"agrees within {largest:.1e}"
+    )
+
+
+def trained_by_rounding(
+    migration: Migration, script: Script, original: OriginalRun, run: ScriptRun, loops: Sequence[TracedLoop]
+) -> str | None:
+    """Why the losses of the migrated script are others from some step on, which is no fault of that script: the original's are
+    as far off there where its outputs change by rounding, as in training on images of an attack. None if that is not shown."""
+    before, tolerance = original.run.losses, tolerance_of(loops)
+    if before.keys() != run.losses.keys():
+        return None
+    apart = {site: relative(losses, run.losses[site]) for site, losses in before.items()}
+    wrong = {site: int(np.argmax(far > tolerance)) for site, far in apart.items() if (far > tolerance).any()}
+    if not wrong or not all(wrong.values()) or any(len(run.losses[site]) != len(before[site]) for site in wrong):
+        return None  # the first step is that of the same weights
+    migration.fresh_tree()
+    nudged = run_once(script, original.argv, migration, loops, migrated=False, nudge=_ROUNDING, **original.again)
+    for site, step in wrong.items():
+        other = relative(before[site], nudged.losses.get(site, np.empty(0)))[: step + 1]
+        if len(other) <= step or not apart[site][step] <= _ALIKE * other[step]:
+            return None
+    site, step = min(wrong.items(), key=lambda item: item[1])
+    return (
+        f"not compared from step {step + 1} of {site} on, where rounding decides what the script trains on: the losses are as "
+        f"far off in the original where the outputs of its model change by {_ROUNDING:.1e}; the losses before agree"
     )
 
 

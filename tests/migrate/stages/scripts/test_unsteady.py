@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from headrace.migrate.stages.scripts import migrated
 from headrace.migrate.stages.scripts.migrated import run_migrated
 from headrace.migrate.stages.scripts.originals import run_originals
 
@@ -94,3 +95,68 @@ def test_other_images_fail_where_the_original_does_not_change_them_by_rounding(m
     outcome, codes = outcome_of(migration_of, repository, *edits)
     assert outcome.status == "failed", outcome.why
     assert "PS409" not in codes
+
+
+TRAINS = """
+import torch
+from torch import nn
+from model import Net
+
+
+def attack(net, images, labels):
+    images = images.clone().requires_grad_()
+    nn.functional.cross_entropy(net(images), labels).backward()
+    turned = torch.sin(SCALE * images.grad.mean((2, 3), keepdim=True))
+    return (images + 0.3 * torch.sign(turned)).detach()
+
+
+torch.manual_seed(0)
+net = Net()
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+loader = [(torch.rand(4, 3, 16, 16), torch.arange(4)) for _ in range(3)]
+net.train()
+for images, labels in loader:
+    images = attack(net, images, labels)
+    optimizer.zero_grad()
+    outputs = net(images)
+    loss = criterion(outputs, labels)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("scale", "edits", "status"),
+    [
+        ("1e12", [("train.py", "lr=0.5", "lr=0.5 * (1 + 1e-6)")], "not-run"),
+        ("1e12", [("train.py", "lr=0.5", "lr=5.0")], "failed"),
+        ("1e12", [("train.py", "0.3 *", "0.31 *")], "failed"),
+        ("1.0", [("train.py", "lr=0.5", "lr=0.501")], "failed"),
+        ("1.0", [("model.py", "self.fc(", "1.001 * self.fc(")], "failed"),
+    ],
+    ids=["rounding", "another rate", "another attack", "a little more", "another model"],
+)
+def test_training_on_images_of_an_attack(migration_of, tmp_path, model_text, scale, edits, status):
+    root = tmp_path / "trains"
+    root.mkdir()
+    (root / "model.py").write_text(model_text)
+    (root / "train.py").write_text(TRAINS.replace("SCALE", scale))
+    migration, changes = migration_of(root)
+    assert "PS301" in migration.rewritten["train.py"], migration.rewritten
+    originals = run_originals(migration, None)
+    assert originals.why_not == {}
+    apply = migrated.apply
+
+    def changed(those, tree):
+        apply(those, tree)
+        for name, old, new in edits:
+            path = tree / name
+            path.write_text(path.read_text().replace(old, new))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrated, "apply", changed)
+        outcome = run_migrated(migration, changes, originals)["train.py"]
+    assert outcome.status == status, outcome.why
+    codes = {finding.code for finding in migration.findings}
+    assert ("PS409" in codes, "PS401" in codes) == (status == "not-run", status == "failed")
