@@ -36,6 +36,7 @@ from .stages.left_eager import run_or_leave_eager
 from .stages.migrated_copy import check_output, models_folder, record_repository, write_output
 from .stages.migration import Migration, Options
 from .stages.package_model import ModelOutcome, note_weights
+from .stages.reached_by_run import with_reached
 from .stages.rehearse_model import rehearse_model
 from .stages.scripts.migrated import ScriptOutcome
 from .stages.scripts.originals import run_originals
@@ -185,6 +186,10 @@ def migrate(
                     migration = migration.given(Path(resolved.recipe.checkpoint))
                 if isinstance(resolved, AmbiguousError | NothingToMigrateError) and not (all_models and surveyed.factories):
                     raise resolved
+                if isinstance(resolved, Resolved):
+                    migration, resolved = with_reached(migration, resolved, changes)
+                    surveyed = migration.surveyed
+                    _list_scripts(report, surveyed, changes, migration.rewritten)
                 _note_resolved(report, resolved)
                 asked = [resolved] if isinstance(resolved, Resolved) else []
                 asked += [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
@@ -296,9 +301,13 @@ def _add_findings(report: Report, findings: Iterable[Finding]) -> None:
 def _first_report(root: Path, surveyed: Survey, changes: Sequence[Change], rewritten: Mapping[str, Sequence[str]]) -> Report:
     report = Report(repository=str(root))
     _add_findings(report, surveyed.findings)
+    _list_scripts(report, surveyed, changes, rewritten)
+    return report
+
+
+def _list_scripts(report: Report, surveyed: Survey, changes: Sequence[Change], rewritten: Mapping[str, Sequence[str]]) -> None:
     report.scripts = [ScriptReport(path=script.path, roles=list(script.roles)) for script in surveyed.scripts]
     _note_changes(report, changes, rewritten)
-    return report
 
 
 def _note_changes(report: Report, changes: Sequence[Change], rewritten: Mapping[str, Sequence[str]]) -> None:

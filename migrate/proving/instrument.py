@@ -7,13 +7,14 @@ script the same call is found again by its function, its arguments and the name 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 
 from ..reading.facts import Loop
 from ..reading.source import parse_source, split_lines
 
 MODULE = "_headrace_record"
+PACKAGE = "headrace"
 RECORDER = Path(__file__).with_name("record.py")
 _Edit = tuple[int, int, str]
 
@@ -66,12 +67,7 @@ def instrument(
 
     edits: list[_Edit] = []
     sites: list[str] = []
-    taken: set[int] = set()
-    for loop in sorted(loops, key=lambda loop: (loop.call_line, loop.call_column)):
-        call = _find(source.tree, source.text, loop, taken)
-        if call is None:
-            continue
-        taken.add(id(call))
+    for loop, call in _found(source.tree, source.text, loops):
         start = offset(call.func.lineno, call.func.col_offset)
         end = offset(call.func.end_lineno or 0, call.func.end_col_offset or 0)
         targets = loop.targets if loop.targets and loop.targets.isidentifier() else "None"
@@ -89,17 +85,70 @@ def instrument(
     return source.encode(text), sites
 
 
-def _find(tree: ast.Module, text: str, loop: Loop, taken: set[int]) -> ast.Call | None:
-    """The nearest call that reads the same but for the name of what is called."""
+def _found(tree: ast.Module, text: str, loops: Iterable[Loop]) -> list[tuple[Loop, ast.Call]]:
+    """The calls of these loops in a file, in which lines may have come and gone: where a function has as many that read alike
+    as there are loops, each has its own in their order; else the nearest, as many lines on as the one before it is."""
+    groups: dict[object, list[Loop]] = {}
+    for loop in sorted(loops, key=lambda loop: (loop.call_line, loop.call_column)):
+        groups.setdefault((loop.function, loop.outputs, loop.inputs, loop.model), []).append(loop)
+    own, graphs = _graphs(tree)
+    found: list[tuple[Loop, ast.Call]] = []
+    taken: set[int] = set()
+    for there in groups.values():
+        alike = [call for call in _alike(tree, text, there[0], own, graphs) if id(call) not in taken]
+        if len(alike) != len(there):
+            alike = list(_nearest(alike, there))
+        taken.update(map(id, alike))
+        found += zip(there, alike, strict=False)
+    return found
+
+
+def _nearest(alike: Sequence[ast.Call], loops: Sequence[Loop]) -> Iterator[ast.Call]:
+    left, moved = list(alike), 0
+    for loop in loops:
+        if not left:
+            return
+        call = min(left, key=lambda call: abs(call.lineno - loop.call_line - moved))
+        moved = call.lineno - loop.call_line
+        left.remove(call)
+        yield call
+
+
+def _alike(tree: ast.Module, text: str, loop: Loop, own: Set[str], graphs: Set[str]) -> list[ast.Call]:
+    """The calls that read the same but for the name of what is called, from top to bottom; only those of its model, or of a
+    graph that took its place, where there are such: a function may be given the images first, too."""
     alike = []
     for function, call, bound in _calls(tree):
-        if id(call) in taken:
-            continue
         same_place = function == (loop.function or "") and bound == loop.outputs
         given = call.args[:1] or [item.value for item in call.keywords]
         if same_place and any(_same(ast.get_source_segment(text, item), loop.inputs) for item in given):
             alike.append(call)
-    return min(alike, key=lambda call: abs(call.lineno - loop.call_line), default=None)
+    alike.sort(key=lambda call: (call.lineno, call.col_offset))
+    known = {loop.model, f"{loop.model}.forward", f"{loop.model}.__call__", *graphs}
+    return [call for call in alike if ast.unparse(call.func) in known or _called_root(call.func) in own] or alike
+
+
+def _graphs(tree: ast.Module) -> tuple[Set[str], Set[str]]:
+    """The names that Headrace has in a file, and those, with dots, of what its functions return."""
+    own = {PACKAGE}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            package = node.module if isinstance(node, ast.ImportFrom) else None
+            own |= {item.asname or item.name for item in node.names if (package or item.name).partition(".")[0] == PACKAGE}
+    made = [
+        target
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and _called_root(node.value) in own
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
+    return own, {ast.unparse(target) for target in made}
+
+
+def _called_root(value: ast.expr | None) -> str | None:
+    """The first name of what is called, as `headrace` in `headrace.evaluation_step(net)`."""
+    while isinstance(value, ast.Call | ast.Attribute):
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return value.id if isinstance(value, ast.Name) else None
 
 
 def _same(written: str | None, wanted: str) -> bool:

@@ -136,7 +136,7 @@ class LossComparison:
 def compare_losses(
     original: Mapping[str, np.ndarray], migrated: Mapping[str, np.ndarray], loops: Sequence[TracedLoop]
 ) -> LossComparison:
-    tolerance = MIXED if any(loop.mixed for loop in loops) else EXACT
+    tolerance = tolerance_of(loops)
     steps, worst, wrong = 0, 0.0, None
     for site, before in original.items():
         after = migrated.get(site, np.empty(0))
@@ -145,9 +145,7 @@ def compare_losses(
             wrong = f"the migrated loop {site} took {len(after)} steps, the original {len(before)}"
             break
         one, other = before[:count], after[:count]
-        with np.errstate(invalid="ignore"):
-            difference = np.abs(one - other) / np.maximum(np.abs(one), 1e-6)
-        difference[(one == other) | (np.isnan(one) & np.isnan(other))] = 0.0  # infinite alike is alike
+        difference = relative(one, other)
         steps += count
         worst = max(worst, float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0)))
         if worst > tolerance:
@@ -155,6 +153,20 @@ def compare_losses(
             wrong = f"the loss of step {step + 1} is {other[step]:.7g} instead of {one[step]:.7g}"
             break
     return LossComparison(steps=steps, max_relative=worst, tolerance=tolerance, wrong=wrong)
+
+
+def tolerance_of(loops: Sequence[TracedLoop]) -> float:
+    return MIXED if any(loop.mixed for loop in loops) else EXACT
+
+
+def relative(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """By how much the losses of the steps that both took differ."""
+    count = min(len(before), len(after))
+    one, other = before[:count], after[:count]
+    with np.errstate(invalid="ignore"):
+        difference: np.ndarray = np.abs(one - other) / np.maximum(np.abs(one), 1e-6)
+    difference[(one == other) | (np.isnan(one) & np.isnan(other))] = 0.0  # infinite alike is alike
+    return difference
 
 
 def _called(value: ast.expr) -> str | None:

@@ -4,12 +4,14 @@ Copied as `_headrace_record.py` beside an instrumented script. Standard library 
 they can do. At most ROWS rows and BYTES bytes per call site are kept; the file appears when the script ends or the
 site is full.  HEADRACE_RECORD names the file: "<site>/inputs", "/outputs", "/targets", "/classes" (a JSON text), "/losses".
 HEADRACE_SLICE, where it is set, is how many rows stand for all that a loader of torch gives: "/slice" has how many of how many.
-HEADRACE_NUDGE, where it is set, is by how much the script gets each output changed, up or down; noted is the output itself.
+HEADRACE_NUDGE, where it is set, is by how much the script gets each output changed, up or down: one number, or a JSON object of
+numbers by site. Noted is the output itself. "/calls" has for each row which of all recorded calls, from 0, it belongs to.
 """
 
 from __future__ import annotations
 
 import atexit
+import itertools
 import json
 import math
 import os
@@ -33,6 +35,7 @@ class Site:
         self.inputs: list[np.ndarray] = []
         self.outputs: list[np.ndarray] = []
         self.targets: list[np.ndarray | None] = []
+        self.calls: list[np.ndarray] = []
         self.classes: list[str] | None = None
         self.bytes = 0
 
@@ -40,7 +43,7 @@ class Site:
     def full(self) -> bool:
         return self.bytes >= BYTES or sum(len(batch) for batch in self.inputs) >= ROWS
 
-    def add(self, given: np.ndarray | None, outputs: Any, targets: Any) -> None:
+    def add(self, given: np.ndarray | None, outputs: Any, targets: Any, call: int) -> None:
         made = as_array(first(outputs))
         if given is None or made is None or given.ndim < 2 or made.ndim < 1 or len(given) != len(made) or not len(given):
             return
@@ -50,6 +53,7 @@ class Site:
         fits = labels is not None and labels.ndim > 0 and len(labels) == len(given) and _are_classes(labels)
         self.inputs.append(given)
         self.outputs.append(made)
+        self.calls.append(np.full(len(given), call, np.int64))
         self.targets.append(labels if fits else None)
         self.bytes += given.nbytes + made.nbytes
 
@@ -57,6 +61,7 @@ class Site:
         if not self.inputs:
             return {}
         found = {"inputs": np.concatenate(self.inputs)[:ROWS], "outputs": np.concatenate(self.outputs)[:ROWS]}
+        found["calls"] = np.concatenate(self.calls)[:ROWS]
         known = [labels for labels in self.targets if labels is not None]
         if len(known) == len(self.targets):
             found["targets"] = np.concatenate(known)[:ROWS].astype(np.int64)
@@ -73,6 +78,8 @@ STARTED: list[float] = []
 OWNER = os.getpid()
 LISTEN = socket.socket.listen
 SIGNS = np.random.default_rng(0)
+CALLS = itertools.count()
+"""Those of all sites, in their order."""
 SLICES: list[tuple[int, int]] = []
 """Rows that were taken, of how many, for each pass over a loader that was not gone through whole."""
 
@@ -160,29 +167,54 @@ def wrap(site: str, model: Callable[..., Any], targets: Callable[[], Any], loade
         notes = SITES.setdefault(site, Site())
         fed = [*args, *kwargs.values()]
         noting = bool(fed) and not notes.full and os.getpid() == OWNER
+        number = next(CALLS)
         given = as_array(fed[0]) if noting else None  # before the call, which may change it in place
         result = model(*args, **kwargs)
         if noting:
             if notes.classes is None:
                 notes.classes = class_names(value_of(loaders) or ())
-            notes.add(given, result, value_of(targets))
+            notes.add(given, result, value_of(targets), number)
             if notes.full:
                 save()
-        return nudged(result)
+        return nudged(result, nudge_of(site))
 
     return call
 
 
-def nudged(result: Any) -> Any:
-    """An output of a model, changed by as little as HEADRACE_NUDGE says; the script's own random numbers stay as they are."""
-    by = float(os.environ.get("HEADRACE_NUDGE", "0"))
-    if (
-        not by
-        or not all(hasattr(result, name) for name in ("is_floating_point", "new_tensor"))
-        or not result.is_floating_point()
-    ):
+def nudge_of(site: str) -> float:
+    told = json.loads(os.environ.get("HEADRACE_NUDGE", "0"))
+    return float(told.get(site, 0.0) if isinstance(told, dict) else told)
+
+
+def nudged(result: Any, by: float) -> Any:
+    """An output of a model, changed by so little; of several that stand together, each in the same proportion to its values as
+    the first. The script's own random numbers stay as they are."""
+    if not by:
         return result
-    return result + result.new_tensor(np.where(SIGNS.random(tuple(result.shape)) < 0.5, -by, by))
+    if isinstance(result, (list, tuple)) and result:
+        largest = [_largest(item) for item in result]
+        items = [
+            nudged(item, by * size / largest[0] if largest[0] else 0.0) for item, size in zip(result, largest, strict=True)
+        ]
+        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
+    if not _is_tensor(result) and _is_tensor(getattr(result, "logits", None)):
+        result.logits = _nudged_tensor(result.logits, by)
+        return result
+    return _nudged_tensor(result, by)
+
+
+def _is_tensor(value: Any) -> bool:
+    return all(hasattr(value, name) for name in ("is_floating_point", "new_tensor")) and bool(value.is_floating_point())
+
+
+def _largest(value: Any) -> float:
+    return float(value.detach().abs().max()) if _is_tensor(value) and value.numel() else 0.0
+
+
+def _nudged_tensor(value: Any, by: float) -> Any:
+    if not by or not _is_tensor(value):
+        return value
+    return value + value.new_tensor(np.where(SIGNS.random(tuple(value.shape)) < 0.5, -by, by))
 
 
 def note_loss(site: str, loss: Any, steps: int) -> None:

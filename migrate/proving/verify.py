@@ -28,10 +28,15 @@ from .sandbox import Sandbox, read_left, read_left_arrays
 
 RELATIVE = 1e-3
 """Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""
+SAME_DATA = 1e-6
+"""By how much what a model is fed may differ."""
 REHEARSED_BATCHES = 3
 """Batches of each loop of a rehearsal: enough for a trace of losses."""
 REHEARSAL_SECONDS = 300.0
 REPORT = "rehearsal.json"
+NEVER = "1e9"
+"""Seconds of patience that no run has."""
+Nudge = float | Mapping[str, float]
 _OBSTACLE = re.compile(r"^\s*((?:.+:\d+: )?PG\d{3} .+)$", re.MULTILINE)
 """A line of a CaptureError that names one obstacle."""
 # What a batch needed is kept for the next: the C library gives large blocks back after each layer, and the kernel then clears
@@ -54,6 +59,8 @@ class Recorded:
     outputs: np.ndarray = field(repr=False)
     targets: np.ndarray | None = field(default=None, repr=False)
     classes: tuple[str, ...] | None = None
+    calls: np.ndarray | None = field(default=None, repr=False)
+    """Which of all recorded calls of the run, in their order, each row belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,16 +99,20 @@ def run_script(
     made: Path | None = None,
     learned: str | None = None,
     rows: int | None = None,
-    nudge: float = 0.0,
+    nudge: Nudge = 0.0,
+    compiles: bool = True,
 ) -> ScriptRun:
     """Run `script` in a fresh copy of the repository, recording every model call that it reaches. The copy is then used up.
 
     `cwd` is the copy's root unless given. With `rows`, about so many, evenly spread, stand for all that torch's loaders give
     of longer data sets: the same in every run. With `made` the script is rehearsed: stand-ins take the place of what is not
     here, and that folder keeps what they are made of, so that a second run with it, and with what the first had `learned`,
-    finds the same. By `nudge` each output of a recorded call is changed, up or down, before the script goes on with it.
+    finds the same. By `nudge`, one for all or by site, each output of a recorded call is changed, up or down, before the script
+    goes on with it. A migrated script whose graphs are to be proved `compiles` them at their first call; else it never does.
     """
-    return _recorded(script, argv, sandbox, script.loops, made, learned, cwd=cwd, rows=rows, nudge=nudge)
+    return _recorded(
+        script, argv, sandbox, script.loops, made, learned, cwd=cwd, rows=rows, nudge=nudge, compiles=compiles
+    )  # fmt: skip
 
 
 def run_training(
@@ -113,15 +124,17 @@ def run_training(
     migrated: bool,
     made: Path | None = None,
     learned: str | None = None,
+    nudge: float = 0.0,
 ) -> ScriptRun:
     """Run the first steps of a script that trains in a fresh copy of the repository, noting each loss, and what it evaluates
     before, where it does. The copy is used up.
 
-    With `made` the script is rehearsed, as by `run_script`, and `learned` is what it is there.
+    With `made` the script is rehearsed, as by `run_script`, and `learned` is what it is there. By `nudge` the outputs of its
+    model are changed, those that it trains with, too.
     """
     note_losses(sandbox.tree, loops, migrated=migrated)
-    evaluated = [loop for loop in script.loops if loop.kind != "train"]
-    return _recorded(script, argv, sandbox, evaluated, made, learned)
+    recorded = [loop for loop in script.loops if nudge or loop.kind != "train"]
+    return _recorded(script, argv, sandbox, recorded, made, learned, nudge=nudge)
 
 
 def _recorded(
@@ -134,7 +147,8 @@ def _recorded(
     *,
     cwd: Path | None = None,
     rows: int | None = None,
-    nudge: float = 0.0,
+    nudge: Nudge = 0.0,
+    compiles: bool = True,
 ) -> ScriptRun:
     """Run a script with the recorder at the calls of `loops`."""
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
@@ -150,11 +164,12 @@ def _recorded(
         arguments, folder = command(script, argv, sandbox.tree, readable)
     # A slice would end before a graph pays; what is to be proved is the graph, and the package where it has the weights.
     models = str(sandbox.models)
-    environment = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0", "HEADRACE_MODELS": models, **KEEP_MEMORY}
+    environment = {"HEADRACE_RECORD": str(record), "HEADRACE_MODELS": models, **KEEP_MEMORY}
+    environment["HEADRACE_PATIENCE"] = "0" if compiles else NEVER
     if rows is not None:
         environment["HEADRACE_SLICE"] = str(rows)
     if nudge:
-        environment["HEADRACE_NUDGE"] = str(nudge)
+        environment["HEADRACE_NUDGE"] = json.dumps(nudge)
     done = sandbox.run(arguments, writable, cwd=folder, extra=environment, search=readable, limits=limits)
     done = replace(done, stdout=done.stdout.replace(str(writable), ""))  # the home folder is another one in every run
     try:
@@ -248,7 +263,7 @@ def read_record(path: Path) -> dict[str, Recorded]:
     for name, array in read_left_arrays(path).items():
         site, _, part = name.rpartition("/")
         fields.setdefault(site, {})[part] = array
-        if part in ("inputs", "outputs", "targets") and array.dtype.kind not in "biuf":
+        if part in ("inputs", "outputs", "targets", "calls") and array.dtype.kind not in "biuf":
             raise SandboxError(f"{path.name} holds {part} that are no numbers")
     return {
         site: Recorded(
@@ -256,10 +271,18 @@ def read_record(path: Path) -> dict[str, Recorded]:
             outputs=parts["outputs"],
             targets=parts.get("targets"),
             classes=_classes(path, str(parts["classes"])) if "classes" in parts else None,
+            calls=_calls(path, parts),
         )
         for site, parts in fields.items()
         if {"inputs", "outputs"} <= parts.keys()
     }
+
+
+def _calls(path: Path, parts: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    calls = parts.get("calls")
+    if calls is not None and calls.shape != parts["inputs"].shape[:1]:
+        raise SandboxError(f"{path.name} holds calls that are not those of its rows")
+    return calls
 
 
 def _classes(path: Path, text: str) -> tuple[str, ...]:
@@ -280,7 +303,7 @@ def compare(original: ScriptRun, migrated: ScriptRun, again: ScriptRun | None = 
         after = migrated.sites.get(site)
         if after is None:
             return Executed(status="failed", why=f"the migrated script never made the model call of {site}")
-        if before.inputs.shape != after.inputs.shape or not np.allclose(before.inputs, after.inputs, atol=1e-6):
+        if before.inputs.shape != after.inputs.shape or not np.allclose(before.inputs, after.inputs, atol=SAME_DATA):
             why = f"the two runs fed the model different data at {site}, so nothing can be compared; is it drawn at random?"
             return Executed(status="failed", why=why)
         difference, agreed, close = agree(before.outputs, after.outputs)

@@ -52,6 +52,8 @@ class Loop:
     """What the loop runs over, as written, e.g. "enumerate(test_loader)"."""
     call_line: int
     call_column: int
+    through: tuple[str, ...] = ()
+    """Files of the modules that a trainer may be given here, whose steps it calls."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,10 @@ PS407 unsteady-print
     that runs away, say. That number says nothing, so it was not compared; all else that the script computes and prints was.
 PS408 no-script
     No script or notebook was found that calls a model, so none was run before and after: a package is proved, a rewrite is not.
+PS409 unsteady-data
+    From some call on, rounding decides what a script feeds its model, as the signs of gradients do in an attack: the original
+    does so too where its model's outputs change by as little. So the scripts are compared up to that call and not beyond; the
+    message says where.
 PS500 unresolved-model
     How the model is built could not be told, so it was not packaged; the scripts migrate nevertheless.
 PS501 model-not-built

@@ -88,7 +88,8 @@ def rewritten_scripts(survey: Survey, changes: Sequence[Change]) -> dict[str, li
     rules = {change.path: change.rules for change in changes if change.changed}
     found = {}
     for script in survey.scripts:
-        if touched := {script.path, *(loop.path for loop in script.loops)} & rules.keys():
+        reached = {path for loop in script.loops for path in (loop.path, *loop.through)}
+        if touched := {script.path, *reached} & rules.keys():
             found[script.path] = sorted({code for path in touched for code in rules[path]})
     return found
 

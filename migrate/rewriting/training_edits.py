@@ -13,6 +13,7 @@ from .graph_mode import check_name, import_edits
 from .placement import RejectedError
 from .rule import Context
 from .training_loops import LoopStep, WholeStep, changing, read_step, whole_step
+from .training_statements import is_view
 
 _LINE = 120
 _NAMES = ["train_step", "training_step", "headrace_step", *(f"train_step{number}" for number in range(2, 100))]
@@ -57,7 +58,9 @@ def _step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> li
     outputs = step.outputs or ("_" if not _reads_underscore(module, step) else None)
     call = f"{name}({', '.join([_source(context, step.site.call.args[0]), *arguments])})"
     loss = step.backward[0].loss
-    text = f"{loss}, {outputs} = {call}" if outputs is not None else f"{loss} = {call}[0]"
+    texts = [f"{loss}, {outputs} = {call}" if outputs is not None else f"{loss} = {call}[0]"]
+    if step.view is not None and _read_elsewhere(module, step):
+        texts.append(f"{outputs} = {ast.unparse(step.view)}")
     gone = [*(whole.gone if whole is not None else _backwards(step))]
     gone += [item for item in (step.forward, step.loss, step.division) if item is not None and item is not step.call_at]
     edits = [] if step.condition is not None else [positions.insert_before(step.construct_at, made)]
@@ -68,8 +71,9 @@ def _step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> li
     if step.condition is not None:
         # The graph too is made only there: an optimizer may well be None where nothing trains.
         made = _construction(positions, step.call_at, name, parts, deeper=True)
-        text = _either(context, step, step.condition, [made, *(_source(context, item) for item in early), text])
+        text = _either(context, step, step.condition, [made, *(_source(context, item) for item in early), *texts])
     else:
+        text = (positions.newline(step.call_at.lineno) + positions.indent(step.call_at.lineno)).join(texts)
         edits += [positions.insert_before(step.cast or step.call_at, _source(context, item)) for item in early]
     edits.append(Edit(start, end, text))
     unique = list({id(item): item for item in gone}.values())
@@ -79,7 +83,7 @@ def _step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> li
 
 def _criterion(context: Context, step: LoopStep) -> tuple[str, list[str]]:
     """The criterion as it is handed over, and what the call hands to it beside the outputs."""
-    value, names = step.loss.value, changing(step.loop)
+    value, names = step.value, changing(step.loop)
     outputs = step.outputs
     direct = isinstance(value, ast.Call) and bool(value.args) and not value.keywords and step.division is None
     if direct and isinstance(value, ast.Call):
@@ -90,6 +94,8 @@ def _criterion(context: Context, step: LoopStep) -> tuple[str, list[str]]:
         if is_outputs and callee is not None and plain and not any(_mentions(item, [outputs]) for item in rest):
             return callee, [_source(context, item) for item in rest]
     if isinstance(step.loop, Function):  # which of its parameters are tensors, nothing says
+        if direct and isinstance(value, ast.Call) and (viewed := _of_a_view(step, value)) is not None:
+            return viewed
         raise RejectedError("the loss is more than a call of the criterion, in a function of one batch")
     body = copy.deepcopy(value) if step.loss is not step.forward else _with_outputs(value, step.site.call)
     name = outputs or "outputs"
@@ -110,6 +116,19 @@ def _criterion(context: Context, step: LoopStep) -> tuple[str, list[str]]:
             text = f"({text})"
         text = f"{text} / {_bracketed(_source(context, step.divisor), step.divisor)}"
     return f"lambda {', '.join([name, *inputs])}: {text}", inputs
+
+
+def _of_a_view(step: LoopStep, value: ast.Call) -> tuple[str, list[str]] | None:
+    """The criterion and what it takes beside the outputs where it is called with a view of these and plain names."""
+    name, callee, rest = step.outputs or "outputs", dotted(value.func), value.args[1:]
+    first = _with_outputs(value.args[0], step.site.call)
+    given = [item.id for item in rest if isinstance(item, ast.Name)]
+    others = {node.id for node in inside(first, ast.Name)} - {name, *step.site.module.imports}
+    if callee is None or others or len({name, callee.partition(".")[0], *given}) < len(rest) + 2:
+        return None
+    if not is_view(step.site.module, first, {name}, changing(step.loop)):
+        return None
+    return f"lambda {', '.join([name, *given])}: {callee}({', '.join([ast.unparse(first), *given])})", given
 
 
 def _options(step: LoopStep, whole: WholeStep | None) -> list[str]:
@@ -254,7 +273,7 @@ def _with_outputs(value: ast.expr, call: ast.Call) -> ast.expr:
 
 def _body_text(context: Context, step: LoopStep, body: ast.expr) -> str:
     value = step.loss.value
-    if step.loss is step.forward or value.lineno != value.end_lineno:
+    if step.loss is step.forward or step.value is not value or value.lineno != value.end_lineno:
         return ast.unparse(body)
     return _source(context, value)
 
@@ -280,6 +299,17 @@ def _mentions(node: ast.expr, names: Container[str | None]) -> bool:
 def _reads_underscore(module: Module, step: LoopStep) -> bool:
     scope: ast.AST = step.site.function or module.tree
     return "_" in module.imports or any(node.id == "_" and isinstance(node.ctx, ast.Load) for node in inside(scope, ast.Name))
+
+
+def _read_elsewhere(module: Module, step: LoopStep) -> bool:
+    """Whether more than the loss reads what has the name of the outputs."""
+    scope: ast.AST = step.site.function or module.tree
+    return any(
+        node.id == step.outputs
+        and isinstance(node.ctx, ast.Load)
+        and module.statement_of(node) not in (step.loss, step.forward)
+        for node in inside(scope, ast.Name)
+    )
 
 
 def _moving_attribute(module: Module, body: ast.expr) -> str | None:

@@ -3,13 +3,14 @@
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..reading.nodes import inside
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, local_names
 from ..reading.statements import block_of
 from ..survey.loops import CallSite
 from .placement import RejectedError
+from .training_statements import Backward, backward_passes, in_terms_of, view_of_call, views
 
 _AUTOCAST = frozenset(["autocast", "autocast_mode"])
 _OPTIMISER = re.compile(r"optim|(^|[._])opt(_|\d|$)", re.I)
@@ -20,16 +21,6 @@ _ENDINGS = frozenset(["exit", "_exit", "quit", "abort"])
 
 
 Scope = ast.For | ast.AsyncFor | Function
-
-
-@dataclass(frozen=True)
-class Backward:
-    """`loss.backward()`, `(loss / divide).backward()` or `scaler.scale(loss).backward()`."""
-
-    statement: ast.stmt
-    loss: str
-    divide: ast.expr | None
-    scaler: str | None
 
 
 @dataclass(kw_only=True)
@@ -57,6 +48,10 @@ class LoopStep:
     condition: ast.If | None
     """`if phase == "train"`, which holds the backward pass, where the forward pass serves evaluation too."""
     optimizer: str
+    value: ast.expr
+    """What the loss is, in terms of the outputs alone where views of them have names."""
+    view: ast.expr | None
+    """What the forward statement makes of the outputs at once, in terms of the name that this has: `preds.squeeze()`."""
     call_at: ast.stmt
     """The statement that the call replaces: that of the loss, or of the forward pass."""
     after: list[ast.stmt]
@@ -91,8 +86,12 @@ def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep:
     if loop is None:
         raise RejectedError("no loop over batches surrounds it")
     _check_bounds(module, site, loop, sites)
-    backward, branch = _backward(module, loop)
+    backward, branch = backward_passes(module, loop)
     forward = module.statement_of(site.call)
+    viewed = view_of_call(module, forward, site.call, changing(loop)) if not _binds(forward, backward[0].loss) else None
+    view = viewed[1] if viewed is not None else None
+    if viewed is not None:
+        site = replace(site, fact=replace(site.fact, outputs=viewed[0]))
     condition = _condition(module, backward[0].statement, forward) if branch is None else None
     end = branch or condition or backward[0].statement
     block, inner = block_of(module, end), block_of(module, forward)
@@ -105,9 +104,10 @@ def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep:
     if start >= _index(block, end):
         raise RejectedError("backward() stands before the forward pass")
     last = min(item.statement.lineno for item in backward)
-    loss, division, divisor = _loss(module, loop, site, inner, block[start + 1 : _index(block, end)], backward[0].loss, last)
+    later = block[start + 1 : _index(block, end)]
+    loss, value, division, divisor = _loss(module, loop, site, view, inner, later, backward[0].loss, last)
     optimizer = _optimizer(module, loop)
-    call_at = _call_place(inner, forward, loss, site)
+    call_at = _call_place(inner, forward, loss, value, site)
     moved = [item for item in inner[_index(inner, call_at) + 1 :] if item is not loss] if cast is not None else []
     first = _index(block, cast) if cast is not None else _index(block, call_at)
     moved += [item for item in block[first + 1 : _index(block, end)] if item is not loss]
@@ -121,8 +121,8 @@ def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep:
     moved += inside
     step = LoopStep(
         site=site, loop=loop, block=block, inner=inner, cast=cast, forward=forward, loss=loss, division=division,
-        divisor=divisor, backward=backward, branch=branch, condition=condition, optimizer=optimizer, call_at=call_at,
-        after=[item for item in moved if item is not division],
+        divisor=divisor, backward=backward, branch=branch, condition=condition, optimizer=optimizer,
+        value=value, view=view, call_at=call_at, after=[item for item in moved if item is not division],
         zero_grads=[item for item in _statements(loop) if _is_zero_grad(item)],
     )  # fmt: skip
     _check_movable(step)
@@ -189,55 +189,6 @@ def _check_bounds(module: Module, site: CallSite, loop: Scope, sites: Sequence[C
         raise RejectedError("no_sync says when gradients are exchanged, which a captured step would leave out")
 
 
-def _backward(module: Module, loop: Scope) -> tuple[list[Backward], ast.If | None]:
-    calls = [call for call in inside(loop, ast.Call) if last_name(call.func) == "backward"]
-    if not calls:
-        raise RejectedError("backward() is called in a function of its own, which the step's statements cannot be told from")
-    if len(calls) > 2:
-        raise RejectedError("the loop has more than one backward()")
-    known = [_read_backward(module, call) for call in calls]
-    if len(known) == 1:
-        return known, None
-    branch = module.parents[known[0].statement]
-    scaled = [item for item in known if item.scaler is not None]
-    texts = {(item.loss, ast.unparse(item.divide) if item.divide is not None else "") for item in known}
-    if (
-        not isinstance(branch, ast.If)
-        or module.parents[known[1].statement] is not branch
-        or block_of(module, known[0].statement) is block_of(module, known[1].statement)
-        or len(scaled) != 1
-        or len(texts) != 1
-    ):
-        raise RejectedError("the loop has more than one backward()")
-    if 1 in (len(branch.body), len(branch.orelse)) and (len(branch.body), len(branch.orelse)) != (1, 1):
-        raise RejectedError("backward() is all that one branch does")
-    return known, branch
-
-
-def _read_backward(module: Module, call: ast.Call) -> Backward:
-    statement = module.statement_of(call)
-    assert isinstance(call.func, ast.Attribute | ast.Name)
-    if not isinstance(call.func, ast.Attribute) or not isinstance(statement, ast.Expr) or statement.value is not call:
-        raise RejectedError("backward() is not a statement of its own")
-    if call.args or call.keywords:
-        receiver = dotted(call.func.value) or "its caller"
-        raise RejectedError(f"backward() of {receiver} takes arguments, so more happens than backpropagation from the loss")
-    started: ast.expr = call.func.value
-    scaler = None
-    if isinstance(started, ast.Call) and isinstance(started.func, ast.Attribute) and started.func.attr == "scale":
-        scaler = dotted(started.func.value)
-        if scaler is None or len(started.args) != 1:
-            raise RejectedError("it is not clear what scales the loss")
-        started = started.args[0]
-    divide = None
-    if isinstance(started, ast.BinOp) and isinstance(started.op, ast.Div):
-        divide = started.right
-        started = started.left
-    if not isinstance(started, ast.Name):
-        raise RejectedError("what back-propagates has no name of its own")
-    return Backward(statement, started.id, divide, scaler)
-
-
 def _condition(module: Module, backward: ast.stmt, forward: ast.stmt) -> ast.If | None:
     """The plain `if` around the backward pass, and not around the forward pass."""
     parent = module.parents[backward]
@@ -281,9 +232,16 @@ def _is_autocast(node: ast.expr) -> bool:
 
 
 def _loss(
-    module: Module, loop: ast.AST, site: CallSite, inner: list[ast.stmt], later: list[ast.stmt], name: str, last: int
-) -> tuple[ast.Assign, ast.stmt | None, ast.expr | None]:
-    """The statement that computes the loss, and the one that divides it, if any, with its divisor."""
+    module: Module,
+    loop: Scope,
+    site: CallSite,
+    view: ast.expr | None,
+    inner: list[ast.stmt],
+    later: list[ast.stmt],
+    name: str,
+    last: int,
+) -> tuple[ast.Assign, ast.expr, ast.stmt | None, ast.expr | None]:
+    """The statement that computes the loss, of what, and the one that divides it, if any, with its divisor."""
     forward = module.statement_of(site.call)
     here = inner[_index(inner, forward) :]
     own = [item for item in here if _binds(item, name) and item.lineno <= last]
@@ -298,22 +256,26 @@ def _loss(
     divisor = _divisor(division, name) if division is not None else None
     if len(stores) != len(candidates) or len(candidates) > 2 or (division is not None and divisor is None):
         raise RejectedError(f"{name} is changed before backward()")
-    outputs = site.fact.outputs
+    outputs, value = site.fact.outputs, loss.value
     if loss is not forward:
-        plain = isinstance(forward, ast.Assign) and forward.value is site.call and outputs is not None and "." not in outputs
-        if not plain or outputs is None:
+        plain = isinstance(forward, ast.Assign) and (forward.value is site.call or view is not None)
+        if not plain or outputs is None or "." in outputs:
             raise RejectedError("what the model returns is taken apart, or has no name")
         between = here[1 : _index(here, loss)]
-        if any(_binds(item, outputs) for item in between):
+        known = views(module, outputs, view, between, changing(loop))
+        if outputs not in known:
             raise RejectedError(f"{outputs} is changed before the loss is computed")
-        if not _reads(loss.value, outputs):
+        if not any(_reads(value, item) for item in known):
             raise RejectedError(f"{name} is not computed from {outputs}")
+        renamed = [item for item, made in known.items() if not (isinstance(made, ast.Name) and made.id == item)]
+        if any(_reads(value, item) for item in renamed):
+            value = in_terms_of(value, known)
     if division is not None:
         span = [*here[_index(here, loss) + 1 :], *later]
         span = span[: _index(span, division)]
         if any(_reads(item, name) for item in span):
             raise RejectedError(f"{name} is read both before and after it is divided")
-    return loss, division, divisor
+    return loss, value, division, divisor
 
 
 def _divisor(statement: ast.stmt, name: str) -> ast.expr | None:
@@ -354,7 +316,7 @@ def _optimizer(module: Module, loop: ast.AST) -> str:
     return found.pop()
 
 
-def _call_place(inner: list[ast.stmt], forward: ast.stmt, loss: ast.Assign, site: CallSite) -> ast.stmt:
+def _call_place(inner: list[ast.stmt], forward: ast.stmt, loss: ast.Assign, value: ast.expr, site: CallSite) -> ast.stmt:
     """The call stands where the loss is computed, or where the outputs are, if they are read in between."""
     outputs = site.fact.outputs
     if loss is forward or outputs is None:
@@ -364,7 +326,7 @@ def _call_place(inner: list[ast.stmt], forward: ast.stmt, loss: ast.Assign, site
         raise RejectedError("the loop may continue, break or return between the forward pass and the loss")
     if not any(_reads(item, outputs) for item in between):
         return loss
-    needed = {node.id for node in inside(loss.value, ast.Name)} - {outputs}
+    needed = {node.id for node in inside(value, ast.Name)} - {outputs}
     if any(needed & bound_names(item) for item in between):
         raise RejectedError("what the loss needs is made from the outputs")
     return forward

@@ -8,7 +8,7 @@ from ..reading.nodes import inside
 from ..reading.scopes import dotted
 from ..rewriting.graph_mode import bound_elsewhere, import_edits
 from ..rewriting.rule import Context, Fix, Rule, diff
-from ..survey.lightning_module import network
+from ..survey.lightning_module import network, parts
 
 _TRAINS = frozenset(["__init__", "training_step", "configure_model", "configure_optimizers", "on_fit_start"])
 _EXAMPLE = diff("""\
@@ -41,6 +41,45 @@ pl.Trainer().test(Classifier(), loader)
 """)
 
 
+_PARTS = diff("""\
+import pytorch_lightning as pl
++import headrace
+import torch
+import torchvision.models as models
+
+
+class Head(torch.nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.fc = torch.nn.Linear(1000, classes)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class Classifier(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.criterion = torch.nn.CrossEntropyLoss()
+        self.backbone = models.resnet18()
+        self.top = Head(10)
+
+    def training_step(self, batch, index):
+        images, labels = batch
+        return self.criterion(self.top(self.backbone(images)), labels)
+
+    def validation_step(self, batch, index):
+        images, labels = batch
+-        features = self.backbone(images)
++        features = headrace.evaluation_step(self.backbone)(images)
+-        self.log("loss", self.criterion(self.top(features), labels))
++        self.log("loss", self.criterion(headrace.evaluation_step(self.top)(features), labels))
+
+
+pl.Trainer().fit(Classifier(), loader)
+""")
+
+
 class LightningEvaluation(Rule):
     """What it does: calls the network of a LightningModule through its evaluation step.
 
@@ -50,23 +89,25 @@ class LightningEvaluation(Rule):
     Example: `self.model(images)` becomes `headrace.evaluation_step(self.model)(images)`.
 
     Fix safety: safe. The graph is checked against the network and follows it when its weights change; the module's attributes,
-    state dict and checkpoints stay as they are. Modules that are the network themselves are left alone.
+    state dict and checkpoints stay as they are. Of a network in parts, such as a body and a head that the steps call one after
+    the other, each gets its own. Modules that are the network themselves are left alone.
     """
 
     safety = "safe"
-    VALID = (_EXAMPLE[1],)
-    INVALID = (_EXAMPLE,)
+    VALID = (_EXAMPLE[1], _PARTS[1])
+    INVALID = (_EXAMPLE, _PARTS)
 
     def check(self, context: Context) -> Iterator[Fix]:
-        module = context.module
-        for model in context.index.table.classes.values():
-            attribute = network(model) if model.lightning and model.module is module else None
-            if attribute is None or bound_elsewhere(module):
+        module, table = context.module, context.index.table
+        for model in table.classes.values():
+            if not model.lightning or model.module is not module or bound_elsewhere(module):
                 continue
-            for call in _calls(model.node, f"self.{attribute}"):
-                start, end = context.positions.span(call.func)
-                edits = [Edit(start, end, f"headrace.evaluation_step(self.{attribute})"), *import_edits(context)]
-                yield self.fix(context, call, f"{model.node.name} evaluates self.{attribute} eagerly", edits, severity="note")
+            attribute = network(model)
+            for name in [attribute] if attribute is not None else parts(model, table):
+                for call in _calls(model.node, f"self.{name}"):
+                    start, end = context.positions.span(call.func)
+                    edits = [Edit(start, end, f"headrace.evaluation_step(self.{name})"), *import_edits(context)]
+                    yield self.fix(context, call, f"{model.node.name} evaluates self.{name} eagerly", edits, severity="note")
 
 
 def _calls(owner: ast.ClassDef, name: str) -> Iterator[ast.Call]:

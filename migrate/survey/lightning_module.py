@@ -6,8 +6,9 @@ becomes a plain `torch.nn.Module`; `self.save_hyperparameters()` becomes what it
 
 import ast
 import copy
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..reading.facts import LoopKind
 from ..reading.nodes import inside, is_docstring, keyword_of, text_of, values_of
@@ -77,17 +78,30 @@ def _site(module: Module, call: ast.Call, table: ModelTable) -> LightningSite | 
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     model = call.args[0] if call.args else keywords.get("model")
     function = module.function_of(call)
-    owner = _class_of(module, function, model, table) if model is not None else None
-    if model is None or owner is None:
-        return None
-    attribute = network(owner)
-    if attribute is None and owner.methods("forward") is None:
-        return None
     assert isinstance(call.func, ast.Attribute)
+    owner = _class_of(module, function, model, table) if model is not None else None
+    owners = [owner] if owner is not None else []
+    if model is not None and owner is None and _is_lightnings(module, function, call.func.value):
+        owners = _several(table)  # by a name of a table, say; a run of the script finds the one that it is
+    owners = [item for item in owners if network(item) or item.methods("forward") is not None or parts(item, table)]
+    if model is None or not owners:
+        return None
+    owner = owners[0]
+    attribute = network(owner)
     text = ast.unparse(model) + (f".{attribute}" if attribute else "")
     fact = trainer_loop(module, call, _CALLS[call.func.attr], text)
+    fact = replace(fact, through=tuple(sorted({item.module.path for item in owners})))
     loaders = [*(value for name, value in keywords.items() if name in _LOADERS), *call.args[1:], model]
     return LightningSite(fact, module, call, function, None, True, owner=owner, attribute=attribute, loaders=tuple(loaders))
+
+
+def _is_lightnings(module: Module, function: Function | None, receiver: ast.expr) -> bool:
+    """Whether this is an object of Lightning's own Trainer, and no other library's."""
+    values = [receiver]
+    if isinstance(receiver, ast.Name):
+        values = [*values_of(function, receiver.id), *values_of(module.tree, receiver.id)]
+    made = [module.expand(value.func) or "" for value in values if isinstance(value, ast.Call)]
+    return any(re.fullmatch(r"(pytorch_)?lightning(\.\w+)*\.Trainer(\.from_argparse_args)?", name) for name in made)
 
 
 def _class_of(module: Module, function: Function | None, model: ast.expr, table: ModelTable) -> ModelClass | None:
@@ -114,9 +128,14 @@ def _one_of(table: ModelTable) -> ModelClass | None:
 
     A run of the script finds the one that it is.
     """
+    return next(iter(_several(table)), None)
+
+
+def _several(table: ModelTable) -> list[ModelClass]:
+    """Every LightningModule that no other one extends."""
     every = [model for model in table.classes.values() if model.lightning]
     extended = [base for model in every for base in model.bases]
-    return next((model for model in every if model not in extended), None)
+    return [model for model in every if model not in extended]
 
 
 def network(owner: ModelClass) -> str | None:
@@ -132,6 +151,31 @@ def network(owner: ModelClass) -> str | None:
         if len(called) == 1:
             return called[0]
     return None
+
+
+def parts(owner: ModelClass, table: ModelTable) -> tuple[str, ...]:
+    """The networks that an evaluation calls one after another, such as a body and a head, where none is the whole and no
+    `forward` does it: each is made in the constructor, as a class of the repository or a network of a library."""
+    forward = owner.methods("forward")
+    if network(owner) is not None or (forward is not None and _calls_itself(owner)):
+        return ()
+    made = {
+        name.removeprefix("self.")
+        for node in inside(owner.methods("__init__"), ast.Assign)
+        if isinstance(node.value, ast.Call) and _is_network(owner.module, node.value.func, table)
+        for target in node.targets
+        if (name := dotted(target) or "").startswith("self.")
+    }
+    evaluating = [method for name in _STEPS if name != "training_step" for method in _reached(owner, name)]
+    called = dict.fromkeys(item for method in evaluating for item in _called_attributes(method))
+    return tuple(item for item in called if item in made and owner.methods(item) is None)
+
+
+def _is_network(module: Module, callee: ast.expr, table: ModelTable) -> bool:
+    found = module.find_callee(callee)
+    if found is not None:
+        return found[1] in table.classes and not last_name(callee).endswith("Loss")
+    return (module.expand(callee) or "").startswith(("torchvision.models.", "timm.create_model", "timm.models."))
 
 
 def _reached(owner: ModelClass, name: str) -> list[Function]:
@@ -179,9 +223,10 @@ def _called_attributes(method: Function | None) -> Iterator[str]:
 
 
 def reduction(site: LightningSite, options: Options) -> ClassReduction | None:
-    """The module's class with nothing but its network; None where a base class of the repository's own has a part in it."""
+    """The module's class with nothing but its network; None where a base class of the repository's own has a part in it, or its
+    steps put the network together."""
     owner = site.owner
-    if owner.bases:
+    if owner.bases or (site.attribute is None and owner.methods("forward") is None):
         return None
     node = _plain(owner.node)
     wanted = {site.attribute} if site.attribute is not None else set()

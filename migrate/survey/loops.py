@@ -241,8 +241,11 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         return None  # a method of a class itself, such as one that makes an instance
     if _is_method(module, call) or ("." in name and module.imported_as(root, call) and not isinstance(callee, ast.Name)):
         return None
-    if isinstance(module.parents[call], ast.withitem):
+    parent = module.parents[call]
+    if isinstance(parent, ast.withitem):
         return None
+    if isinstance(parent, ast.Assign) and parent.value is call and name in map(dotted, parent.targets):
+        return None  # `model = model(settings)`: a class that had the name; no model is lost for what it returns
     if (
         module.star_imports
         and re.match(r"[A-Z]\w*[a-z]", root)

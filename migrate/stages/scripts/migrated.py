@@ -12,13 +12,14 @@ from ...proving.confined_run import Completed
 from ...proving.loss_trace import TracedLoop, compare_losses
 from ...proving.measurements import Agreement, Losses, agreements, losses
 from ...proving.rehearsal_protocol import StandIn
-from ...proving.verify import Executed, ScriptRun, compare, ends_otherwise, obstacle_in, stopped_at
+from ...proving.verify import ScriptRun, compare, ends_otherwise, obstacle_in, stopped_at
 from ...reading.facts import Script
 from ...reporting.report import ExecutedOn, LossTrace, Outcome
 from ...rewriting.rewrite import Change
 from ..migrated_copy import apply
 from ..migration import Migration
 from .originals import OriginalRun, Originals, no_time, run_once, trained_loops, within_time
+from .unsteady import fed_by_rounding, trained_by_rounding, unless_unsteady
 
 _NEAR = 0.4
 """Of the time limit: an original that takes so long may well be stopped when it compiles a graph first."""
@@ -71,6 +72,11 @@ def run_migrated(
             migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
             outcomes[script.path] = ScriptOutcome(status="not-run", why=why)
             continue
+        why = _compiles_too_long(migration, changes, script, original, run) if not loops else None
+        if why is not None:
+            migration.remark("PS402", f"{why}; so its graph could not be checked", "warning", script.path)
+            outcomes[script.path] = ScriptOutcome(status="not-run", why=why)
+            continue
         if not last and (obstacle := obstacle_in(run.done.stderr if not run.done.ok else None)) is not None:
             obstacle = migration.plain(obstacle)
             outcomes[script.path] = ScriptOutcome(status="failed", why=obstacle, uncaptured=obstacle)
@@ -92,7 +98,11 @@ def run_migrated(
                 outcomes[script.path] = ScriptOutcome(status="not-run", why=migration.plain(why))
                 continue
             if verdict.status == "failed":
-                verdict = _unless_unsteady(migration, script, original, run, verdict)
+                verdict = unless_unsteady(migration, script, original, run, verdict)
+            if verdict.status == "failed" and (why := fed_by_rounding(migration, script, original, run)) is not None:
+                migration.remark("PS409", why, "warning", script.path)
+                outcomes[script.path] = ScriptOutcome(status="not-run", why=migration.plain(why))
+                continue
         if verdict.status == "failed":
             message = f"the migrated script does not do what the original does: {verdict.why}"
             migration.remark("PS401", message, "error", script.path)
@@ -108,23 +118,6 @@ def run_migrated(
             agreements=agreements(script.path, original.run.sites, run.sites),
         )
     return outcomes
-
-
-def _unless_unsteady(
-    migration: Migration, script: Script, original: OriginalRun, run: ScriptRun, verdict: Executed
-) -> Executed:
-    """The verdict on a script that printed something else though its outputs agree, unless the original does so too where its
-    outputs change by as little: a fit to random scores that runs away, say."""
-    if not verdict.in_print or not verdict.max_abs:
-        return verdict
-    migration.fresh_tree()
-    nudged = run_once(script, original.argv, migration, (), migrated=False, nudge=verdict.max_abs, **original.again)
-    found = compare(original.run, run, nudged)
-    if found.status != "passed":
-        return verdict
-    why = f"where the outputs of the original change by {verdict.max_abs:.1e}, it prints something else, too"
-    migration.remark("PS407", f"{why}: {verdict.why} says nothing, and was not compared", "note", script.path)
-    return found
 
 
 def _compared_until(migration: Migration, script: Script, original: OriginalRun) -> tuple[str, str] | None:
@@ -154,6 +147,24 @@ def _too_near(original: Completed, migrated: Completed, *, short: bool) -> str |
     return None
 
 
+def _compiles_too_long(
+    migration: Migration, changes: Sequence[Change], script: Script, original: OriginalRun, run: ScriptRun
+) -> str | None:
+    """Why a migrated script that was stopped at the time limit did nothing else than the original: here a graph is compiled at
+    the first call, so that it is proved, and for a user once that pays; and without graphs it does what the original does."""
+    if run.done.stopped != "timeout":
+        return None
+    migration.fresh_tree()
+    apply(changes, migration.tree)
+    eager = run_once(script, original.argv, migration, (), migrated=True, compiles=False, **original.again)
+    if compare(original.run, eager).status != "passed":
+        return None
+    return (
+        f"compiling the migrated script's graph takes longer than the time limit, {run.done.seconds:.0f} s; without its graph "
+        f"it does what the original does, in {eager.done.seconds:.0f} s"
+    )
+
+
 def _judge_losses(
     migration: Migration, script: Script, original: OriginalRun, run: ScriptRun, loops: Sequence[TracedLoop]
 ) -> ScriptOutcome:
@@ -172,6 +183,10 @@ def _judge_losses(
             why = "two runs of the original have different losses, though random numbers start alike"
             migration.remark("PS402", f"{why}; so the migrated loop could not be checked", "warning", script.path)
             return ScriptOutcome(status="not-run", why=why)
+        rounding = trained_by_rounding(migration, script, original, run, loops)
+        if rounding is not None:
+            migration.remark("PS409", rounding, "warning", script.path)
+            return ScriptOutcome(status="not-run", why=rounding)
         message = f"the migrated script does not train as the original does: {found.wrong}"
         migration.remark("PS401", message, "error", script.path)
     status: Outcome = "passed" if found.wrong is None else "failed"

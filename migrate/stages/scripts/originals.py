@@ -14,6 +14,7 @@ from ...proving.loss_trace import TracedLoop, rewritten_loops
 from ...proving.record import ROWS as RECORDED_ROWS
 from ...proving.rehearsal_protocol import WANTING, StandIn, kept_in, saved_by_training
 from ...proving.verify import (
+    Nudge,
     ScriptRun,
     is_telling,
     run_script,
@@ -283,11 +284,15 @@ def run_once(
     made: Path | None = None,
     learned: str | None = None,
     rows: int | None = None,
-    nudge: float = 0.0,
+    nudge: Nudge = 0.0,
+    compiles: bool = True,
 ) -> ScriptRun:
     if loops:
-        return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made, learned=learned)
-    return run_script(script, argv, migration.sandbox, made=made, learned=learned, rows=rows, nudge=nudge)
+        by = nudge if isinstance(nudge, float) else 0.0
+        return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made, learned=learned, nudge=by)
+    return run_script(
+        script, argv, migration.sandbox, made=made, learned=learned, rows=rows, nudge=nudge, compiles=compiles
+    )  # fmt: skip
 
 
 def _arguments(script: Script, migration: Migration, resolved: Resolved | None, *, trains: bool) -> list[str] | str:

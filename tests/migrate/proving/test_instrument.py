@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -82,6 +83,58 @@ def test_the_migrated_call_is_found_by_function_argument_and_name(tmp_path: Path
     )
     _, record = recorded(tmp_path, migrated)
     assert record["evaluate.py:23"].inputs.shape == (5, 3, 4, 4)
+
+
+ATTACK = """
+import numpy as np
+
+def attack(model, x, start):
+    for _ in range(3):
+        loss = np.sum(model(x)[0])
+        x = np.clip(np.maximum(x, start - 1), 0, 1)
+    logits, features = model(x)
+    return logits
+"""
+
+
+def wrapped(source: str, *loops: Loop) -> dict[str, str]:
+    """The calls that are recorded in a source, as written, by site."""
+    text = instrument(source.encode(), "evaluate.py", loops)[0].decode()
+    return dict(re.findall(r"wrap\('(\S+)', ([\w.()]+), lambda", text))
+
+
+@pytest.mark.parametrize("graph", ["eval_step = headrace.evaluation_step(model)", "self.graph: object = hr.compile(model)"])
+def test_a_call_that_is_given_the_same_but_calls_no_model_is_not_taken_for_the_models(graph: str) -> None:
+    """What bounds the images of an attack takes them first, too, and lies nearer once lines were put in above."""
+    inner, last = (loop(function="attack", inputs="x", outputs=None, model="model", call_line=line) for line in (6, 8))
+    assert wrapped(ATTACK, inner, last) == {"evaluate.py:6": "model", "evaluate.py:8": "model"}
+    name = graph.partition(" =")[0].partition(":")[0]
+    migrated = ATTACK.replace("= model(x)", f"= {name}(x)").replace("(model(x)", f"({name}(x)")
+    migrated = migrated.replace("    for _", f"    {graph}\n    for _").replace(
+        "import numpy", "import headrace as hr\nimport numpy"
+    )
+    found = instrument(migrated.encode(), "evaluate.py", [inner, last])[0].decode().split("\n")
+    assert "evaluate.py:6'" in found[7]
+    assert "evaluate.py:8'" in found[9]
+    assert wrapped(migrated, inner, last) == {"evaluate.py:6": name, "evaluate.py:8": name}
+
+
+SEVERAL = """
+def main(model, x):
+    y = model(x)
+    z = model(x)
+    y = model(x)
+"""
+
+
+def test_calls_that_read_alike_are_told_apart_by_their_order_however_far_they_moved() -> None:
+    first, last = (loop(function="main", inputs="x", outputs="y", model="model", call_line=line) for line in (3, 5))
+    moved = SEVERAL.replace("    y", "    #\n    #\n    y", 1)
+    lines = instrument(moved.encode(), "evaluate.py", [last, first])[0].decode().split("\n")
+    assert ["evaluate.py:3" in lines[4], "evaluate.py:5" in lines[6]] == [True, True]
+    third = SEVERAL.replace("    z", "    y", 1)  # not known as a call of a model, so that the order does not tell
+    lines = instrument(third.encode(), "evaluate.py", [first, last])[0].decode().split("\n")
+    assert ["evaluate.py:3" in lines[2], "evaluate.py:5" in lines[4]] == [True, True]
 
 
 def test_lines_stay_where_they_are_and_other_bytes_too() -> None:

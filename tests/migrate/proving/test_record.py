@@ -69,6 +69,35 @@ def test_outputs_are_nudged_and_random_numbers_are_not(tmp_path: Path, nudge: st
         assert np.array_equal(noted["main.py:1/outputs"], np.arange(600.0).reshape(100, 6))
 
 
+TOGETHER = """
+import sys
+sys.path.insert(0, {folder!r})
+import collections
+import types
+import record
+import torch
+Named = collections.namedtuple("Named", "logits features count")
+given = torch.tensor([[1.0, -4.0]])
+made = Named(given, 10 * given, 3), [given, torch.arange(2), None], types.SimpleNamespace(logits=given.clone())
+by = lambda value, of: sorted((value - of).abs().unique().tolist())
+for site in ("a.py:1", "b.py:2"):
+    named, listed, own = (record.wrap(site, lambda x, m=m: m, lambda: None, lambda: ())(given) for m in made)
+    print([round(v, 4) for v in by(named.logits, given) + by(named.features, 10 * given) + by(listed[0], given)], named.count)
+    print(listed[1:], [round(v, 4) for v in by(own.logits, given)])
+"""
+
+
+def test_outputs_that_stand_together_are_nudged_in_proportion_and_at_the_sites_that_are_told(tmp_path: Path) -> None:
+    script = tmp_path / "together.py"
+    script.write_text(TOGETHER.format(folder=str(RECORDER.parent)))
+    environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz"), "HEADRACE_NUDGE": '{"a.py:1": 0.5}'}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120, check=True)
+    told, others = "[tensor([0, 1]), None]", "[0.0, 0.0, 0.0] 3"
+    assert done.stdout.splitlines() == ["[0.5, 5.0, 0.5] 3", f"{told} [0.5]", others, f"{told} [0.5]"], done.stdout
+    with np.load(tmp_path / "record.npz") as noted:
+        assert [noted["a.py:1/calls"].tolist(), noted["b.py:2/calls"].tolist()] == [[0, 1, 2], [3, 4, 5]]
+
+
 GENERATORS = """
 import sys
 sys.path.insert(0, {folder!r})

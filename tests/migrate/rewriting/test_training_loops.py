@@ -284,6 +284,61 @@ for epoch in range(3):
     run(model, batches(epoch), optimizer)
     run(model, batches(epoch))
 """,
+    "another shape of what the model returns": """\
+for epoch in range(3):
+    for inputs, targets in batches(epoch):
+        optimizer.zero_grad()
+        outputs = model(inputs.unsqueeze(1).squeeze(1)).view(-1, 4)
+        loss = criterion(outputs, targets)
+        loss.backward()
+        optimizer.step()
+        trace.append((loss.item(), (outputs.argmax(1) == targets).sum().item()))
+""",
+    "probabilities with names of their own": """\
+for epoch in range(3):
+    for inputs, targets in batches(epoch):
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        outputs = outputs.reshape(inputs.size(0), -1)
+        chances = F.log_softmax(outputs[:, :4], dim=1)
+        loss = F.nll_loss(chances, targets)
+        loss.backward()
+        optimizer.step()
+        trace.append((loss.item(), chances.max().item(), outputs.sum().item()))
+""",
+    "a function of one batch that trains or evaluates and squeezes": """\
+def step(model, img, label, optimizer, criterion, is_train=True):
+    preds = torch.squeeze(model(img))
+
+    loss = criterion(preds, label)
+    accuracy = (preds.argmax(dim=1) == label).sum().item() / len(preds.argmax(dim=1))
+
+    if is_train:
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return loss.item(), accuracy
+
+
+for epoch in range(3):
+    for img, label in batches(epoch):
+        trace.append(step(model, img, label, optimizer, criterion))
+    for img, label in batches(epoch):
+        trace.append(step(model, img, label, None, criterion, is_train=False))
+""",
+    "a function of one batch without a name for the outputs": """\
+def step(x, y):
+    optimizer.zero_grad()
+    loss = criterion(model(x).flatten(1), y)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+for epoch in range(3):
+    for x, y in batches(epoch):
+        trace.append((step(x, y).item(),))
+""",
     "gradients are read": """\
 for epoch in range(3):
     for inputs, targets in batches(epoch):
@@ -301,6 +356,9 @@ WHOLE = {
     "mixup",
     "a loss that is bound again after the update",
     "a function of one batch",
+    "another shape of what the model returns",
+    "probabilities with names of their own",
+    "a function of one batch without a name for the outputs",
     "batches without a for",
 }
 
@@ -354,8 +412,31 @@ LEFT = {
     "the model's own loss": ("outputs = model(x)", "outputs, extra = model(x)", "taken apart"),
     "outputs that are changed": (
         "outputs = model(x)\n",
-        "outputs = model(x)\n    outputs = outputs[0]\n",
+        "outputs = model(x)\n    outputs = outputs + noise(outputs)\n",
         "outputs is changed",
+    ),
+    "outputs without history": ("outputs = model(x)", "outputs = model(x).detach()", "taken apart"),
+    "outputs that come back from elsewhere": ("outputs = model(x)", "outputs = mean_of(model(x))", "taken apart"),
+    "outputs of another device": ("outputs = model(x)", "outputs = model(x).squeeze().cpu()", "taken apart"),
+    "a view that is written into": (
+        "outputs = model(x)\n",
+        "outputs = model(x)\n    flat = outputs.view(-1)\n    flat.mul_(2)\n",
+        "outputs is changed",
+    ),
+    "a view of which a part is set": (
+        "outputs = model(x)\n",
+        "outputs = model(x).squeeze()\n    outputs[:, 0] = 0\n",
+        "outputs is changed",
+    ),
+    "a view that a branch changes": (
+        "outputs = model(x)\n    loss = criterion(outputs, y)",
+        "outputs = model(x)\n    flat = outputs[0]\n    if y.sum():\n        flat = flat * 2\n    loss = criterion(flat, y)",
+        "not computed from outputs",
+    ),
+    "a size that changes from batch to batch": (
+        "outputs = model(x)\n",
+        "n = count(y)\n    outputs = model(x).view(n, -1)\n",
+        "taken apart",
     ),
     "a loss that is changed": ("loss.backward()", "loss += penalty(model)\n    loss.backward()", "changed before backward"),
     "a graph kept": ("loss.backward()", "loss.backward(retain_graph=True)", "takes arguments"),
@@ -388,6 +469,21 @@ def test_what_is_not_understood_stays_and_says_why(tmp_path, case):
     (finding,) = change.findings
     assert (finding.code, finding.fix) == ("PS303", "manual")
     assert reason in finding.message
+
+
+@pytest.mark.parametrize(
+    "loss", ["soften(model(x))", "model(x).view(x.size(0), -1)", "model(x) * 2", "model(x).squeeze(), y, weight=w"]
+)
+def test_in_a_function_of_one_batch_the_loss_of_more_than_a_view_stays(tmp_path, loss):
+    """What such a function is given may be no tensor, and what it closes over would be a constant of the graph."""
+    source = f"import torch\nfrom utils import soften\n\ndef step(model, x, y, w, optimizer, criterion):\n    {STEP}"
+    source = source.replace("    outputs = model(x)\n", "").replace(
+        "criterion(outputs, y)", f"criterion({loss}, y)".replace("w, y)", "w)")
+    )
+    (tmp_path / "script.py").write_text(source)
+    (change,) = rewrite(survey(tmp_path), select=["PS3"])
+    assert not change.changed
+    assert "in a function of one batch" in change.findings[0].message
 
 
 def test_comments_and_odd_spellings_stay(tmp_path):

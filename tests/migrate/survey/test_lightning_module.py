@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from headrace.migrate.resolving.resolve import resolve
-from headrace.migrate.survey.lightning_module import network
+from headrace.migrate.rewriting.rewrite import rewrite_all, rewritten_scripts
+from headrace.migrate.rewriting.rule import all_rules
+from headrace.migrate.survey.lightning_module import network, parts
 from headrace.migrate.survey.survey import project_index, survey
 
 torch = pytest.importorskip("torch")
@@ -251,3 +253,115 @@ def test_a_module_that_hydra_makes_is_one_of_the_repository(tmp_path):
     (script,) = surveyed.scripts
     assert (script.path, script.roles) == ("run.py", ("train", "evaluate"))
     assert {site.owner.node.name for site in project_index(surveyed).trainers} == {"Finer"}
+
+
+PARTS = """
+import pytorch_lightning as pl
+import torch
+import torchvision
+from torch import nn
+
+
+class Head(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.fc = nn.Linear(4, classes)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class Smoothed(nn.Module):
+    def forward(self, outputs, labels):
+        return nn.functional.cross_entropy(outputs, labels)
+
+
+class Lit(pl.LightningModule):
+    def __init__(self, settings):
+        super().__init__()
+        self.body = torchvision.models.resnet18(num_classes=4)
+        self.head, self.count = Head(settings["classes"]), 0
+        self.top = Head(settings["classes"])
+        self.criterion = Smoothed()
+        self.drop = nn.Dropout()
+
+    def training_step(self, batch, index):
+        images, labels = batch
+        return self.criterion(self.top(self.drop(self.body(images))), labels)
+
+    def validation_step(self, batch, index):
+        images, labels = batch
+        features = self.drop(self.body(images))
+        self.log("loss", self.criterion(self.top(features), labels))
+%s
+
+class Tuned(Lit):
+    pass
+"""
+CHOSEN = """
+from module import Lit, Tuned
+
+KINDS = {"lit": Lit, "tuned": Tuned}
+
+
+def choose(name):
+    return KINDS[name]
+"""
+BY_NAME = """
+import json
+from pytorch_lightning import Trainer
+from kinds import choose
+
+
+def main():
+    settings = json.load(open("settings.json"))
+    model = choose(settings["kind"])
+    model = model(settings)
+    trainer = Trainer(max_epochs=2)
+    trainer.fit(model)
+
+
+if __name__ == "__main__":
+    main()
+"""
+WHOLE = """
+    def forward(self, x):
+        return self.top(self.body(x))
+
+    def test_step(self, batch, index):
+        self.log("loss", self(batch[0]).sum())
+"""
+
+
+@pytest.mark.parametrize(("more", "found"), [("", ("body", "top")), (WHOLE, ())])
+def test_parts_are_networks_that_an_evaluation_calls_one_after_another(tmp_path, more, found):
+    known = project_index(survey(written(tmp_path, module=PARTS % more)))
+    lit = next(model for model in known.table.classes.values() if model.node.name == "Lit")
+    assert parts(lit, known.table) == found
+
+
+def test_one_network_has_no_parts(tmp_path):
+    known = project_index(survey(written(tmp_path, module=MODULE % STEP)))
+    (lit,) = [model for model in known.table.classes.values() if model.lightning]
+    assert parts(lit, known.table) == ()
+
+
+def test_a_module_that_is_chosen_by_name_is_one_of_those_that_are_there(tmp_path):
+    """Its script calls no model itself, and what is rewritten is in another file."""
+    surveyed = survey(written(tmp_path, module=PARTS % "", kinds=CHOSEN, run=BY_NAME))
+    (script,) = surveyed.scripts
+    assert [(loop.kind, loop.model, loop.through) for loop in script.loops] == [("train", "model", ("module.py",))]
+    rewriting = rewrite_all(surveyed, rules=all_rules(), unsafe=False)
+    assert rewritten_scripts(surveyed, rewriting.changes) == {"run.py": ["PS204"]}
+    text = next(change.after.decode() for change in rewriting.changes if change.path == "module.py")
+    assert text.count("headrace.evaluation_step(self.body)(images)") == 1
+    assert "headrace.evaluation_step(self.top)(features)" in text
+    assert "self.criterion(self.top(self.drop(self.body(images))), labels)" in text, "training stays"
+
+
+@pytest.mark.parametrize("made", ["transformers.Trainer", "trainers.Trainer"])
+def test_another_librarys_trainer_holds_no_lightning_module(tmp_path, made):
+    """Only what is known to be Lightning's may be given one that cannot be told."""
+    script = BY_NAME.replace("from pytorch_lightning import", f"from {made.partition('.')[0]} import")
+    surveyed = survey(written(tmp_path, module=PARTS % "", kinds=CHOSEN, run=script))
+    assert surveyed.scripts == ()

@@ -179,3 +179,10 @@ def test_labels_may_be_an_entry_of_the_batch(tmp_path):
     assert loops(tmp_path, source) == [
         ("evaluate", "model", "batch['pixel_values']", "batch['labels']"), ("predict", "model", "batch['image']", None)
     ]  # fmt: skip
+
+
+def test_a_name_that_takes_what_it_returns_was_a_class(tmp_path):
+    source = (
+        "model = choose(name)\nmodel = model(settings)\nmodel.eval()\nscores = model(images)\nself.net = self.net(images)\n"
+    )
+    assert [item[1:3] for item in loops(tmp_path, source)] == [("model", "images")]

@@ -13,9 +13,10 @@ from headrace.migrate.proving.confined_run import Completed
 from headrace.migrate.proving.verify import Recorded, ScriptRun
 from headrace.migrate.reading.recipe import Recipe
 from headrace.migrate.resolving.resolved import Resolved
+from headrace.migrate.stages.migrated_copy import apply
 from headrace.migrate.stages.scripts import migrated
 from headrace.migrate.stages.scripts.migrated import run_migrated
-from headrace.migrate.stages.scripts.originals import OriginalRun, Originals, run_originals
+from headrace.migrate.stages.scripts.originals import OriginalRun, Originals, run_once, run_originals
 
 pytestmark = pytest.mark.usefixtures("warm_sandbox")
 
@@ -173,6 +174,45 @@ def test_a_script_that_is_stopped_at_the_limit_fails_only_where_the_original_was
     assert outcome.status == status
     assert "stopped after 240 s, the time limit" in outcome.why
     assert {item.code for item in migration.findings} >= {"PS402" if status == "not-run" else "PS401"}
+
+
+@pytest.mark.parametrize(("eager", "status"), [("same", "not-run"), ("other", "failed"), ("stopped", "failed")])
+def test_a_script_whose_graph_is_not_compiled_within_the_limit_fails_only_where_it_does_something_else_without(
+    migration_of, repository, monkeypatch, eager, status
+):
+    migration, changes = migration_of(repository)
+    originals = run_originals(migration, None)
+    found = originals.runs["evaluate.py"]
+    done = replace(found.run.done, seconds=10.0)
+    quick = replace(originals, runs={"evaluate.py": replace(found, run=replace(found.run, done=done))})
+    stopped = replace(found.run, done=replace(done, stopped="timeout", exit=137, seconds=240.0))
+    others = {site: replace(recorded, outputs=recorded.outputs + 1) for site, recorded in found.run.sites.items()}
+    without = {"same": found.run, "other": replace(found.run, sites=others), "stopped": stopped}[eager]
+    monkeypatch.setattr(migrated.os, "getloadavg", lambda: (0.0,) * 3)
+    monkeypatch.setattr(migrated, "run_once", lambda *given, compiles=True, **named: stopped if compiles else without)
+    outcome = run_migrated(migration, changes, quick)["evaluate.py"]
+    assert outcome.status == status
+    assert ("takes longer than the time limit, 240 s; without its graph it does what" in outcome.why) == (status == "not-run")
+    assert {item.code for item in migration.findings} >= {"PS402" if status == "not-run" else "PS401"}
+
+
+def test_a_script_that_is_not_to_compile_calls_its_model_eagerly(migration_of, repository):
+    migration, changes = migration_of(repository)
+    original = run_originals(migration, None).runs["evaluate.py"]
+    script = next(script for script in migration.surveyed.scripts if script.path == "evaluate.py")
+    seconds = {}
+    for compiles in (True, False):
+        migration.fresh_tree()
+        apply(changes, migration.tree)
+        path = migration.tree / "evaluate.py"
+        path.write_text(
+            path.read_text().replace('print(f"accuracy', "print(os.environ['HEADRACE_PATIENCE'])\n    print(f\"accuracy")
+        )
+        run = run_once(script, original.argv, migration, (), migrated=True, compiles=compiles, **original.again)
+        assert run.done.ok, run.done.stderr
+        seconds[compiles] = float(run.done.stdout.splitlines()[0])
+    assert seconds[True] == 0
+    assert seconds[False] > 1e6
 
 
 def test_a_migrated_script_that_is_stopped_for_the_time_of_others_fails_at_nothing(migration_of, repository, monkeypatch):
