@@ -66,8 +66,9 @@ class Stage:
         """Folders of images made without folders of classes for their names alone, and whether one of these was opened."""
         self.loaded = ""
         """The file that torch read last and that stood in, by its name."""
-        self.unset: dict[str, None] = {}
-        """Environment variables that the script looked for and that are not set."""
+        self.unset: dict[str, str | None] = {}
+        """Environment variables that the script looked for and that are not set; and to which name it bound the None that it
+        got instead, if any, or None where it had something else to take."""
         self.table: tuple[str, tuple[str, ...]] | None = None
         """Between which signs, and under which names if these stand in no header, the script is just reading a table."""
         self.handled: Exception | None = None

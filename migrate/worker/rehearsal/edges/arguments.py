@@ -9,7 +9,6 @@ import argparse
 import ast
 import contextlib
 import difflib
-import functools
 import inspect
 import linecache
 import os
@@ -17,23 +16,20 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ....reading.scopes import apart
 from ....reading.source import readme_text
 from ..making import Maker
-from ..places import frames, is_users
+from ..places import is_users
+from ..settings import environment
 from ..stage import Stage
 
 _TABLES = (dict, list, tuple, set, frozenset)
 _OVERRIDES = "overrides"
 """Learned: what a configuration of OmegaConf's is told on the command line."""
-_ENVIRONMENT = "environment"
-"""Learned: environment variables without which the script gave up, and what they are set to."""
-_ASKING = (os.__file__, str(inspect.getsourcefile(Mapping)))
-"""What stands between a script that asks for a variable and where it is looked up."""
 _CONFIGURATION, _UNFIT = "configuration", "unfit_configurations"
 """Learned: the file of settings that was guessed, and those before it, which lack what the script takes from them."""
 _MOST_CONFIGURATIONS = 4
@@ -48,8 +44,8 @@ _GUESSES = (
     (r"check_?point|ckpt|weights?|resume|pretrained|model_?(path|file)|snapshot|state_?dict|\.pth?\b", "checkpoint.pth"),
     (r"csv|annotations?|ann_?file", "annotations.csv"),
     (r"(class|label)(es|s)?_?(names?|file|map|json)|\bjson\b", "labels.json"),
-    (r"image_?(dir|folder|root|s)\b|img_?(dir|folder|root|s)\b|\b(data|root|dir|folder|directory|dataset_?(dir|path|root))\b|data_?(dir|path|root)",
-     "data"),
+    (r"image_?(dir|folder|root|s)\b|img_?(dir|folder|root|s)\b|\b(data|root|dir|folder|directory|dataset_?(dir|path|root))\b|data_?(dir|path|root)"
+     r"|^(?!.*model).*_(root|dir|folder|directory)$", "data"),
     (r"image|img|picture|photo|input|file|source|filename|url", "image.jpg"),
     (r"data_?set", "cifar10"),
     (r"arch|model|backbone|net(work)?\b|encoder", "resnet18"),
@@ -95,11 +91,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.wrap(argparse.ArgumentParser, "parse_known_args", parse)
     stage.wrap(argparse.ArgumentParser, "error", reject)
     stage.when_imported("click.core", lambda library: _click(stage, maker, library))
-    stage.wrap(os._Environ, "__getitem__", _noting_unset(stage))
-    for name, value in stage.learned.get(_ENVIRONMENT, {}).items():
-        stage.note("arguments", f"{name}={value} was guessed")
-        os.environ[name] = value
-        stage.on_exit(functools.partial(os.environ.pop, name, None))
+    environment.stand_in(stage)
     before = sys.argv
     if sys_argv:
         stage.extra_argv = sys_argv
@@ -112,9 +104,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
 def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that reads `sys.argv` itself, or cannot go on with an option that is None, is given more."""
     own = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename, stage.root)]
-    known = stage.learned.get(_ENVIRONMENT, {})
-    if (unset := next((name for name in stage.unset if name not in known and _names(error, name)), None)) is not None:
-        return stage.learn(_ENVIRONMENT, {**known, unset: guess(unset, "", Maker(stage))})
+    if (unset := environment.wanted(stage, error, own)) is not None:
+        value = environment.stated(stage.root, unset) or guess(unset, "", Maker(stage))
+        return stage.learn(environment.LEARNED, {**stage.learned.get(environment.LEARNED, {}), unset: value})
     if isinstance(error, SystemExit) and stage.refused is not None and stage.refused[0].startswith("-"):
         option, choice = stage.refused
         return stage.learn("choices", {**stage.learned.get("choices", {}), option: choice})
@@ -148,24 +140,6 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     number = 1 + len(known) + len(stage.request.argv)
     named = next((line.split("=")[0].strip() for line in reads if f"argv[{number}]" in line and "=" in line), "image")
     return stage.learn("argv", [*known, named])
-
-
-def _noting_unset(stage: Stage) -> Callable[..., Any]:
-    def read(original: Any, self: Any, key: str) -> Any:
-        try:
-            return original(self, key)
-        except KeyError:
-            files = (frame.f_code.co_filename for frame in frames())
-            asks = next((file for file in files if not file.startswith("<frozen") and file not in _ASKING), "")
-            if is_users(asks, stage.root):
-                stage.unset[key] = None
-            raise
-
-    return read
-
-
-def _names(error: BaseException, variable: str) -> bool:
-    return re.search(rf"(?<![A-Za-z0-9_]){re.escape(variable)}(?![A-Za-z0-9_])", str(error)) is not None
 
 
 def _respelled(name: str, offered: Sequence[str]) -> str | None:

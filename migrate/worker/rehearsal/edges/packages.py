@@ -19,7 +19,9 @@ from .. import other_python
 from ..places import failed_at, frames, is_users, other_folder
 from ..stage import Stage
 
-EVERYWHERE = re.compile(r"cannot import name|mutable default|'Namespace' object has no attribute")
+EVERYWHERE = re.compile(
+    r"cannot import name|mutable default|'Namespace' object has no attribute|'module' object is not callable"
+)
 """Errors that whatever stood in cannot have led to."""
 _DEEPEST = 4
 """Folders below the root in which a module is looked for."""

@@ -64,6 +64,7 @@ def test_a_package_of_python_2_finds_its_own_modules(rehearsed):
     "text",
     [
         "from parts import nothing\n",
+        "import parts, torch\ntorch.load('weights.pth')\nparts()\n",
         "import torch\nprint(torch.nn.Linear(2, misspelled))\n",
         "import parts, torch\ntorch.load('weights.pth')\nprint(parts.MODELS_PATH)\n",
         "TABLE = {'a': 1}\nCHOSEN = 'b'\nprint(TABLE[CHOSEN])\n",
