@@ -28,7 +28,7 @@ from ..settings import environment
 from ..stage import Stage
 
 _TABLES = (dict, list, tuple, set, frozenset)
-_OVERRIDES = "overrides"
+OVERRIDES = "overrides"
 """Learned: what a configuration of OmegaConf's is told on the command line."""
 _CONFIGURATION, _UNFIT = "configuration", "unfit_configurations"
 """Learned: the file of settings that was guessed, and those before it, which lack what the script takes from them."""
@@ -57,7 +57,7 @@ _GUESSES = (
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
     maker = Maker(stage)
-    sys_argv = [guess(name, "", maker) for name in stage.learned.get("argv", ())] + stage.learned.get(_OVERRIDES, [])
+    sys_argv = [guess(name, "", maker) for name in stage.learned.get("argv", ())] + stage.learned.get(OVERRIDES, [])
 
     def parse(original: Any, self: Any, args: Any = None, namespace: Any = None) -> Any:
         given = _without(chosen, [*sys.argv[1:]] if args is None else list(args))
@@ -112,7 +112,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return stage.learn("choices", {**stage.learned.get("choices", {}), option: choice})
     if missing := re.search(r"Missing mandatory value: ([\w.]+)", str(error)):  # OmegaConf's, under any configuration library
         value = guess(missing[1].rpartition(".")[2], "", Maker(stage))
-        return stage.add(_OVERRIDES, f"{missing[1]}={value}")
+        return stage.add(OVERRIDES, f"{missing[1]}={value}")
     if isinstance(error, KeyError) and own and error.args and isinstance(error.args[0], str):
         return _other_choice(stage, error.args[0], own[-1]) or _other_configuration(stage)
     if own and (missed := _missed(own[-1])) is not None:
