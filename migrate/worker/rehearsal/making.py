@@ -36,6 +36,10 @@ _FLAG = re.compile(r"^(is|has|was|use|keep)_|[a-z]{4}ed$|[a-z]{3}able$|^(valid|o
 """Columns that say yes or no of a row."""
 NAMES, STEMS = "names", "stems"
 """How tables and folders agree, where a script looks into both: files are named as in tables, which have endings or not."""
+LINE_SIGN, LINE_NAMES = "line_sign", "line_names"
+"""Learned: what stands between an image and its class in a line of a list, and that the class is named."""
+LISTS = (".txt", ".lst", ".names")
+"""Endings of files of lines."""
 _PIXELS = re.compile(r"^pixels?(_?(values|string|data))?$", re.I)
 """Columns that hold a whole image: its numbers with spaces between."""
 _PIXELS_OF_A_FACE = 48 * 48
@@ -153,7 +157,7 @@ class Maker:
             (IMAGES, self._image),
             ((".csv", ".tsv"), self._table),
             ((".json",), self._json),
-            ((".txt", ".lst", ".names"), self._lines),
+            (LISTS, self._lines),
             ((".npy",), self._array),
             ((".mat",), self._matlab),
             ((".npz",), self._arrays),
@@ -236,8 +240,11 @@ class Maker:
             return "".join(f"{name}\n" for name in self.names).encode()
         self.stage.names_images = True
         ending = "" if self.agreed == STEMS else self.ending
-        alone = self.stage.learned.get("bare_lines")
-        lines = (f"image_{row:04d}{ending}" + ("" if alone else f" {row % self.classes}") for row in range(self._listed))
+        alone, sign = self.stage.learned.get("bare_lines"), self.stage.learned.get(LINE_SIGN, " ")
+        labels = self.names if self.stage.learned.get(LINE_NAMES) else range(self.classes)
+        lines = (
+            f"image_{row:04d}{ending}" + ("" if alone else f"{sign}{labels[row % self.classes]}") for row in range(self._listed)
+        )
         return "".join(f"{line}\n" for line in lines).encode()
 
     def _is_labels(self, path: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import hints, hugging_face_sets, torchvision_sets
+from ..forms import line_lists
 from ..making import MADE_NAME, NAMES, STEMS, WEIGHTS, Maker
 from ..paths import Paths
 from ..places import called_by_user, is_users
@@ -208,13 +209,16 @@ def _saved(stage: Stage, paths: Paths) -> Any:
 def lesson(stage: Stage, error: BaseException) -> bool:
     """What the error says of the data that the next attempt should make."""
     text = f"{type(error).__name__}: {error}"
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if _keep_rows(stage):
+        return True
+    own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
+    if line_lists.lesson(stage, error, own, empty=_EMPTY.search(text) is not None):
         return True
     if _EMPTY.search(text) and (_flatten(stage) or _deepen(stage) or _agree(stage)):
         return True
     if isinstance(error, KeyError) and error.args and _is_made(stage, error.args[0]) and _agree(stage, str(error.args[0])):
         return True
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [frame.f_code.co_filename for frame in frames]
     if isinstance(error, RuntimeError) and (found := _CHANNELS.search(text)) is not None:
         return found[1] in _MODES and stage.learn("mode", _MODES[found[1]])
