@@ -34,7 +34,7 @@ def test_lines_are_taken_apart_as_they_are_made(rehearsed, body, attempts):
 
 
 def test_a_reader_of_tables_takes_lines_apart_at_its_own_sign(rehearsed):
-    text = "import csv\nwith open('train.txt') as file:\n    rows = [(row[0], int(row[1])) for row in csv.reader(file)]\nprint(rows[1])"
+    text = "import csv\nrows = [(row[0], int(row[1])) for row in csv.reader(open('train.txt'))]\nprint(rows[1])"
     done = rehearsed({"main.py": text}, classes=3)
     assert (done.report.ended, done.stdout) == ("finished", "('image_0001.jpg', 1)\n"), done.report.why
 
