@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import hints, hugging_face_sets, torchvision_sets
 from ..forms import line_lists
-from ..making import MADE_NAME, NAMES, STEMS, WEIGHTS, Maker
+from ..making import ENDINGS, MADE_NAME, NAMES, STEMS, WEIGHTS, Maker
 from ..paths import Paths
 from ..places import called_by_user, is_users
 from ..stage import Stage
@@ -107,7 +107,7 @@ def _filters(stage: Stage, series: Any) -> None:
 
 def in_vain(stage: Stage) -> bool:
     """A script that called no model left out what is not here: rows that no table has, or checkpoints that it looked for."""
-    if _keep_rows(stage) or _flatten(stage) or _deepen(stage) or _agree(stage):
+    if _keep_rows(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage):
         return True
     paths, wanted = _SET_UP[id(stage)], dict(stage.learned.get("wanted", {}))
     known = len(wanted)
@@ -121,6 +121,13 @@ def in_vain(stage: Stage) -> bool:
         ):
             wanted[full] = place
     return len(wanted) > known and stage.learn("wanted", wanted)
+
+
+def _end_otherwise(stage: Stage) -> bool:
+    """Have the next attempt's images end as those for which the script looked where they lie."""
+    wanted = {folder: list(looked) for folder, looked in stage.looked.items() if looked is not None}
+    known = stage.learned.get(ENDINGS, {})
+    return any(folder not in known for folder in wanted) and stage.learn(ENDINGS, {**wanted, **known})
 
 
 def _flatten(stage: Stage) -> bool:
@@ -215,7 +222,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
     if line_lists.lesson(stage, error, own, empty=_EMPTY.search(text) is not None):
         return True
-    if _EMPTY.search(text) and (_flatten(stage) or _deepen(stage) or _agree(stage)):
+    if _EMPTY.search(text) and (_end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)):
         return True
     if isinstance(error, KeyError) and error.args and _is_made(stage, error.args[0]) and _agree(stage, str(error.args[0])):
         return True
