@@ -155,7 +155,7 @@ class Paths:
         for frame in frames():
             name = frame.f_code.co_filename
             if is_users(name, self.stage.root):
-                return not _expects_absence(frame) or full in self.stage.learned.get("wanted", ())
+                return not expects_absence(frame) or full in self.stage.learned.get("wanted", ())
             # A checkout may hold its environment.
             own = any(name.startswith(folder) and not is_installed(name[len(folder) :]) for folder in _HEADRACE)
             if own or name.startswith("<frozen importlib"):
@@ -323,7 +323,7 @@ def _split(pathname: str) -> tuple[str, str]:
     return os.sep.join(parts[:first]) or ("." if not pathname.startswith(os.sep) else os.sep), os.sep.join(parts[first:])
 
 
-def _expects_absence(frame: types.FrameType) -> bool:
+def expects_absence(frame: types.FrameType) -> bool:
     """Whether the line that is running stands in a `try` whose handler takes a missing file: the script copes without."""
     return any(first <= frame.f_lineno <= last for first, last in _coping(frame.f_code.co_filename))
 
