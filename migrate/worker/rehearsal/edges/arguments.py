@@ -26,6 +26,7 @@ from ..making import Maker
 from ..places import is_users
 from ..settings import environment
 from ..stage import Stage
+from .processes import LAUNCHED, launch
 
 _TABLES = (dict, list, tuple, set, frozenset)
 OVERRIDES = "overrides"
@@ -105,6 +106,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that reads `sys.argv` itself, or cannot go on with an option that is None, is given more."""
     own = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename, stage.root)]
     if (unset := environment.wanted(stage, error, own)) is not None:
+        if unset in LAUNCHED:
+            return launch(stage, unset)
         value = environment.stated(stage.root, unset) or guess(unset, "", Maker(stage))
         return stage.learn(environment.LEARNED, {**stage.learned.get(environment.LEARNED, {}), unset: value})
     if isinstance(error, SystemExit) and stage.refused is not None and stage.refused[0].startswith("-"):

@@ -26,7 +26,8 @@ EVERYWHERE = re.compile(
 )
 """Errors that whatever stood in cannot have led to."""
 _OF_DATA = re.compile(
-    r"^(data(sets?)?|images?|imgs?|photos?|train(ing)?|test(ing)?|val(id(ation)?)?|inputs?|raw)([_-]|$)|data(set)?s?$", re.I
+    r"^(data(sets?)?|images?|imgs?|photos?|train(ing)?|test(ing)?|val(id(ation)?)?|inputs?|raw)([_-]?(data|images?|imgs|set|\d+))*$|data(set)?s?$",
+    re.I,
 )
 """Folders that are made where they are not here, and in which no code lies."""
 _DEEPEST = 4

@@ -110,6 +110,7 @@ def test_a_module_that_git_was_told_to_leave_out_is_said_to_be(rehearsed, ignore
     ("go", "folder"),
     [
         ("os.chdir('/content/drive/My Drive/plants')", "."),
+        ("os.chdir('/content/Image-Classification')", "."),
         ("if 'plants' not in os.getcwd():\n    os.chdir('./plants')", "."),
         ("os.chdir(r'C:\\Users\\me\\plants\\src')", "src"),
         ("os.chdir(Path('/home/me/plants/src/nets'))", "src/nets"),
@@ -126,7 +127,7 @@ def test_a_script_that_goes_where_its_authors_copy_lies_goes_on_in_this_one(rehe
     )
 
 
-@pytest.mark.parametrize("folder", ["/srv/plants/images", "train_data", "/srv/data"])
+@pytest.mark.parametrize("folder", ["/srv/plants/images", "train_data", "/srv/data", "/srv/PlantsDataset"])
 def test_a_folder_of_data_is_made_where_a_script_goes_into_it(rehearsed, folder):
     done = rehearsed({"main.py": f"import os\nos.chdir('{folder}')\nprint(len(os.listdir('.')) > 1)\n"})
     assert not [item for item in done.standins("packages") if "went on" in item.what]

@@ -61,3 +61,12 @@ def test_an_example_states_a_variable(tmp_path, line, value):
     (tmp_path / ".env.sample").write_text(f"OTHER=1\n{line}\n")
     assert environment.stated(str(tmp_path), "ROOT") == value
     assert environment.stated(str(tmp_path / "none"), "ROOT") is None
+
+
+def test_what_a_launcher_sets_is_set_as_it_does(rehearsed):
+    text = (
+        "import os\nlocal = int(os.environ.get('LOCAL_RANK'))\nprint(local, int(os.getenv('RANK')), os.getenv('WORLD_SIZE'))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "0 0 1\n", 2), done.report.why
+    assert not done.standins("arguments")
