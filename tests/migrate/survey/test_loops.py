@@ -179,3 +179,23 @@ def test_labels_may_be_an_entry_of_the_batch(tmp_path):
     assert loops(tmp_path, source) == [
         ("evaluate", "model", "batch['pixel_values']", "batch['labels']"), ("predict", "model", "batch['image']", None)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "poptorch.inferenceModel(model, options=options)",
+        "torch_tensorrt.compile(model, inputs=[x])",
+        "optimum.onnxruntime.ORTModel.from_pretrained('a')",
+    ],
+)
+@pytest.mark.parametrize("name", ["fast_model", "model"])
+def test_what_another_runtime_makes_of_a_model_is_none(tmp_path, made, name):
+    source = (
+        f"import {made.partition('(')[0].rpartition('.')[0]}\nimport torch, torchvision\n\n\n"
+        "model = torchvision.models.resnet18()\n"
+        f"{name} = {made}\nfor images, labels in loader:\n    {name}(images)\n"
+    )
+    assert loops(tmp_path, source) == []
+    plain = source.replace(f"\n{name} = {made}", f"\n{name} = torchvision.models.resnet18()")
+    assert [found for _, found, _, _ in loops(tmp_path, plain)] == [name]
