@@ -128,6 +128,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if own and isinstance(error, AttributeError | TypeError) and _other_configuration(stage):
         return True
+    if own and isinstance(error, NotImplementedError) and _other_configuration(stage, of_another_kind=True):
+        return True
     if isinstance(error, TypeError) and "NoneType" in str(error):
         return _path_option(stage)
     if not own or not isinstance(error, IndexError | SystemExit | ValueError):
@@ -357,19 +359,26 @@ def guess(name: str, told: str, maker: Maker) -> str:
             if re.search(pattern, text):
                 if value is not None:
                     return value
-                taken = _configuration(maker)
+                known = maker.stage.learned.get(_CONFIGURATION) if maker.stage.learned.get(_UNFIT) else None
+                taken = known or _configuration(maker)
                 maker.stage.learn(_CONFIGURATION, taken)
                 return taken
     return "1"
 
 
-def _other_configuration(stage: Stage) -> bool:
-    """The configuration that was guessed lacks what the script takes from it: another one of its folder and kind is taken."""
+def _other_configuration(stage: Stage, *, of_another_kind: bool = False) -> bool:
+    """The configuration that was guessed lacks what the script takes from it: another one of its folder and format is taken.
+
+    Where it asks for what the script does not know, it is one for other scripts: the next is of another folder beside.
+    """
     tried, unfit = stage.learned.get(_CONFIGURATION), stage.learned.get(_UNFIT, [])
     if tried is None or tried in unfit or len(unfit) >= _MOST_CONFIGURATIONS:
         return False
-    following = _configuration(Maker(stage), tried)
-    if os.path.dirname(following) != os.path.dirname(tried) or os.path.splitext(following)[1] != os.path.splitext(tried)[1]:
+    following = _configuration(Maker(stage), tried, of_another_kind=of_another_kind)
+    folders = [os.path.dirname(path) for path in (following, tried)]
+    if of_another_kind:
+        folders = [os.path.dirname(folder) or folder for folder in folders]
+    if folders[0] != folders[1] or os.path.splitext(following)[1] != os.path.splitext(tried)[1]:
         return False
     choices = stage.learned.get("choices", {})
     stage.learn("choices", {flag: following if value == tried else value for flag, value in choices.items()})
@@ -377,7 +386,7 @@ def _other_configuration(stage: Stage) -> bool:
     return stage.add(_UNFIT, tried)
 
 
-def _configuration(maker: Maker, other_than: str | None = None) -> str:
+def _configuration(maker: Maker, other_than: str | None = None, *, of_another_kind: bool = False) -> str:
     """The configuration file that the README names, else the nearest, of these one for evaluation, else the first.
 
     None that was found to lack something.
@@ -390,6 +399,9 @@ def _configuration(maker: Maker, other_than: str | None = None) -> str:
     found = [path for path in found if not any(part.startswith(".") for part in path.parts)]
     left_out = (other_than, *maker.stage.learned.get(_UNFIT, ()))
     found = [path for path in found if os.path.relpath(root / path, directory) not in left_out]
+    if of_another_kind:
+        folders = {os.path.dirname(path) for path in left_out if path is not None}
+        found = [path for path in found if os.path.dirname(os.path.relpath(root / path, directory)) not in folders]
 
     def rank(path: Path) -> tuple[object, ...]:
         text = path.as_posix()
