@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import linecache
 import os
+import pickle
 import re
 import shutil
 import traceback
@@ -289,7 +290,7 @@ def _has_keys(stage: Stage) -> bool:
 def remedy(stage: Stage, error: BaseException) -> str | None:
     if isinstance(error, ImportError | NameError | AttributeError | TypeError) or " is not here, and " in str(error):
         return None
-    if isinstance(error, FileNotFoundError | NotADirectoryError) or re.search(
+    if isinstance(error, FileNotFoundError | NotADirectoryError | pickle.UnpicklingError) or re.search(
         r"dataset|no such file|not found", str(error), re.I
     ):
         return "give the folder of the data with --data DIR"

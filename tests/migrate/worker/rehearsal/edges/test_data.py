@@ -434,3 +434,10 @@ def test_a_missing_folder_is_made_with_the_ending_that_is_asked_for(rehearsed):
     text += "print(len(names) > 9, Image.open(names[0]).format)\n"
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "True JPEG\n", 1), done.report.why
+
+
+def test_data_in_a_form_of_the_scripts_own_is_asked_for(rehearsed):
+    text = "import os, pickle\nfor name in os.listdir('samples'):\n    pickle.load(open(os.path.join('samples', name), 'rb'))\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.report.remedy) == ("stopped", "give the folder of the data with --data DIR")
+    assert "UnpicklingError" in done.report.why
