@@ -29,7 +29,8 @@ def stand_in(stage: Stage) -> None:
     """Set what earlier attempts could not go on without, and watch what is looked for in vain."""
     stage.wrap(os._Environ, "__getitem__", _noting(stage))
     for name, value in stage.learned.get(LEARNED, {}).items():
-        stage.note("arguments", f"{name}={value} was guessed")
+        said = "was taken from the example of its settings" if stated(stage.root, name) == value else "was guessed"
+        stage.note("arguments", f"{name}={value} {said}")
         os.environ[name] = value
         stage.on_exit(functools.partial(os.environ.pop, name, None))
 

@@ -43,6 +43,10 @@ def test_the_example_of_the_repositorys_settings_is_taken_before_a_guess(rehears
     example = "# where\nexport PLANTS_ROOT='plants'\nPLANTS_CSV=<your table>\n"
     done = rehearsed({"main.py": text, ".env.example": example})
     assert (done.report.ended, done.stdout) == ("finished", "plants/annotations.csv\n"), done.report.why
+    assert [item.what for item in done.standins("arguments")] == [
+        "PLANTS_ROOT=plants was taken from the example of its settings",
+        "PLANTS_CSV=annotations.csv was guessed",
+    ]
 
 
 @pytest.mark.parametrize(
