@@ -89,7 +89,8 @@ class StandIn:
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsalReport:
-    """How a rehearsal ended. `why`, `where` and `remedy` say of a script that was stopped what stopped it."""
+    """How a rehearsal ended. `why`, `where` and `remedy` say of a script that was stopped what stopped it; `remedy`
+    also what would help one that came to its end without what was looked for."""
 
     ended: Ended
     standins: tuple[StandIn, ...] = ()

@@ -32,6 +32,11 @@ _MODEL_METHODS = frozenset(
     ["eval", "train", "parameters", "named_parameters", "load_state_dict", "state_dict", "modules", "named_modules", "half"]
 )
 _NOT_MODELS = ("headrace.", "torch.optim", "torch.utils", "torchvision.transforms", "numpy")
+_EXECUTORS = (
+    *("poptorch.", "onnxruntime.", "openvino.", "tensorrt.", "torch_tensorrt.", "torch2trt.", "deepsparse.", "tvm."),
+    *("optimum.onnxruntime.", "optimum.intel.", "optimum.graphcore.", "tflite_runtime.", "rknn", "hailo_platform."),
+)
+"""Other runtimes: what they make of a network runs on their own devices, and is no network of torch's any more."""
 _FOREIGN = frozenset(["mxnet", "gluoncv", "tensorflow", "keras", "jax", "flax", "paddle", "mindspore", "chainer", "tinygrad"])
 """Frameworks whose networks and loops read like torch's."""
 _TORCHES = frozenset(["torch", "torchvision", "timm", "transformers", "lightning", "pytorch_lightning"])
@@ -150,6 +155,8 @@ class _ModelNames:
         """Dotted names bound to what a factory returns."""
         self.other: set[str] = set()
         """Dotted names bound to a loss or the like."""
+        self.executors: set[str] = set()
+        """Dotted names bound to what another runtime made of a model."""
         self.steps: dict[str, str] = {}
         """Names of training graphs, and of the models that they train."""
         for call in module.calls:
@@ -174,7 +181,9 @@ class _ModelNames:
         if expanded == TRAINING_STEP and call.args and (trained := dotted(call.args[0])) is not None:
             self.steps.update(dict.fromkeys(names, trained))
         target = self.module.find_callee(call.func)
-        if target is not None:
+        if expanded.startswith(_EXECUTORS):
+            self.executors |= names
+        elif target is not None:
             owner, definition = target
             if isinstance(definition, ast.ClassDef):
                 model = self.table.classes.get(definition)
@@ -201,7 +210,7 @@ class _ModelNames:
         return made or any(is_zoo_constructor(self.module.expand(call.func)) for call in calls)
 
     def is_model(self, name: str) -> bool:
-        if name in self.other and name not in self.built:
+        if name in self.executors or (name in self.other and name not in self.built):
             return False
         if name in self.touched or name in self.built:
             return True

@@ -76,12 +76,12 @@ def see_models(recipe: Recipe, read: Recipe | None = None, patience: float = 1.0
         ended = run_script(recipe, calls, seed=0, until=started + patience * _MOST_SECONDS, late=late, patience=patience)
     as_read = built() if built is not None else None
     found = [_described(seen, recipe, weights[seen.ordinal], as_read, own_data=ended.user_data) for seen in calls.seen.values()]
-    none = "it came to its end and called no model with images"
+    none = "; ".join(filter(None, ("it came to its end and called no model with images", ended.remedy)))
     if late:
         none = f"it was still running after {time.monotonic() - started:.0f} s; --entry takes another script"
     return Rehearsed(
         models=tuple(found),
-        why=_why(ended) or (None if found else none),
+        why=_why(ended) if ended.why else None if found else none,
         where=ended.where or (late[0] if late else None),
         standins=tuple(dict.fromkeys(f"{item.edge}: {item.what}" for item in ended.standins)),
         edges=tuple(sorted({item.edge for item in ended.standins})),

@@ -20,6 +20,7 @@ _COUNT = re.compile(
 _NAMES = re.compile(
     r"^(class(es)?|labels?|categor(y|ies)|cls)(_?(names?|list|labels|map))?$|^idx_?(to|2)_?(class|label)(es)?$", re.I
 )
+_TO_NUMBER = re.compile(r"^\w*(class|label|categor|cat|name|species|breed)\w*?_?(to|2)_?(idx|index|id|num\w*|int)$", re.I)
 _ENDING = re.compile(r"\.(jpe?g|png|bmp|tiff?|webp)", re.I)
 _TABLES = frozenset(["read_csv", "read_table", "read_excel", "read_feather", "read_parquet", "DictReader"])
 _SIDES = 8, 256
@@ -62,6 +63,14 @@ def adds_endings(root: str, script: str) -> bool:
             if isinstance(node, ast.Attribute) and node.attr in ("stem", "splitext", "with_suffix"):
                 return True
     return False
+
+
+@functools.cache
+def numbers_names(root: str, script: str) -> bool:
+    """Whether the sources look up the number of a class by its name: `label_to_index[name]`."""
+    nodes = itertools.chain.from_iterable(map(ast.walk, sources(root, path_of(root, script))))
+    names = (getattr(node, "id", getattr(node, "attr", None)) for node in nodes)
+    return any(name is not None and _TO_NUMBER.match(name) for name in names)
 
 
 @functools.cache

@@ -30,12 +30,20 @@ _LABEL = re.compile(r"label|class|target|categor|diagnos|level|grade|^y$|species
 _FILE = re.compile(r"file|path|image|img|photo|picture|name|(^|_)id$|uuid", re.I)
 MADE_NAME = re.compile(r"image_\d{4}\.[a-z]{3,4}")
 """What a table of made rows says of its images."""
+_STATISTICS = re.compile(r"(?:^|_)(mean_?(?:and)?_?std|mean|std|norm(?:ali[sz]ation)?|stat(?:istic)?s)(?:_|\.npy$)")
+_NAMED = re.compile(r"image_\d{4}(?!\d)")
 _ID = re.compile(r"(^|_|image)ids?$|^id_code$|uu?id$|^stem$", re.I)
 """Columns that may name an image without the ending of its file."""
 _FLAG = re.compile(r"^(is|has|was|use|keep)_|[a-z]{4}ed$|[a-z]{3}able$|^(valid|ok)$|_(valid|ok|flag)$", re.I)
 """Columns that say yes or no of a row."""
 NAMES, STEMS = "names", "stems"
 """How tables and folders agree, where a script looks into both: files are named as in tables, which have endings or not."""
+ENDINGS = "endings"
+"""Learned: for which files the script looked in a folder that was made with others, and whether below it."""
+LINE_SIGN, LINE_NAMES = "line_sign", "line_names"
+"""Learned: what stands between an image and its class in a line of a list, and that the class is named."""
+LISTS = (".txt", ".lst", ".names")
+"""Endings of files of lines."""
 _PIXELS = re.compile(r"^pixels?(_?(values|string|data))?$", re.I)
 """Columns that hold a whole image: its numbers with spaces between."""
 _PIXELS_OF_A_FACE = 48 * 48
@@ -61,6 +69,12 @@ def photo(path: str, size: tuple[int, int], mode: str = "RGB") -> Image.Image:
     image = Image.fromarray(coarse, "RGB").resize((size[1], size[0]), Image.Resampling.BICUBIC)
     noise = draw.integers(-12, 13, (*size, 1), dtype=np.int16)
     return Image.fromarray(np.clip(np.asarray(image, np.int16) + noise, 0, 255).astype(np.uint8), "RGB").convert(mode)
+
+
+def ending_of(pattern: str) -> str | None:
+    """The ending of images that a pattern of file names asks for, as it is written: .JPEG of `*.JPEG`."""
+    found = next((end for end in (*IMAGES, ".npy") if pattern.lower().endswith(end)), None)
+    return pattern[-len(found) :] if found is not None else None
 
 
 class Maker:
@@ -102,8 +116,10 @@ class Maker:
 
     def folder(self, path: str, suffix: str | None = None, *, flat: bool | None = None) -> None:
         """Make a folder of images, or one with a folder of images for each class."""
-        suffix = suffix or self.ending
         path = os.path.normpath(path)  # `data/train/` is `data/train`
+        wanted, deep = self.stage.learned.get(ENDINGS, {}).get(os.path.abspath(path), (self.ending, None))
+        suffix = suffix or wanted
+        flat = not deep if flat is None and deep is not None else flat
         if flat is None:
             named = bool(_FLAT.match(os.path.basename(path)))
             flat = path in self.stage.learned.get("flat", ()) or (named and not self.stage.learned.get("deep"))
@@ -128,7 +144,7 @@ class Maker:
     def matching(self, folder: str, pattern: str) -> None:
         """Make what a pattern of file names below a missing folder asks for: `*/*.png`, `**/*.jpg`, `*`."""
         last = os.path.basename(pattern)
-        suffix = next((end for end in IMAGES if last.endswith(end)), None)
+        suffix = ending_of(last)
         beside = re.fullmatch("labels?|annotations?|targets?", os.path.basename(os.path.normpath(folder)), re.I)
         if beside and suffix is None and last in ("*", "*.txt"):
             self._labels_beside(folder)
@@ -153,7 +169,7 @@ class Maker:
             (IMAGES, self._image),
             ((".csv", ".tsv"), self._table),
             ((".json",), self._json),
-            ((".txt", ".lst", ".names"), self._lines),
+            (LISTS, self._lines),
             ((".npy",), self._array),
             ((".mat",), self._matlab),
             ((".npz",), self._arrays),
@@ -169,6 +185,9 @@ class Maker:
     def _image(self, path: str) -> bytes:
         file = io.BytesIO()
         suffix = os.path.splitext(path)[1].lower()
+        if suffix == ".npy":
+            np.save(file, np.asarray(photo(path, self.size)))
+            return file.getvalue()
         mode = "RGB" if self.mode == "RGBA" and suffix not in _WITH_ALPHA else self.mode
         photo(path, self.size, mode).save(file, _FORMATS.get(suffix, suffix[1:].upper()))
         return file.getvalue()
@@ -236,15 +255,26 @@ class Maker:
             return "".join(f"{name}\n" for name in self.names).encode()
         self.stage.names_images = True
         ending = "" if self.agreed == STEMS else self.ending
-        alone = self.stage.learned.get("bare_lines")
-        lines = (f"image_{row:04d}{ending}" + ("" if alone else f" {row % self.classes}") for row in range(self._listed))
+        alone, sign = self.stage.learned.get("bare_lines"), self.stage.learned.get(LINE_SIGN, " ")
+        labels = self.names if self.stage.learned.get(LINE_NAMES) else range(self.classes)
+        lines = (
+            f"image_{row:04d}{ending}" + ("" if alone else f"{sign}{labels[row % self.classes]}") for row in range(self._listed)
+        )
         return "".join(f"{line}\n" for line in lines).encode()
 
     def _is_labels(self, path: str) -> bool:
         return bool(_LABEL.search(os.path.basename(path)))
 
     def _array(self, path: str) -> bytes:
+        """One image, where a table or a list names it so; else many, or their labels, or their channels' mean and deviation."""
         file = io.BytesIO()
+        if (statistics := _STATISTICS.search(os.path.basename(path).lower())) is not None:
+            channels = np.array([[0.5] * 3, [0.25] * 3], np.float32)
+            np.save(file, {"mean": channels[0], "std": channels[1]}.get(statistics[1], channels))
+            return file.getvalue()
+        if _NAMED.match(os.path.basename(path)) and not self._is_labels(path):
+            np.save(file, np.asarray(photo(path, self.size)))
+            return file.getvalue()
         labels: np.ndarray = np.arange(self.rows) % self.classes
         np.save(
             file, labels if self._is_labels(path) else generator(path).integers(0, 256, (self.rows, *self.size, 3), np.uint8)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .making import IMAGES, Maker
+from .making import IMAGES, Maker, ending_of
 from .places import asked_by_us, frames, is_installed, is_users, other_folder
 from .stage import Stage
 
@@ -155,7 +155,7 @@ class Paths:
         for frame in frames():
             name = frame.f_code.co_filename
             if is_users(name, self.stage.root):
-                return not _expects_absence(frame) or full in self.stage.learned.get("wanted", ())
+                return not expects_absence(frame) or full in self.stage.learned.get("wanted", ())
             # A checkout may hold its environment.
             own = any(name.startswith(folder) and not is_installed(name[len(folder) :]) for folder in _HEADRACE)
             if own or name.startswith("<frozen importlib"):
@@ -290,9 +290,23 @@ class Paths:
         return original(own if other == str(own) else Path(other), pattern, *args, **named)  # type: ignore[no-any-return]
 
     def _for_pattern(self, folder: str, pattern: str) -> None:
-        if pattern and not self._busy and not os.path.isdir(self.found(folder)) and self._may_make(folder):
+        if not pattern or self._busy:
+            return
+        if os.path.isdir(self.found(folder)):
+            self._look(self.found(folder), pattern)
+        elif self._may_make(folder):
             target = self._target(folder)
             self._made(folder, lambda: self.maker.matching(target, pattern))
+
+    def _look(self, folder: str, pattern: str) -> None:
+        """Note that the script looks in a made folder for images of an ending that none of them has."""
+        suffix, full = ending_of(pattern), os.path.abspath(folder)
+        if suffix is not None and self.stage.has_made(folder):
+            self._busy = True
+            found = any(name.endswith(suffix) for _, _, names in os.walk(full) for name in names)
+            self._busy = False
+            known = self.stage.looked.get(full, (suffix, "/" in pattern))
+            self.stage.looked[full] = None if found else known
 
 
 def _there(stat: Callable[..., Any], path: str) -> bool:
@@ -309,7 +323,7 @@ def _split(pathname: str) -> tuple[str, str]:
     return os.sep.join(parts[:first]) or ("." if not pathname.startswith(os.sep) else os.sep), os.sep.join(parts[first:])
 
 
-def _expects_absence(frame: types.FrameType) -> bool:
+def expects_absence(frame: types.FrameType) -> bool:
     """Whether the line that is running stands in a `try` whose handler takes a missing file: the script copes without."""
     return any(first <= frame.f_lineno <= last for first, last in _coping(frame.f_code.co_filename))
 

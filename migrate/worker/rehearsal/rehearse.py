@@ -122,7 +122,9 @@ def _attempt(
         if ended != "stopped":
             # The next runs find what this one found, whatever other scripts save meanwhile.
             stage.learn("saved", stage.learned.get("saved", [path.name for path in stage.saved]))
-            report = RehearsalReport(ended=ended, **stage.told())  # type: ignore[arg-type]
+            idle = (edge.idle(stage) for edge in found.values() if hasattr(edge, "idle"))
+            helps = next(filter(None, idle), None) if ended == "finished" and not seen() else None
+            report = RehearsalReport(ended=ended, remedy=helps, **stage.told())  # type: ignore[arg-type]
         else:
             assert error is not None
             # One lesson for each attempt: what else is wrong shows in the next.

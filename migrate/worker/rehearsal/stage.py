@@ -66,14 +66,18 @@ class Stage:
         """Folders of images made without folders of classes for their names alone, and whether one of these was opened."""
         self.loaded = ""
         """The file that torch read last and that stood in, by its name."""
-        self.unset: dict[str, None] = {}
-        """Environment variables that the script looked for and that are not set."""
+        self.unset: dict[str, str | None] = {}
+        """Environment variables that the script looked for and that are not set; and to which name it bound the None that it
+        got instead, if any, or None where it had something else to take."""
         self.table: tuple[str, tuple[str, ...]] | None = None
         """Between which signs, and under which names if these stand in no header, the script is just reading a table."""
         self.handled: Exception | None = None
         """The last error of which the script told where it handled it."""
         self.names_images = False
         """Whether a table or a list was made that names images."""
+        self.looked: dict[str, tuple[str, bool] | None] = {}
+        """Made folders in which the script looked for images of an ending that they do not have, and whether below them; None
+        where they had what it looked for."""
         self.entered: dict[str, bool] = {}
         """Folders that were made with a folder for each class, and whether the script looked into one of those."""
         self.filters: dict[str, dict[str | int, None]] = {}

@@ -186,3 +186,23 @@ def test_a_name_that_takes_what_it_returns_was_a_class(tmp_path):
         "model = choose(name)\nmodel = model(settings)\nmodel.eval()\nscores = model(images)\nself.net = self.net(images)\n"
     )
     assert [item[1:3] for item in loops(tmp_path, source)] == [("model", "images")]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "poptorch.inferenceModel(model, options=options)",
+        "torch_tensorrt.compile(model, inputs=[x])",
+        "optimum.onnxruntime.ORTModel.from_pretrained('a')",
+    ],
+)
+@pytest.mark.parametrize("name", ["fast_model", "model"])
+def test_what_another_runtime_makes_of_a_model_is_none(tmp_path, made, name):
+    source = (
+        f"import {made.partition('(')[0].rpartition('.')[0]}\nimport torch, torchvision\n\n\n"
+        "model = torchvision.models.resnet18()\n"
+        f"{name} = {made}\nfor images, labels in loader:\n    {name}(images)\n"
+    )
+    assert loops(tmp_path, source) == []
+    plain = source.replace(f"\n{name} = {made}", f"\n{name} = torchvision.models.resnet18()")
+    assert [found for _, found, _, _ in loops(tmp_path, plain)] == [name]

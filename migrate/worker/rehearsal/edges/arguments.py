@@ -9,7 +9,6 @@ import argparse
 import ast
 import contextlib
 import difflib
-import functools
 import inspect
 import linecache
 import os
@@ -17,23 +16,21 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ....reading.scopes import apart
 from ....reading.source import readme_text
 from ..making import Maker
-from ..places import frames, is_users
+from ..places import is_users
+from ..settings import environment
 from ..stage import Stage
+from .processes import LAUNCHED, launch
 
 _TABLES = (dict, list, tuple, set, frozenset)
-_OVERRIDES = "overrides"
+OVERRIDES = "overrides"
 """Learned: what a configuration of OmegaConf's is told on the command line."""
-_ENVIRONMENT = "environment"
-"""Learned: environment variables without which the script gave up, and what they are set to."""
-_ASKING = (os.__file__, str(inspect.getsourcefile(Mapping)))
-"""What stands between a script that asks for a variable and where it is looked up."""
 _CONFIGURATION, _UNFIT = "configuration", "unfit_configurations"
 """Learned: the file of settings that was guessed, and those before it, which lack what the script takes from them."""
 _MOST_CONFIGURATIONS = 4
@@ -48,8 +45,8 @@ _GUESSES = (
     (r"check_?point|ckpt|weights?|resume|pretrained|model_?(path|file)|snapshot|state_?dict|\.pth?\b", "checkpoint.pth"),
     (r"csv|annotations?|ann_?file", "annotations.csv"),
     (r"(class|label)(es|s)?_?(names?|file|map|json)|\bjson\b", "labels.json"),
-    (r"image_?(dir|folder|root|s)\b|img_?(dir|folder|root|s)\b|\b(data|root|dir|folder|directory|dataset_?(dir|path|root))\b|data_?(dir|path|root)",
-     "data"),
+    (r"image_?(dir|folder|root|s)\b|img_?(dir|folder|root|s)\b|\b(data|root|dir|folder|directory|dataset_?(dir|path|root))\b|data_?(dir|path|root)"
+     r"|^(?!.*model).*_(root|dir|folder|directory)$", "data"),
     (r"image|img|picture|photo|input|file|source|filename|url", "image.jpg"),
     (r"data_?set", "cifar10"),
     (r"arch|model|backbone|net(work)?\b|encoder", "resnet18"),
@@ -61,7 +58,7 @@ _GUESSES = (
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
     maker = Maker(stage)
-    sys_argv = [guess(name, "", maker) for name in stage.learned.get("argv", ())] + stage.learned.get(_OVERRIDES, [])
+    sys_argv = [guess(name, "", maker) for name in stage.learned.get("argv", ())] + stage.learned.get(OVERRIDES, [])
 
     def parse(original: Any, self: Any, args: Any = None, namespace: Any = None) -> Any:
         given = _without(chosen, [*sys.argv[1:]] if args is None else list(args))
@@ -95,11 +92,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.wrap(argparse.ArgumentParser, "parse_known_args", parse)
     stage.wrap(argparse.ArgumentParser, "error", reject)
     stage.when_imported("click.core", lambda library: _click(stage, maker, library))
-    stage.wrap(os._Environ, "__getitem__", _noting_unset(stage))
-    for name, value in stage.learned.get(_ENVIRONMENT, {}).items():
-        stage.note("arguments", f"{name}={value} was guessed")
-        os.environ[name] = value
-        stage.on_exit(functools.partial(os.environ.pop, name, None))
+    environment.stand_in(stage)
     before = sys.argv
     if sys_argv:
         stage.extra_argv = sys_argv
@@ -112,15 +105,17 @@ def stand_in(stage: Stage) -> Iterator[None]:
 def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that reads `sys.argv` itself, or cannot go on with an option that is None, is given more."""
     own = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename, stage.root)]
-    known = stage.learned.get(_ENVIRONMENT, {})
-    if (unset := next((name for name in stage.unset if name not in known and _names(error, name)), None)) is not None:
-        return stage.learn(_ENVIRONMENT, {**known, unset: guess(unset, "", Maker(stage))})
+    if (unset := environment.wanted(stage, error, own)) is not None:
+        if unset in LAUNCHED:
+            return launch(stage, unset)
+        value = environment.stated(stage.root, unset) or guess(unset, "", Maker(stage))
+        return stage.learn(environment.LEARNED, {**stage.learned.get(environment.LEARNED, {}), unset: value})
     if isinstance(error, SystemExit) and stage.refused is not None and stage.refused[0].startswith("-"):
         option, choice = stage.refused
         return stage.learn("choices", {**stage.learned.get("choices", {}), option: choice})
     if missing := re.search(r"Missing mandatory value: ([\w.]+)", str(error)):  # OmegaConf's, under any configuration library
         value = guess(missing[1].rpartition(".")[2], "", Maker(stage))
-        return stage.add(_OVERRIDES, f"{missing[1]}={value}")
+        return stage.add(OVERRIDES, f"{missing[1]}={value}")
     if isinstance(error, KeyError) and own and error.args and isinstance(error.args[0], str):
         return _other_choice(stage, error.args[0], own[-1]) or _other_configuration(stage)
     if own and (missed := _missed(own[-1])) is not None:
@@ -132,6 +127,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if own and _handed(stage, error, own):
         return True
     if own and isinstance(error, AttributeError | TypeError) and _other_configuration(stage):
+        return True
+    if own and isinstance(error, NotImplementedError) and _other_configuration(stage, of_another_kind=True):
         return True
     if isinstance(error, TypeError) and "NoneType" in str(error):
         return _path_option(stage)
@@ -148,24 +145,6 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     number = 1 + len(known) + len(stage.request.argv)
     named = next((line.split("=")[0].strip() for line in reads if f"argv[{number}]" in line and "=" in line), "image")
     return stage.learn("argv", [*known, named])
-
-
-def _noting_unset(stage: Stage) -> Callable[..., Any]:
-    def read(original: Any, self: Any, key: str) -> Any:
-        try:
-            return original(self, key)
-        except KeyError:
-            files = (frame.f_code.co_filename for frame in frames())
-            asks = next((file for file in files if not file.startswith("<frozen") and file not in _ASKING), "")
-            if is_users(asks, stage.root):
-                stage.unset[key] = None
-            raise
-
-    return read
-
-
-def _names(error: BaseException, variable: str) -> bool:
-    return re.search(rf"(?<![A-Za-z0-9_]){re.escape(variable)}(?![A-Za-z0-9_])", str(error)) is not None
 
 
 def _respelled(name: str, offered: Sequence[str]) -> str | None:
@@ -380,19 +359,26 @@ def guess(name: str, told: str, maker: Maker) -> str:
             if re.search(pattern, text):
                 if value is not None:
                     return value
-                taken = _configuration(maker)
+                known = maker.stage.learned.get(_CONFIGURATION) if maker.stage.learned.get(_UNFIT) else None
+                taken = known or _configuration(maker)
                 maker.stage.learn(_CONFIGURATION, taken)
                 return taken
     return "1"
 
 
-def _other_configuration(stage: Stage) -> bool:
-    """The configuration that was guessed lacks what the script takes from it: another one of its folder and kind is taken."""
+def _other_configuration(stage: Stage, *, of_another_kind: bool = False) -> bool:
+    """The configuration that was guessed lacks what the script takes from it: another one of its folder and format is taken.
+
+    Where it asks for what the script does not know, it is one for other scripts: the next is of another folder beside.
+    """
     tried, unfit = stage.learned.get(_CONFIGURATION), stage.learned.get(_UNFIT, [])
     if tried is None or tried in unfit or len(unfit) >= _MOST_CONFIGURATIONS:
         return False
-    following = _configuration(Maker(stage), tried)
-    if os.path.dirname(following) != os.path.dirname(tried) or os.path.splitext(following)[1] != os.path.splitext(tried)[1]:
+    following = _configuration(Maker(stage), tried, of_another_kind=of_another_kind)
+    folders = [os.path.dirname(path) for path in (following, tried)]
+    if of_another_kind:
+        folders = [os.path.dirname(folder) or folder for folder in folders]
+    if folders[0] != folders[1] or os.path.splitext(following)[1] != os.path.splitext(tried)[1]:
         return False
     choices = stage.learned.get("choices", {})
     stage.learn("choices", {flag: following if value == tried else value for flag, value in choices.items()})
@@ -400,7 +386,7 @@ def _other_configuration(stage: Stage) -> bool:
     return stage.add(_UNFIT, tried)
 
 
-def _configuration(maker: Maker, other_than: str | None = None) -> str:
+def _configuration(maker: Maker, other_than: str | None = None, *, of_another_kind: bool = False) -> str:
     """The configuration file that the README names, else the nearest, of these one for evaluation, else the first.
 
     None that was found to lack something.
@@ -413,6 +399,9 @@ def _configuration(maker: Maker, other_than: str | None = None) -> str:
     found = [path for path in found if not any(part.startswith(".") for part in path.parts)]
     left_out = (other_than, *maker.stage.learned.get(_UNFIT, ()))
     found = [path for path in found if os.path.relpath(root / path, directory) not in left_out]
+    if of_another_kind:
+        folders = {os.path.dirname(path) for path in left_out if path is not None}
+        found = [path for path in found if os.path.dirname(os.path.relpath(root / path, directory)) not in folders]
 
     def rank(path: Path) -> tuple[object, ...]:
         text = path.as_posix()

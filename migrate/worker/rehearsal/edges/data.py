@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import linecache
 import os
+import pickle
 import re
 import shutil
 import traceback
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from .. import hints, hugging_face_sets, torchvision_sets
-from ..making import MADE_NAME, NAMES, STEMS, WEIGHTS, Maker
+from ..forms import line_lists
+from ..making import ENDINGS, MADE_NAME, NAMES, STEMS, WEIGHTS, Maker
 from ..paths import Paths
 from ..places import called_by_user, is_users
 from ..stage import Stage
@@ -106,7 +108,7 @@ def _filters(stage: Stage, series: Any) -> None:
 
 def in_vain(stage: Stage) -> bool:
     """A script that called no model left out what is not here: rows that no table has, or checkpoints that it looked for."""
-    if _keep_rows(stage) or _flatten(stage) or _deepen(stage) or _agree(stage):
+    if _keep_rows(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage):
         return True
     paths, wanted = _SET_UP[id(stage)], dict(stage.learned.get("wanted", {}))
     known = len(wanted)
@@ -120,6 +122,13 @@ def in_vain(stage: Stage) -> bool:
         ):
             wanted[full] = place
     return len(wanted) > known and stage.learn("wanted", wanted)
+
+
+def _end_otherwise(stage: Stage) -> bool:
+    """Have the next attempt's images end as those for which the script looked where they lie."""
+    wanted = {folder: list(looked) for folder, looked in stage.looked.items() if looked is not None}
+    known = stage.learned.get(ENDINGS, {})
+    return any(folder not in known for folder in wanted) and stage.learn(ENDINGS, {**wanted, **known})
 
 
 def _flatten(stage: Stage) -> bool:
@@ -208,13 +217,16 @@ def _saved(stage: Stage, paths: Paths) -> Any:
 def lesson(stage: Stage, error: BaseException) -> bool:
     """What the error says of the data that the next attempt should make."""
     text = f"{type(error).__name__}: {error}"
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if _keep_rows(stage):
         return True
-    if _EMPTY.search(text) and (_flatten(stage) or _deepen(stage) or _agree(stage)):
+    own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
+    if line_lists.lesson(stage, error, own, empty=_EMPTY.search(text) is not None):
+        return True
+    if _EMPTY.search(text) and (_end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)):
         return True
     if isinstance(error, KeyError) and error.args and _is_made(stage, error.args[0]) and _agree(stage, str(error.args[0])):
         return True
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [frame.f_code.co_filename for frame in frames]
     if isinstance(error, RuntimeError) and (found := _CHANNELS.search(text)) is not None:
         return found[1] in _MODES and stage.learn("mode", _MODES[found[1]])
@@ -278,7 +290,7 @@ def _has_keys(stage: Stage) -> bool:
 def remedy(stage: Stage, error: BaseException) -> str | None:
     if isinstance(error, ImportError | NameError | AttributeError | TypeError) or " is not here, and " in str(error):
         return None
-    if isinstance(error, FileNotFoundError | NotADirectoryError) or re.search(
+    if isinstance(error, FileNotFoundError | NotADirectoryError | pickle.UnpicklingError) or re.search(
         r"dataset|no such file|not found", str(error), re.I
     ):
         return "give the folder of the data with --data DIR"

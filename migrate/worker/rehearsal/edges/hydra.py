@@ -1,4 +1,7 @@
-"""Hydra's plugins that are not installed: how a script's configuration is logged, launched or searched changes no result."""
+"""Hydra's configurations: the options that a script leaves to its users, and plugins that are not installed.
+
+How a script's configuration is logged, launched or searched changes no result.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..stage import Stage
+from .arguments import OVERRIDES
 
 _SILENT = {"version": 1, "root": None, "disable_existing_loggers": False}
 _INSTEAD: dict[str, dict[str, Any]] = {
@@ -23,6 +27,8 @@ _INSTEAD: dict[str, dict[str, Any]] = {
 """What Hydra itself has in place of a plugin's option, by the group."""
 _MISSING = re.compile(r"Could not find '(?P<group>hydra/\w+)/(?P<name>\w+)'")
 _KEY = "hydra_options"
+_UNCHOSEN = re.compile(r"You must specify '(?P<group>[\w/@.-]+)', e\.g,.*\nAvailable options:\n\s*(?P<first>\S+)")
+"""What is said of a group of which the defaults choose nothing (`- model: ???`)."""
 
 
 @contextlib.contextmanager
@@ -32,7 +38,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
 
 def lesson(stage: Stage, error: BaseException) -> bool:
-    """The option of a plugin: the next attempt finds Hydra's own under its name."""
+    """Of options that the user is to choose the first is taken; Hydra's own stands in for that of a plugin."""
+    if (unchosen := _UNCHOSEN.search(str(error))) is not None:
+        return stage.add(OVERRIDES, f"{unchosen['group']}={unchosen['first']}")
     found = _MISSING.search(str(error))
     return found is not None and found["group"] in _INSTEAD and stage.add(_KEY, [found["group"], found["name"]])
 

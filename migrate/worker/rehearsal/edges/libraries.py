@@ -236,6 +236,14 @@ def _what_stood_in(stage: Stage, error: BaseException) -> str | None:
     return f"install {_to_install(stage.root, gave)}, whose results were stood in for, where headrace runs"
 
 
+def idle(stage: Stage) -> str | None:
+    """What would help a script that called no model: a library to which it may have handed one, and which stood in."""
+    gave = [name for name in stage.learned.get("used", ()) if not _RECORDS.search(name)]
+    if other := sorted(OTHERS.intersection(gave)):
+        return _of_other(other[0])
+    return f"what {' and '.join(gave)} would have done stood in: {_bring(stage.root, gave)}" if gave else None
+
+
 def _to_install(root: str, libraries: Sequence[str]) -> str:
     """Their distributions; of a name that only an import says, a package index may have a stranger's."""
     told = []

@@ -12,15 +12,24 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from .. import other_python
+from ..paths import expects_absence
 from ..places import failed_at, frames, is_users, other_folder
 from ..stage import Stage
 
-EVERYWHERE = re.compile(r"cannot import name|mutable default|'Namespace' object has no attribute")
+EVERYWHERE = re.compile(
+    r"cannot import name|mutable default|'Namespace' object has no attribute|'module' object is not callable"
+)
 """Errors that whatever stood in cannot have led to."""
+_OF_DATA = re.compile(
+    r"^(data(sets?)?|images?|imgs?|photos?|train(ing)?|test(ing)?|val(id(ation)?)?|inputs?|raw)([_-]?(data|images?|imgs|set|\d+))*$|data(set)?s?$",
+    re.I,
+)
+"""Folders that are made where they are not here, and in which no code lies."""
 _DEEPEST = 4
 """Folders below the root in which a module is looked for."""
 
@@ -29,12 +38,36 @@ _DEEPEST = 4
 def stand_in(stage: Stage) -> Iterator[None]:
     finder = _Finder(stage)
     sys.meta_path.append(finder)
+    stage.wrap(os, "chdir", _at_home(stage))
     if "module" in stage.learned:
         stage.note("packages", f"run as python -m {stage.as_module()}")
     if "directory" in stage.learned:
         stage.note("packages", f"run in the folder {os.path.relpath(stage.directory(), stage.root)}")
     yield
     sys.meta_path.remove(finder)
+
+
+def _at_home(stage: Stage) -> Callable[..., None]:
+    """The script goes where its author's copy of the repository lay: it is here, and so is what the path names in it."""
+
+    def change(original: Callable[..., None], path: Any) -> None:
+        try:
+            original(path)
+        except FileNotFoundError:
+            parts = re.split(r"[/\\]+", str(path)) if isinstance(path, str | os.PathLike) else []
+            names = [part for part in parts if part not in ("", ".", "..")]
+            frame = next(frames(), None)
+            copes = frame is None or not is_users(frame.f_code.co_filename, stage.root) or expects_absence(frame)
+            if not names or copes or _OF_DATA.search(names[-1]):
+                raise
+            within = (os.path.join(stage.root, *names[first:]) for first in range(len(names)))
+            folder = next(filter(os.path.isdir, within), stage.root)
+            stage.note(
+                "packages", f"{path} is not here; the script went on in the folder {os.path.relpath(folder, stage.root)}"
+            )
+            original(folder)
+
+    return change
 
 
 def lesson(stage: Stage, error: BaseException) -> bool:

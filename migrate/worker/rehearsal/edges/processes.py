@@ -68,9 +68,12 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     asked = [name for name in LAUNCHED if name in text]
     if not asked and isinstance(error, AttributeError | KeyError | NameError):
         asked = [name for name in LAUNCHED if f"'{name.lower()}'" in text]
-    if not asked:
-        return False
-    kind = asked[0].partition("_")[0]
+    return bool(asked) and launch(stage, asked[0])
+
+
+def launch(stage: Stage, asked: str) -> bool:
+    """Tell the next attempt all that the launcher sets which sets a variable."""
+    kind = asked.partition("_")[0]
     family = [name for name in LAUNCHED if name.startswith(kind) or kind not in ("SLURM", "OMPI")]
     family = [name for name in family if kind in ("SLURM", "OMPI") or not name.startswith(("SLURM", "OMPI"))]
     return stage.learn("launched", sorted({*stage.learned.get("launched", ()), *family}))

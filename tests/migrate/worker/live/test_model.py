@@ -264,6 +264,17 @@ def test_a_script_that_calls_no_model_is_said_to(tmp_path: Path) -> None:
     assert (found.models, found.why) == ((), "it came to its end and called no model with images")
 
 
+def test_what_would_help_a_script_that_called_no_model_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def idle(stage: object) -> str:
+        return "install what stood in"
+
+    monkeypatch.setattr("headrace.migrate.worker.rehearsal.edges.libraries.idle", idle)
+    found = see_models(script(tmp_path, "model = Net()\n"))
+    assert found.why == "it came to its end and called no model with images; install what stood in"
+    found = see_models(script(tmp_path, DATA, "model = Net()\n", EVALUATE))
+    assert (len(found.models), found.why) == (1, None)
+
+
 def test_a_script_that_was_ended_is_not_said_to_have_come_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.migrate.worker.live.model._SECONDS", 1.0)
     found = see_models(script(tmp_path, "model = Net()\n", "while True:\n    sum(range(1000))\n"))

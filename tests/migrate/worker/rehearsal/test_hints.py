@@ -90,3 +90,17 @@ def test_pixels_of_what_is_no_table_are_none(tmp_path):
 def test_whether_the_sources_put_endings_to_names(tmp_path, line, does):
     (tmp_path / "main.py").write_text(f"{line}\n")
     assert hints.adds_endings(str(tmp_path), "main.py") is does
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("index = label_to_index[name]", True),
+        ("class_to_idx = {}", True),
+        ("self.cat2id.get(name)", True),
+        ("index_to_label[3]", False),
+        ("label = index", False),
+    ],
+)
+def test_whether_classes_are_looked_up_by_name(says, text, numbers):
+    assert hints.numbers_names(*says(main=text)) is numbers

@@ -178,3 +178,25 @@ def test_a_column_that_says_yes_or_no_keeps_most_rows_of_each_class(maker):
     assert {row["gradable"] for row in rows} == {row["is_valid"] for row in rows} == {"0", "1"}
     assert {row["grade"] for row in rows if row["gradable"] == "1"} == set("012")
     assert {row["grade"] for row in rows if row["is_valid"] == "0"} == set("012")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "kind"),
+    [
+        ("image_0003.npy", (256, 256, 3), "uint8"),
+        ("image_0003.jpg.npy", (256, 256, 3), "uint8"),
+        ("images.npy", (100, 256, 256, 3), "uint8"),
+        ("image_0003_labels.npy", (100,), "int64"),
+        ("train_labels.npy", (100,), "int64"),
+        ("mean.npy", (3,), "float32"),
+        ("train_std.npy", (3,), "float32"),
+        ("normalization.npy", (2, 3), "float32"),
+        ("mean_std.npy", (2, 3), "float32"),
+        ("demeaned.npy", (100, 256, 256, 3), "uint8"),
+    ],
+)
+def test_an_array_is_an_image_many_or_numbers_about_them(on_stage, name, shape, kind):
+    world = on_stage()
+    assert Maker(world.stage).file(str(world.root / name))
+    made = np.load(world.root / name)
+    assert (made.shape, str(made.dtype)) == (shape, kind)

@@ -210,6 +210,22 @@ def test_a_configuration_that_lacks_what_the_script_takes_gives_way_to_another(r
     assert (done.report.ended, done.stdout) == ("finished", "4\n"), done.report.why
 
 
+@pytest.mark.parametrize("option", ["'--cfg', default=''", "'cfg'"])
+def test_a_configuration_for_other_scripts_gives_way_to_one_of_another_folder(rehearsed, option):
+    text = f"import argparse, yaml\nparser = argparse.ArgumentParser()\nparser.add_argument({option})\n"
+    text += "args = parser.parse_args()\nname = yaml.safe_load(open(args.cfg)).get('name', '')\n"
+    text += "if name != 'net':\n    raise NotImplementedError(f'invalid model {name}')\nprint(args.cfg)\n"
+    files = {
+        "configs/a_first/a.yaml": "{}\n",
+        "configs/a_first/b.yaml": "{}\n",
+        "configs/train/a.yaml": "name: net\n",
+        "other/a.yaml": "name: net\n",
+        "README.md": "python prepare.py configs/a_first/b.yaml\n",
+    }
+    done = rehearsed({"main.py": text, **files})
+    assert (done.report.ended, done.stdout) == ("finished", "configs/train/a.yaml\n"), done.report.why
+
+
 def test_a_configuration_without_which_no_other_does_stays(rehearsed):
     text = f"{OPTION}args = parser.parse_args()\nprint(yaml.safe_load(open(args.cfg))['workers'])\n"
     done = rehearsed({"main.py": text, "configs/a.yaml": "depth: 3\n", "other/b.yaml": "workers: 3\n"})

@@ -403,3 +403,41 @@ def test_lines_of_a_list_are_names_alone_where_a_table_is_searched_for_them(rehe
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "True\n"), done.report.why
+
+
+@pytest.mark.parametrize(
+    ("find", "ending"),
+    [
+        ("glob.glob('scans/*.npy')", ".npy"),
+        ("[str(path) for path in Path('scans').glob('*.JPEG')]", ".JPEG"),
+        ("[str(path) for path in Path('scans').rglob('*.png')]", ".png"),
+        ("[path for end in ('png', 'bmp', 'npy') for path in glob.glob('scans/**/*.' + end, recursive=True)][:1]", None),
+    ],
+)
+def test_images_end_as_those_that_the_script_looks_for(rehearsed, find, ending):
+    text = f"import glob, os\nfrom pathlib import Path\nnames = os.listdir('scans')\nfound = sorted({find})\n"
+    text += "if not found:\n    raise ValueError('no images found in scans')\nprint(os.path.splitext(found[0])[1])\n"
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "finished", done.report.why
+    assert done.stdout.strip() in ([ending] if ending else [".png", ".bmp", ".npy"])
+
+
+def test_a_folder_whose_images_were_found_is_made_again_as_it_was(rehearsed):
+    text = "import glob, os\nos.listdir('scans')\nfound = [glob.glob('scans/*/*.' + end) for end in ('jpg', 'png')]\n"
+    done = rehearsed({"main.py": f"{text}assert found[0]\nraise ValueError('no images found')\n"})
+    assert done.report.ended == "stopped"
+    assert "endings" not in done.report.learned
+
+
+def test_a_missing_folder_is_made_with_the_ending_that_is_asked_for(rehearsed):
+    text = "import glob\nfrom PIL import Image\nnames = glob.glob('train/*/*.JPEG')\n"
+    text += "print(len(names) > 9, Image.open(names[0]).format)\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "True JPEG\n", 1), done.report.why
+
+
+def test_data_in_a_form_of_the_scripts_own_is_asked_for(rehearsed):
+    text = "import os, pickle\nfor name in os.listdir('samples'):\n    pickle.load(open(os.path.join('samples', name), 'rb'))\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.report.remedy) == ("stopped", "give the folder of the data with --data DIR")
+    assert "UnpicklingError" in done.report.why

@@ -1,4 +1,4 @@
-"""Options of Hydra's plugins that are not installed."""
+"""Options of Hydra's plugins that are not installed, and those that a user is to choose."""
 
 import pytest
 
@@ -40,3 +40,19 @@ def test_hydras_own_option_stands_in_for_a_plugins(rehearsed):
         "the plugin that has hydra/job_logging/colorlog is not installed; Hydra's own stood in",
         "the plugin that has hydra/launcher/submitit_slurm is not installed; Hydra's own stood in",
     ]
+
+
+def test_of_an_option_that_the_user_is_to_choose_the_first_is_taken(rehearsed, tmp_path):
+    pytest.importorskip("hydra")
+    files = {
+        "main.py": MAIN.replace("config.lr", "config.net.name, config.data.root.side"),
+        "conf/config.yaml": "defaults:\n  - _self_\n  - net: ???\n  - data/root: ???\n",
+        "conf/net/large.yaml": "name: large\n",
+        "conf/net/small.yaml": "name: small\n",
+        "conf/data/root/here.yaml": "side: 8\n",
+    }
+    done = rehearsed(files)
+    assert (done.report.ended, done.stdout) == ("finished", "large 8\n"), done.report.why
+    assert [item.what for item in done.standins("arguments")] == ["'data/root=here' was guessed", "'net=large' was guessed"]
+    done = rehearsed(files, "net=small", made=tmp_path / "again")
+    assert (done.report.ended, done.stdout) == ("finished", "small 8\n"), done.report.why

@@ -246,3 +246,18 @@ def test_a_model_of_another_framework_is_none_to_install(rehearsed, use):
     done = rehearsed({"main.py": f"import torch, tensorflow\n{use}\n"})
     assert done.report.ended == "stopped"
     assert done.report.remedy.startswith("the script computes with tensorflow, and Headrace migrates PyTorch")
+
+
+@pytest.mark.parametrize(
+    ("used", "said"),
+    [
+        (["nobodys_tta"], "what nobodys_tta would have done stood in: install nobodys_tta"),
+        ([], None),
+        (["nobodys_metrics"], None),
+        (["tensorflow"], "the script computes with tensorflow"),
+    ],
+)
+def test_a_library_that_may_have_been_handed_the_model_would_help_a_script_that_called_none(on_stage, used, said):
+    world = on_stage(libraries, learned={"used": used, "absent": used})
+    told = libraries.idle(world.stage)
+    assert (told is None) if said is None else (told is not None and told.startswith(said))

@@ -64,6 +64,7 @@ def test_a_package_of_python_2_finds_its_own_modules(rehearsed):
     "text",
     [
         "from parts import nothing\n",
+        "import parts, torch\ntorch.load('weights.pth')\nparts()\n",
         "import torch\nprint(torch.nn.Linear(2, misspelled))\n",
         "import parts, torch\ntorch.load('weights.pth')\nprint(parts.MODELS_PATH)\n",
         "TABLE = {'a': 1}\nCHOSEN = 'b'\nprint(TABLE[CHOSEN])\n",
@@ -103,3 +104,37 @@ def test_a_module_that_git_was_told_to_leave_out_is_said_to_be(rehearsed, ignore
     files = {"main.py": "from src.data.loaders import build\n", "src/__init__.py": "", "src/net.py": ""}
     done = rehearsed(files if ignored is None else {**files, ".gitignore": ignored})
     assert told in done.report.remedy
+
+
+@pytest.mark.parametrize(
+    ("go", "folder"),
+    [
+        ("os.chdir('/content/drive/My Drive/plants')", "."),
+        ("os.chdir('/content/Image-Classification')", "."),
+        ("if 'plants' not in os.getcwd():\n    os.chdir('./plants')", "."),
+        ("os.chdir(r'C:\\Users\\me\\plants\\src')", "src"),
+        ("os.chdir(Path('/home/me/plants/src/nets'))", "src/nets"),
+        ("os.chdir('src')", "src"),
+    ],
+)
+def test_a_script_that_goes_where_its_authors_copy_lies_goes_on_in_this_one(rehearsed, go, folder):
+    text = f"import os\nfrom pathlib import Path\n{go}\nprint(os.path.relpath(os.getcwd(), os.path.dirname(__file__)))\n"
+    done = rehearsed({"main.py": text, "src/nets/a.py": ""})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", f"{folder}\n", 1), done.report.why
+    where = [item.what for item in done.standins("packages")]
+    assert (
+        not where if go == "os.chdir('src')" else where[0].endswith(f"is not here; the script went on in the folder {folder}")
+    )
+
+
+@pytest.mark.parametrize("folder", ["/srv/plants/images", "train_data", "/srv/data", "/srv/PlantsDataset"])
+def test_a_folder_of_data_is_made_where_a_script_goes_into_it(rehearsed, folder):
+    done = rehearsed({"main.py": f"import os\nos.chdir('{folder}')\nprint(len(os.listdir('.')) > 1)\n"})
+    assert not [item for item in done.standins("packages") if "went on" in item.what]
+    assert done.report.ended == "stopped" or done.stdout == "True\n"
+
+
+def test_a_script_that_copes_with_a_missing_folder_goes_its_own_way(rehearsed):
+    text = "import os\ntry:\n    os.chdir('/kaggle/working')\nexcept FileNotFoundError:\n    os.chdir('src')\n"
+    done = rehearsed({"main.py": f"{text}print(os.path.basename(os.getcwd()))\n", "src/a.py": ""})
+    assert (done.report.ended, done.stdout) == ("finished", "src\n")

@@ -1,0 +1,1 @@
+"""What a script is told beside its arguments: the variables of its environment."""

@@ -1,0 +1,132 @@
+"""Environment variables that a script looks for, that its user will have set, and without which it does not go on."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..places import frames, is_users
+from ..stage import Stage
+
+LEARNED = "environment"
+"""Learned: variables that are to be set, and to what."""
+_ASKING = (os.__file__, str(inspect.getsourcefile(Mapping)))
+"""What stands between a script that asks for a variable and where it is looked up."""
+_EXAMPLES = (".env", ".env.example", ".env.sample", ".env.template", ".env.dist", "env.example", "example.env", ".env.local")
+_SET = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
+_OF_A_CALL = re.compile(r"^https?:|^<.*>$|\byour[-_ ]|^$", re.I)
+"""What stands in an example of settings for what everybody writes in."""
+
+
+def stand_in(stage: Stage) -> None:
+    """Set what earlier attempts could not go on without, and watch what is looked for in vain."""
+    stage.wrap(os._Environ, "__getitem__", _noting(stage))
+    for name, value in stage.learned.get(LEARNED, {}).items():
+        said = "was taken from the example of its settings" if stated(stage.root, name) == value else "was guessed"
+        stage.note("arguments", f"{name}={value} {said}")
+        os.environ[name] = value
+        stage.on_exit(functools.partial(os.environ.pop, name, None))
+
+
+def wanted(stage: Stage, error: BaseException, own: Sequence[Any]) -> str | None:
+    """The variable for whose want the script ended: one that the error names, or whose None was taken where it failed.
+
+    `own` are the user's frames in the traceback, the outermost first.
+    """
+    known = stage.learned.get(LEARNED, {})
+    unset = {name: bound for name, bound in stage.unset.items() if name not in known}
+    named = next((name for name in unset if _has(str(error), name)), None)
+    if named is not None or "None" not in str(error) or isinstance(error, SystemExit):
+        return named
+    for frame in reversed(own):
+        line = _statement(frame)
+        scope = {**frame.f_globals, **frame.f_locals}
+        for name, bound in unset.items():
+            if bound is None:
+                continue  # it was asked for with something else to take
+            used = bound and re.search(rf"(?<![\w.]){re.escape(bound)}(?!\w)", line) and scope.get(bound, line) is None
+            of_object = bound and re.search(rf"\.{re.escape(bound)}\b", line)
+            if _has(line, name) or used or of_object:
+                return name
+    return None
+
+
+def stated(root: str, name: str) -> str | None:
+    """What the repository's example of its settings sets a variable to; None where it leaves that to its users."""
+    for example in _EXAMPLES:
+        path = Path(root, example)
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+        for line in lines:
+            found = _SET.match(line)
+            value = found[2].strip("\"'") if found is not None and found[1] == name else ""
+            if not _OF_A_CALL.search(value):
+                return value
+    return None
+
+
+def _noting(stage: Stage) -> Callable[..., Any]:
+    """Notes a variable that the user's code asks for and that is not set, with the name to which its None is bound; that is ""
+    where it is bound to none, and None where the script has something else to take."""
+
+    def read(original: Any, self: Any, key: str) -> Any:
+        try:
+            return original(self, key)
+        except KeyError:
+            asking = list(_asking())
+            user = next((frame for frame in asking if not _is_between(frame)), None)
+            if user is not None and is_users(user.f_code.co_filename, stage.root):
+                default = next((frame.f_locals["default"] for frame in asking if "default" in frame.f_locals), None)
+                got_none = default is None and any(map(_is_between, asking))
+                stage.unset[key] = _bound(user) if got_none else None
+            raise
+
+    return read
+
+
+def _asking() -> Iterator[Any]:
+    """The frame that asks for a variable, after those of what it asks with."""
+    for frame in frames():
+        yield frame
+        if not _is_between(frame):
+            return
+
+
+def _is_between(frame: Any) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith("<frozen") or file in _ASKING
+
+
+def _bound(frame: Any) -> str:
+    """The name, or the attribute, to which the running statement of a frame binds a value."""
+    try:
+        statement = ast.parse(_statement(frame).strip()).body[0]
+    except (SyntaxError, IndexError):
+        return ""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+    return target.id if isinstance(target, ast.Name) else target.attr if isinstance(target, ast.Attribute) else ""
+
+
+def _statement(frame: Any) -> str:
+    """The text of the innermost statement that is running in a frame."""
+    lines = linecache.getlines(frame.f_code.co_filename)
+    place, line = frame.f_lineno, "".join(lines[frame.f_lineno - 1 : frame.f_lineno])
+    try:
+        nodes = [
+            node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.stmt) and not hasattr(node, "body")
+        ]
+    except SyntaxError:
+        return line
+    around = (node for node in nodes if node.lineno <= place <= (node.end_lineno or 0))
+    node = next(around, None)
+    return line if node is None else "".join(lines[node.lineno - 1 : node.end_lineno])
+
+
+def _has(text: str, variable: str) -> bool:
+    return re.search(rf"(?<![A-Za-z0-9_]){re.escape(variable)}(?![A-Za-z0-9_])", text) is not None

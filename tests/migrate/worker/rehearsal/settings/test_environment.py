@@ -1,0 +1,76 @@
+import pytest
+
+from headrace.migrate.worker.rehearsal.settings import environment
+
+WANTED = [
+    "import os, pathlib\nprint(os.path.join(os.getenv('PLANTS_ROOT'), 'a'))",
+    "import os\nROOT = os.environ.get('PLANTS_ROOT')\nprint(os.path.join(ROOT, 'a'))",
+    "import os\nfrom pathlib import Path\nROOT = os.getenv('PLANTS_ROOT', None)\nprint(Path(ROOT) / 'a')",
+    "import os\nclass Settings:\n    root = os.getenv('PLANTS_ROOT')\nprint(os.path.join(Settings().root, 'a'))",
+    "import os\ndef read(root):\n    return os.path.join(root, 'a')\nprint(read(os.getenv('PLANTS_ROOT')))",
+    "import os\nroot: str = os.environ.get(\n    'PLANTS_ROOT'\n)\nprint(\n    os.path.join(\n        root, 'a')\n)",
+    "import os\nROOT = os.getenv('PLANTS_ROOT')\nprint(ROOT.strip() + '/a')",
+]
+
+
+@pytest.mark.parametrize("text", WANTED)
+def test_a_variable_whose_none_ends_the_script_is_set(rehearsed, text):
+    done = rehearsed({"main.py": f"import os\nos.getenv('COLORS')\n{text}\nassert 'COLORS' not in os.environ\n"})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "data/a\n", 2), done.report.why
+    assert [item.what for item in done.standins("arguments")] == ["PLANTS_ROOT=data was guessed"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # The None is another's.
+        "found = re.match('a', 'b')\nprint(found.group(0))",
+        # The variable has something else in its place, or is given up on purpose.
+        "root = os.getenv('ROOT', 'there')\nos.path.join(root, None)",
+        "root = os.getenv('ROOT', 'there')\nroot = None\nos.path.join(root, 'a')",
+        "root = os.getenv('ROOT') or 'there'\nos.path.join(None, root)",
+        "raise SystemExit('None is given')",
+    ],
+)
+def test_what_did_not_end_the_script_stays_unset(rehearsed, text):
+    done = rehearsed({"main.py": f"import os, re\nrank = os.environ.get('LOCAL_RANK')\n{text}\n"})
+    assert done.report.ended == "stopped"
+    assert not [item for item in done.standins("arguments") if "LOCAL_RANK" in item.what or "ROOT" in item.what]
+
+
+def test_the_example_of_the_repositorys_settings_is_taken_before_a_guess(rehearsed):
+    text = "import os\nprint(os.path.join(os.getenv('PLANTS_ROOT'), os.getenv('PLANTS_CSV')))\n"
+    example = "# where\nexport PLANTS_ROOT='plants'\nPLANTS_CSV=<your table>\n"
+    done = rehearsed({"main.py": text, ".env.example": example})
+    assert (done.report.ended, done.stdout) == ("finished", "plants/annotations.csv\n"), done.report.why
+    assert [item.what for item in done.standins("arguments")] == [
+        "PLANTS_ROOT=plants was taken from the example of its settings",
+        "PLANTS_CSV=annotations.csv was guessed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("ROOT=there", "there"),
+        ('export ROOT = "there"  ', "there"),
+        ("ROOT=", None),
+        ("ROOT=your_root", None),
+        ("ROOT=<root>", None),
+        ("ROOTS=there", None),
+        ("# ROOT=there", None),
+    ],
+)
+def test_an_example_states_a_variable(tmp_path, line, value):
+    (tmp_path / ".env.sample").write_text(f"OTHER=1\n{line}\n")
+    assert environment.stated(str(tmp_path), "ROOT") == value
+    assert environment.stated(str(tmp_path / "none"), "ROOT") is None
+
+
+def test_what_a_launcher_sets_is_set_as_it_does(rehearsed):
+    text = (
+        "import os\nlocal = int(os.environ.get('LOCAL_RANK'))\nprint(local, int(os.getenv('RANK')), os.getenv('WORLD_SIZE'))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "0 0 1\n", 2), done.report.why
+    assert not done.standins("arguments")
