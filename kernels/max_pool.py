@@ -46,8 +46,10 @@ def _windows(
         y = top + (tap // window_across) * dilation_down
         z = left + (tap % window_across) * dilation_across
         inside = (y >= 0) & (y < height) & (z >= 0) & (z < width) & (place < count)
-        given = tl.load(x + ((image * height + y) * width + z) * channels + channel, mask=inside, other=least)
-        largest = tl.maximum(largest, given.to(tl.float32), propagate_nan=tl.PropagateNan.ALL)
+        given = tl.load(x + ((image * height + y) * width + z) * channels + channel, mask=inside, other=0).to(tl.float32)
+        # Not what is loaded there: of four bytes that Triton 3.6 loads together only the first is another than 0 or -1.
+        given = tl.where(inside, given, least)
+        largest = tl.maximum(largest, given, propagate_nan=tl.PropagateNan.ALL)
     tl.store(out + place, largest.to(out.dtype.element_ty), mask=place < count)
 
 

@@ -209,7 +209,7 @@ class _Rewriting:
         x = None if site is None else site.inputs[0]
         known = None if x is None else self._levels.get(x)
         apart = known is not None and known.zero_point and value in self._padded
-        if site is None or x is None or apart or not readers.issuperset(value.users):
+        if site is None or x is None or apart or not value.users.keys() <= readers:
             return replace(form, node=self._converted("quantize", form, value, torch.int8, before=before))
         numbers = site.numbers
         if site.operator == "max_pool2d":

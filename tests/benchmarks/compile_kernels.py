@@ -34,6 +34,7 @@ _USED = re.compile(r"Used (\d+) registers")
 _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?);")
 _BRANCH = re.compile(r"\bBRA\b.*?0x([0-9a-f]+)")
 _PRODUCT = re.compile(r"\b(HMMA|IMMA|HGMMA|IGMMA|QGMMA|UTC\w*MMA)\b")
+_TOO_WIDE = re.compile(r"mov\.u32\s+%\w+,\s*(0x[0-9a-fA-F]{9,})")
 _SPILLED = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -87,6 +88,11 @@ def compile_variant(kernel: str, variant: Variant, capability: int) -> Compiled:
     except Exception as error:
         raise KernelError(f"{kernel} ({variant.name}) cannot be compiled for sm_{capability}: {error}") from error
     ptx: str = compiled.asm["ptx"]
+    if fill := wrong_fill(ptx):
+        raise KernelError(
+            f"{kernel} ({variant.name}): what a mask leaves out of a load is filled with {fill} for sm_{capability}, of "
+            "which only the first value is what was asked for; load 0 there and choose afterwards (tl.where)"
+        )
     target = re.search(r"^\s*\.target\s+(\w+)", ptx, re.MULTILINE)
     if target is None:
         raise KernelError(f"{kernel} ({variant.name}): Triton's PTX for sm_{capability} names no target")
@@ -104,6 +110,13 @@ def compile_variant(kernel: str, variant: Variant, capability: int) -> Compiled:
         instructions=len(code),
         in_loop=_in_loop(code),
     )
+
+
+def wrong_fill(ptx: str) -> str | None:
+    """A number wider than the register that a masked load fills with it: Triton 3.6 repeats a negative one of 8 bits with its
+    sign, so that -128 stands beside three times -1. Neither the interpreter nor the assembler sees anything wrong."""
+    found = _TOO_WIDE.search(ptx)
+    return found[1] if found else None
 
 
 def _assembled(ptx: str, architecture: str, capability: int) -> tuple[int, int, int, list[tuple[int, str]]]:

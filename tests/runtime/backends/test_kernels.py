@@ -246,8 +246,8 @@ def test_in_int8_the_kernels_compute_and_their_tiles_are_chosen(tmp_path):
     assert files == ["kernels-cpu-int8+bf16.pt2", "kernels-cpu-int8+bf16.json"]
     record = json.loads((tmp_path / files[1]).read_text())
     convolutions = [site for site in record["sites"] if site["operator"] == "conv2d_int8"]
-    assert record["integer"] == 4  # with one quantize and one dequantize
-    assert len(convolutions) == 2
+    assert record["integer"] == 4  # with the stem, which gives levels, and one dequantize
+    assert len(convolutions) == 3
     assert all(site["chosen"] == 1 and site["tile"] for site in convolutions)
     session, held = backend.open(tmp_path, target, files), copy.deepcopy(module).double()
     for batch in (1, 5):
