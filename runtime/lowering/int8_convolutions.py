@@ -202,6 +202,10 @@ class _Rewriting:
             self._levels[value] = self._made(value, form, self._reading, before)
         return self._levels[value]
 
+    def _gives_levels(self, value: Node | None, readers: Set[Node]) -> bool:
+        """Whether what computes a value that has no levels yet can give them alone."""
+        return value in self._makers and value is not None and value.users.keys() <= readers
+
     def _made(self, value: Node, form: _Levels, readers: Set[Node], before: Node) -> _Levels:
         """The levels of a value: by what computes it, if nothing but `readers` reads it, else by a step of its own. They are of
         that form, or of that in which the levels that a pooling reads are there."""
@@ -209,7 +213,9 @@ class _Rewriting:
         x = None if site is None else site.inputs[0]
         known = None if x is None else self._levels.get(x)
         apart = known is not None and known.zero_point and value in self._padded
-        if site is None or x is None or apart or not value.users.keys() <= readers:
+        # Fewer values are left behind a pooling than before it.
+        later = known is None and site is not None and site.operator == "max_pool2d" and not self._gives_levels(x, {value})
+        if site is None or x is None or apart or later or not value.users.keys() <= readers:
             return replace(form, node=self._converted("quantize", form, value, torch.int8, before=before))
         numbers = site.numbers
         if site.operator == "max_pool2d":

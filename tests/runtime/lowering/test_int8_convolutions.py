@@ -74,6 +74,21 @@ class Pooled(nn.Module):
         return self.head(torch.cat([x.mean((2, 3)), y.mean((2, 3))], 1))
 
 
+class Shrunk(nn.Module):
+    """A pooling of what no convolution gives, and one of what two poolings read."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.second, self.third = nn.Conv2d(3, 32, 3), nn.Conv2d(32, 32, 1), nn.Conv2d(32, 32, 1)
+        self.pool, self.other, self.head = nn.MaxPool2d(2), nn.MaxPool2d(3, 2, 1), nn.Linear(64, 7)
+
+    def forward(self, x):
+        x = F.silu(self.stem(x))
+        y = self.second(self.pool(torch.tanh(x)))
+        z = self.third(self.pool(x)) - self.other(x).mean((2, 3), keepdim=True)
+        return self.head(torch.cat([y.mean((2, 3)), z.mean((2, 3))], 1))
+
+
 class Plain(nn.Module):
     def __init__(self, channels=3, groups=1):
         super().__init__()
@@ -117,6 +132,7 @@ def kernels(program):
         (Mixed, {"conv2d_int8": 3, "quantize": 2, "dequantize": 3}),
         # The first pooling gives the levels that a padded convolution reads, the second takes those of the one before it; what
         # is read in floats too, and levels with a zero point before a padded convolution, are quantized after the pooling.
+        (Shrunk, {"conv2d_int8": 2, "quantize": 2, "dequantize": 2}),
         (Pooled, {"conv2d_int8": 5, "max_pool2d": 2, "quantize": 2, "dequantize": 3}),
     ],
 )
