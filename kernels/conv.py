@@ -319,7 +319,7 @@ def _launch(
             (size - 1) * step + taps for size, step, taps in zip((out_height, out_width), stride, reach, strict=True)
         )
         pixels = _wide_pixels(x, height, -(-width // _LINE) * _LINE, padding)
-        together = max(1, min(depth // run, next_power_of_two(taps_down)))
+        together = max(1, min(depth // run, next_power_of_two(taps_down))) if run <= _DEEPEST_RUN else 1
         depth = min(run, _DEEPEST_RUN) * together
         filters = _wide_pixels(weight, -(-taps_down // together) * together, run // _PITCH, [0, 0])
         (height, width), padding = pixels.shape[1:3], [0, 0]

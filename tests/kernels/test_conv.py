@@ -71,7 +71,7 @@ def test_images_of_few_channels(channels, dtype, taps, geometry, generator, devi
 
 
 @pytest.mark.parametrize("depth", [16, 64, 256])
-@pytest.mark.parametrize("taps", [(7, 7), (3, 3), (2, 18)])
+@pytest.mark.parametrize("taps", [(7, 7), (3, 3), (3, 18)])
 def test_several_rows_of_an_image_of_few_channels_are_one_step(taps, depth, generator, device):
     """A last step that has fewer rows, and rows that are deeper than the tile; what lies beyond is NaN."""
     x = torch.randn(2, 3, 23, 37, generator=generator).to(device)
