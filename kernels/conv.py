@@ -33,7 +33,7 @@ from torch import Tensor
 
 from ._kernel import Kernel, Operator
 from ._launch import INTERPRETED, check, jit, launch, next_power_of_two, operator, size_of, tl, wide
-from ._tiles import check_tile, turns_of, usual_tile
+from ._tiles import check_tile, fitting_tiles, turns_of, usual_tile
 
 _MOST_PLACES = 1 << 31
 _PITCH = 4  # channels of a pixel that is written anew: 8 bytes of bfloat16
@@ -288,8 +288,9 @@ def _result(
     check(all(len(item) == 2 for item in geometry), "stride, padding and dilation are two numbers each, down and across")
     check(min(*stride, *dilation) > 0 and min(padding) >= 0, "strides and dilations are positive, and paddings not negative")
     check(bias is None or bias.shape == weight.shape[:1], f"the bias is not one number for each of {weight.shape[0]} outputs")
-    flat = (*weight.shape[2:], *stride, *padding) == (1, 1, 1, 1, 0, 0) and (tile is None or tile[2] >= x.shape[1])
-    check(flat or tile is None or len(tile) == 5, "only 1x1 without padding and strides, in one step of the depth, takes turns")
+    if tile is not None and len(tile) > 5:
+        fits = _is_flat(weight.shape, stride, padding) and tile[2] >= x.shape[1]
+        check(fits, "only 1x1 without padding and strides, in one step of the depth, takes turns")
     sides = [(x.shape[2 + i] + 2 * padding[i] - dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1 for i in range(2)]
     check(min(sides) > 0, f"nothing is left of {list(x.shape[2:])} pixels; pad more")
     shape = (x.shape[0], weight.shape[0], *sides)
@@ -310,8 +311,8 @@ def _launch(
     (taps_down, taps_across), c = weight.shape[2:], x.shape[1]
     rows = n * out_height * out_width
     stride, padding, dilation = geometry
-    narrow = is_narrow(weight.shape, dilation) and x.is_floating_point()
-    channels, pitch, run = (taps_across * _PITCH, _PITCH, run_of(taps_across)) if narrow else (c, c, 0)
+    narrow = _is_narrow(weight.shape, dilation) and x.is_floating_point()
+    channels, pitch, run = (taps_across * _PITCH, _PITCH, _run_of(taps_across)) if narrow else (c, c, 0)
     tile_rows, tile_outputs, depth, warps, stages, *turns = tile or usual_tile(rows, k, channels, x.element_size())
     if narrow:
         reach = (dilation[0] * (taps_down - 1) + 1, taps_across)
@@ -346,19 +347,33 @@ def _launch(
         sizes |= {"ahead": stages, "known_turns": most if INTERPRETED else 0}
     else:
         program, numbers = _tile, (height, width, out_height, out_width, *stride, *padding, *dilation)
-        flat = not any(padding) and not narrow and (taps_down, taps_across, *stride) == (1, 1, 1, 1)
-        flags |= {"padded": any(padding), "flat": flat}
+        flags |= {"padded": any(padding), "flat": _is_flat(weight.shape, stride, padding)}
         sizes |= {"run": run, "taps_down": taps_down, "taps_across": taps_across, "pitch": pitch}
     given = (*given, rows, k, residual_scale, *numbers)
     launch(program, -(-tiles // most) * across, out.device, *given, warps=warps, stages=stages, **flags, **sizes)
 
 
-def is_narrow(weight: Sequence[int], dilation: Sequence[int]) -> bool:
+def tiles_for(
+    rows: int, weight: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], element_bytes: int
+) -> list[list[int]]:
+    """The tiles worth measuring for a weight [k, c, r, s] and so many output pixels, the rule of thumb's first."""
+    narrow = element_bytes > 1 and _is_narrow(weight, dilation)
+    channels = weight[2] * _run_of(weight[3]) if narrow else weight[1]
+    flat = _is_flat(weight, stride, padding)
+    return fitting_tiles(rows, weight[0], channels, element_bytes, flat=flat, narrow=narrow)
+
+
+def _is_flat(weight: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> bool:
+    """Whether rows of the product are the image's own pixels, one after another."""
+    return (*weight[2:], *stride, *padding) == (1, 1, 1, 1, 0, 0)
+
+
+def _is_narrow(weight: Sequence[int], dilation: Sequence[int]) -> bool:
     """Whether images have so few channels that they are written anew, if they are floats."""
     return weight[1] <= _PITCH and weight[3] > 1 and dilation[1] == 1
 
 
-def run_of(taps: int) -> int:
+def _run_of(taps: int) -> int:
     """The numbers that the pixels under a row of taps take in the depth, with what fills them up."""
     channels = taps * _PITCH
     step = max(_LEAST_RUN, min(_DEEPEST_RUN, next_power_of_two(channels)))

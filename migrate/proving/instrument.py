@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 
+from ..reading.bindings import root_of
 from ..reading.facts import Loop
 from ..reading.source import parse_source, split_lines
 
@@ -125,7 +126,7 @@ def _alike(tree: ast.Module, text: str, loop: Loop, own: Set[str], graphs: Set[s
             alike.append(call)
     alike.sort(key=lambda call: (call.lineno, call.col_offset))
     known = {loop.model, f"{loop.model}.forward", f"{loop.model}.__call__", *graphs}
-    return [call for call in alike if ast.unparse(call.func) in known or _called_root(call.func) in own] or alike
+    return [call for call in alike if ast.unparse(call.func) in known or root_of(call.func) in own] or alike
 
 
 def _graphs(tree: ast.Module) -> tuple[Set[str], Set[str]]:
@@ -138,17 +139,10 @@ def _graphs(tree: ast.Module) -> tuple[Set[str], Set[str]]:
     made = [
         target
         for node in ast.walk(tree)
-        if isinstance(node, ast.Assign | ast.AnnAssign) and _called_root(node.value) in own
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and root_of(node.value) in own
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
     ]
     return own, {ast.unparse(target) for target in made}
-
-
-def _called_root(value: ast.expr | None) -> str | None:
-    """The first name of what is called, as `headrace` in `headrace.evaluation_step(net)`."""
-    while isinstance(value, ast.Call | ast.Attribute):
-        value = value.func if isinstance(value, ast.Call) else value.value
-    return value.id if isinstance(value, ast.Name) else None
 
 
 def _same(written: str | None, wanted: str) -> bool:

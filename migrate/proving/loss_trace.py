@@ -144,13 +144,12 @@ def compare_losses(
         if count < min(FEWEST, len(before)):
             wrong = f"the migrated loop {site} took {len(after)} steps, the original {len(before)}"
             break
-        one, other = before[:count], after[:count]
-        difference = relative(one, other)
+        difference = relative(before, after)
         steps += count
         worst = max(worst, float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0)))
         if worst > tolerance:
             step = int(np.argmax(~(difference <= tolerance)))
-            wrong = f"the loss of step {step + 1} is {other[step]:.7g} instead of {one[step]:.7g}"
+            wrong = f"the loss of step {step + 1} is {after[step]:.7g} instead of {before[step]:.7g}"
             break
     return LossComparison(steps=steps, max_relative=worst, tolerance=tolerance, wrong=wrong)
 

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
+from ..reading.bindings import root_of
 from ..reading.nodes import inside
 from ..reading.scopes import Module, bound_names, dotted, last_name
 from ..reading.statements import block_of
@@ -157,23 +158,16 @@ def changes_in_place(statement: ast.stmt, name: str) -> bool:
     """Whether a statement writes into what has a name: `name[0] = 1`, `name.clamp_(0)`, `f(name, out=name)`."""
     parts, attributes = inside(statement, ast.Subscript), inside(statement, ast.Attribute)
     stores = [node for nodes in (parts, attributes) for node in nodes if isinstance(node.ctx, ast.Store)]
-    if any(_root(node) == name for node in stores):
+    if any(root_of(node) == name for node in stores):
         return True
     for call in inside(statement, ast.Call):
-        of_name = isinstance(call.func, ast.Attribute) and _root(call.func.value) == name
-        given = of_name or any(_root(item) == name for item in call.args)
+        of_name = isinstance(call.func, ast.Attribute) and root_of(call.func.value) == name
+        given = of_name or any(root_of(item) == name for item in call.args)
         if given and last_name(call.func).endswith("_") and not last_name(call.func).endswith("__"):
             return True
-        if any(item.arg == "out" and _root(item.value) == name for item in call.keywords):
+        if any(item.arg == "out" and root_of(item.value) == name for item in call.keywords):
             return True
     return False
-
-
-def _root(node: ast.expr) -> str | None:
-    """The name at which a chain of attributes, calls and subscripts begins."""
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else None
 
 
 def _without(value: ast.expr, call: ast.Call, name: str) -> ast.expr:

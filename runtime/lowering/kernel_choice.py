@@ -18,8 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from ...kernels._ahead import compile_ahead
-from ...kernels._tiles import fitting_tiles
-from ...kernels.conv import is_narrow, run_of
+from ...kernels.conv import tiles_for
 from ..base.numerics import largest_difference
 from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
@@ -231,13 +230,10 @@ class _Autotuner:
         if not site.tiled:
             return [None]
         (x, weight), result = site.inputs[:2], self.layouts[site.nodes[0]]["shape"]
+        shape = self.layouts[weight]["shape"]  # type: ignore[index]
         element_bytes = getattr(torch, self.layouts[x]["dtype"]).itemsize  # type: ignore[index]
-        outputs, channels, *taps = self.layouts[weight]["shape"]  # type: ignore[index]
-        narrow = element_bytes > 1 and is_narrow((outputs, channels, *taps), site.numbers["dilation"])
-        channels = taps[0] * run_of(taps[1]) if narrow else channels
-        flat = (*taps, *site.numbers["stride"], *site.numbers["padding"]) == (1, 1, 1, 1, 0, 0)
-        rows = result[0] * result[2] * result[3]
-        return [*fitting_tiles(rows, outputs, channels, element_bytes, flat=flat, narrow=narrow)]
+        stride, padding, dilation = (site.numbers[name] for name in ("stride", "padding", "dilation"))
+        return [*tiles_for(result[0] * result[2] * result[3], shape, stride, padding, dilation, element_bytes)]
 
     def _convolution(self, site: Site) -> str:
         numbers = {name: value for name, value in site.numbers.items() if name != "relu"}

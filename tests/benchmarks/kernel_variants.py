@@ -104,7 +104,7 @@ def _stem(dtype: str, *, levels: bool = False) -> Variant:
     usual = _conv(dtype, 64, 64, 7, adds=False)
     steps = {"stride_down": 2, "stride_across": 2, "padding_down": 0, "padding_across": 0, "height": 229, "width": 240}
     more = {"out_height": 112, "out_width": 112, "padded": False, "flat": False, "pitch": 4, "channels": 28}
-    constants = {**usual.constants, **steps, **more, "run": conv.run_of(7), "levels": levels}
+    constants = {**usual.constants, **steps, **more, "run": conv._run_of(7), "levels": levels}
     types = {**usual.types, **({"bias": "*fp32", "out": "*i8"} if levels else {})}
     name = f"{dtype}, 3 to 64 channels, 7x7{', giving levels' if levels else ''}"
     return replace(usual, name=name, types=types, constants=constants, stages=1)

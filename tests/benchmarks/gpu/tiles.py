@@ -38,8 +38,7 @@ def layers() -> Iterator[Layer]:
 
 def section(bench: Bench, name: str) -> None:
     from headrace.kernels._ahead import compile_ahead
-    from headrace.kernels._tiles import fitting_tiles
-    from headrace.kernels.conv import conv2d, conv2d_int8, run_of
+    from headrace.kernels.conv import conv2d, conv2d_int8, tiles_for
 
     batch = 2 if bench.quick else _BATCH
     found: dict[str, Any] = bench.found.setdefault(name, {})
@@ -49,10 +48,8 @@ def section(bench: Bench, name: str) -> None:
             if size == 1 and layer.given < 32:
                 continue
             given = case(layer, batch).make(bench.device)
-            flat = (layer.taps, layer.stride, layer.padding) == (1, 1, 0)
-            narrow = layer.given <= 4
-            channels = layer.taps * run_of(layer.taps) if narrow else layer.given
-            tiles = fitting_tiles(batch * layer.out**2, layer.made, channels, size, flat=flat, narrow=narrow)
+            weight, geometry = (layer.made, layer.given, layer.taps, layer.taps), ([layer.stride] * 2, [layer.padding] * 2)
+            tiles = tiles_for(batch * layer.out**2, weight, *geometry, [1, 1], size)
             calls = [(tile, partial(operator, *given, tile)) for tile in tiles[: 2 if bench.quick else None]]
             wanted.append((f"{layer}, {'int8' if size == 1 else 'bf16'}", calls))
     begin = time.monotonic()
