@@ -14,6 +14,9 @@ _VERBOSE = ("verbose", "schedulers have no verbose since torch 2.7; leave verbos
 _BN_TF = ("bn_tf", "no model of timm takes bn_tf since timm 0.4; leave bn_tf out")
 _REMOVED = [(name, *_BN_TF) for name in ("timm.create_model", "timm.models.create_model", "timm.models.factory.create_model")]
 
+_CYCLES = ("CosineLRScheduler", "TanhLRScheduler")
+_OF_CYCLES = {"t_mul": "cycle_mul", "decay_rate": "cycle_decay"}
+
 _DRAWN = ("OneOf", "SomeOf", "OneOrOther", "RandomOrder")
 
 _VALID_1 = """\
@@ -47,13 +50,25 @@ from albumentations.pytorch import ToTensorV2
 +x = A.Compose([A.Resize(32, 32, p=1.0), A.Blur(p=0.1), ToTensorV2(p=1.0)])
 """)
 
+_EXAMPLE_3 = diff("""\
+import torch
+from timm.scheduler import StepLRScheduler
+from timm.scheduler.cosine_lr import CosineLRScheduler
+
+-x = CosineLRScheduler(o, t_initial=n, t_mul=1., decay_rate=0.5, cycle_limit=1)
++x = CosineLRScheduler(o, t_initial=n, cycle_mul=1., cycle_decay=0.5, cycle_limit=1)
+y = StepLRScheduler(o, decay_t=3, decay_rate=0.1)
+""")
+
 
 class RemovedArguments(Repair):
     """What it does: leaves out `verbose=` of learning-rate schedulers and `bn_tf=` of timm's `create_model`, gives
-    `yaml.load` its loader, and says `p=1.0` for albumentations' `always_apply=True`.
+    `yaml.load` its loader, says `p=1.0` for albumentations' `always_apply=True`, and `cycle_mul` and `cycle_decay` for the
+    `t_mul` and `decay_rate` of timm's schedulers that go in cycles.
 
-    Why: the calls raise TypeError: schedulers lost `verbose` in torch 2.7, no model of timm takes `bn_tf` since 0.4, and
-    PyYAML 6 loads nothing without a `Loader`. albumentations 2 has no `always_apply`: `ToTensorV2` raises, others ignore it.
+    Why: the calls raise TypeError: schedulers lost `verbose` in torch 2.7, no model of timm takes `bn_tf` since 0.4, timm 0.5
+    gave the arguments of cycles names of their own, and PyYAML 6 loads nothing without a `Loader`. albumentations 2 has no
+    `always_apply`: `ToTensorV2` raises, others ignore it.
 
     Example: `ReduceLROnPlateau(optimizer, verbose=True)` becomes `ReduceLROnPlateau(optimizer)`.
 
@@ -67,6 +82,7 @@ class RemovedArguments(Repair):
     INVALID = (
         _EXAMPLE_1,
         _EXAMPLE_2,
+        _EXAMPLE_3,
         ("import albumentations as A\nimport torch\n\nx = A.OneOf([A.Blur(always_apply=True), A.Posterize()])\n", None),
         (
             "from timm.models import create_model\n\nm = create_model(\n    a.m,\n    drop=0,\n    bn_tf=a.bn_tf,\n    x=1)\n",
@@ -84,6 +100,11 @@ class RemovedArguments(Repair):
                 given = keyword_of(call, argument)
                 if given is not None and not is_spread(call):
                     yield self.fix(context, call, message, without(context, call, [given]))
+        for name in [
+            name for name in module.references if name.startswith("timm.scheduler.") and name.rpartition(".")[2] in _CYCLES
+        ]:
+            for call in calls_of(context, name):
+                yield from self._cycles(context, call)
         for name in [name for name in module.references if name.startswith("albumentations.")]:
             for call in calls_of(context, name):
                 given = keyword_of(call, "always_apply")
@@ -94,6 +115,13 @@ class RemovedArguments(Repair):
             if len(call.args) == 1 and keyword_of(call, "Loader") is None and not is_spread(call):
                 edits = [with_argument(context, call, "Loader=yaml.FullLoader")] if module.imports.get("yaml") == "yaml" else []
                 yield self.fix(context, call, "yaml.load needs a Loader since PyYAML 6; add Loader=yaml.FullLoader", edits)
+
+    def _cycles(self, context: Context, call: ast.Call) -> Iterator[Fix]:
+        for old, new in _OF_CYCLES.items():
+            if (given := keyword_of(call, old)) is not None and not is_spread(call):
+                start, _ = context.positions.span(given)
+                message = f"timm's {last_name(call.func)} takes {new} in place of {old}"
+                yield self.fix(context, call, message, [Edit(start, start + len(old), new)])
 
     def _with_certainty(self, context: Context, call: ast.Call, given: ast.keyword) -> Iterator[Edit]:
         """The edits that say `always_apply` by `p`; none where it is not known, or `p` is the weight of one of several."""

@@ -142,7 +142,8 @@ class ModuleCalls:
             return plain(module, *args, **kwargs) if source is None else self._record_joined(module, plain, args, *source)
         if (parent := self._called_by_name(module)) is not None:
             self._start_at_forward(*parent)
-            return plain(module, *args, **kwargs)
+            if id(parent[0]) not in self._transparent:
+                return plain(module, *args, **kwargs)
         return self._record(module, plain, args, kwargs, found)
 
     def _record(
@@ -266,7 +267,7 @@ class ModuleCalls:
         """The module whose `forward` was called as a plain method, and calls `module` now, with its frame."""
         frame = sys._getframe(3)
         parent = frame.f_locals.get("self")
-        if not isinstance(parent, nn.Module) or parent is module:
+        if not isinstance(parent, nn.Module) or parent is module or id(parent) in self._transparent:
             return None
         while (
             frame.f_code.co_name != "forward" and (outer := frame.f_back) is not None and outer.f_locals.get("self") is parent
@@ -281,7 +282,8 @@ class ModuleCalls:
         plain = vars(owner)["forward"]
 
         def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            found = self._images(args, kwargs) if not getattr(self._local, "depth", 0) else None
+            seen = not getattr(self._local, "depth", 0) and id(module) not in self._transparent
+            found = self._images(args, kwargs) if seen else None
             return self._record(module, plain, args, kwargs, found) if found is not None else plain(module, *args, **kwargs)
 
         owner.forward = forward  # type: ignore[attr-defined]
@@ -292,6 +294,8 @@ class ModuleCalls:
         found = self._images(args, {})
         if found is not None:
             self._record(parent, plain, args, {}, found)
+        if id(parent) in self._transparent:
+            self._inside = None
 
 
 def _lies_in(frame: types.FrameType | None, outer: types.FrameType) -> bool:

@@ -168,6 +168,31 @@ def test_a_module_that_gives_its_loss_is_not_the_model() -> None:
     assert only(calls).module is net
 
 
+def test_a_module_whose_forward_is_called_as_a_method_and_gives_its_loss_is_not_the_model() -> None:
+    class Step(nn.Module):
+        def __init__(self, net: nn.Module) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+            images, targets = batch
+            scores = self.net(images)
+            return F.cross_entropy(scores, targets), (scores.argmax(1) == targets).float().mean()
+
+        def training_step(self) -> torch.Tensor:
+            return self.forward((IMAGES, torch.arange(4)))[0]
+
+    net = Net()
+    with ModuleCalls(HERE) as calls:
+        step = Step(net)
+        for _ in range(3):
+            step.training_step().backward()
+    seen = only(calls)
+    assert seen.module is net
+    assert sum(seen.sites.values()) == 3
+    assert {"cross_entropy", "argmax"} <= set(seen.reads[()])
+
+
 def test_what_feeds_another_module_is_said() -> None:
     body, head = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), nn.Linear(4, 2)
     with ModuleCalls(HERE) as calls:
