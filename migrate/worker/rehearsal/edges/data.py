@@ -108,7 +108,7 @@ def _filters(stage: Stage, series: Any) -> None:
 
 def in_vain(stage: Stage) -> bool:
     """A script that called no model left out what is not here: rows that no table has, or checkpoints that it looked for."""
-    if _keep_rows(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage):
+    if _fill(stage) or _keep_rows(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage):
         return True
     paths, wanted = _SET_UP[id(stage)], dict(stage.learned.get("wanted", {}))
     known = len(wanted)
@@ -129,6 +129,13 @@ def _end_otherwise(stage: Stage) -> bool:
     wanted = {folder: list(looked) for folder, looked in stage.looked.items() if looked is not None}
     known = stage.learned.get(ENDINGS, {})
     return any(folder not in known for folder in wanted) and stage.learn(ENDINGS, {**wanted, **known})
+
+
+def _fill(stage: Stage) -> bool:
+    """Have images lie in the folders that the script listed, which are here and hold no data."""
+    wanted = dict(stage.learned.get("wanted", {}))
+    fresh = {path: place for path, place in _SET_UP[id(stage)].bare.items() if path not in wanted}
+    return bool(fresh) and stage.learn("wanted", {**wanted, **fresh})
 
 
 def _flatten(stage: Stage) -> bool:
@@ -223,7 +230,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
     if line_lists.lesson(stage, error, own, empty=_EMPTY.search(text) is not None):
         return True
-    if _EMPTY.search(text) and (_end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)):
+    if _EMPTY.search(text) and (_fill(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)):
         return True
     if isinstance(error, KeyError) and error.args and _is_made(stage, error.args[0]) and _agree(stage, str(error.args[0])):
         return True
