@@ -19,6 +19,14 @@ _WORD = re.compile(r"_?[A-Za-z]+\d*_?")
 _OTHER = re.compile(
     r"criterion|loss|transform|preprocess|metric|optimi|scheduler|loader|augment|mixup|scaler|accuracy|sampler|logger", re.I
 )
+_KIND = re.compile(r"(^|_)(names?|class|cls|type|factory|builder|ctor|constructor)$", re.I)
+"""Ends of names of what makes a model: a class, a function, or the name of one."""
+_SETTINGS = re.compile(
+    r"^_?(cfgs?|confs?|configs?|configurations?|args|arguments|opts?|options|hparams|hyper_?param(eter)?s|settings|flags"
+    r"|(n|num|number)_?(of_?)?(classes|labels|outputs?)|pretrained)$",
+    re.I,
+)
+"""What a model is made of, and never called with."""
 _BUILDING = re.compile(
     r"^(create|build|get|re?load|restore|make|init|save|test|wrap|parse|convert|check|print|summary|download|freeze|set"
     r"|(export|register|define|setup|fit|quanti[sz]e|prune|profile|count|show|visuali[sz]e|plot|import|copy|clone|update"
@@ -217,7 +225,7 @@ class _ModelNames:
         leaf = name.rpartition(".")[2]
         if _BUILDING.match(leaf.lstrip("_")):
             return False
-        if not _NAMED.match(leaf) or _OTHER.search(leaf):
+        if not _NAMED.match(leaf) or _OTHER.search(leaf) or _KIND.search(leaf):
             return False
         # client.search_model_versions("x"): a part of several words that nothing here sets is something that an object does
         return leaf == name or _WORD.fullmatch(leaf) is not None or leaf in self.module.repository.held
@@ -263,6 +271,8 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         return None  # a class that a star import brought
     if isinstance(given, ast.Constant) or _is_synthetic(module, given, function):
         return None
+    if _SETTINGS.match((dotted(given) or "").rpartition(".")[2]) or _is_looked_up(function or module.tree, name):
+        return None  # a class or a function that makes a model of its settings
     site = call_site(module, call, function, evidence.steps.get(name, name), given)
     if captured:
         site = replace(site, fact=replace(site.fact, kind="train"), trained_here=True, captured=True)
@@ -354,6 +364,19 @@ def _is_synthetic(module: Module, node: ast.expr, function: Function | None) -> 
             return False
         node = values[0]
     return False
+
+
+def _is_looked_up(scope: ast.AST, name: str) -> bool:
+    """Whether a name is only bound to what a table of names has: `globals()[args.arch]`, `models.__dict__[arch]`."""
+    values = values_of(scope, name)
+    tables = [value.value for value in values if isinstance(value, ast.Subscript)]
+    return bool(tables) and len(tables) == len(values) and all(map(_is_namespace, tables))
+
+
+def _is_namespace(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        return last_name(node.func) in ("globals", "locals", "vars")
+    return isinstance(node, ast.Attribute) and node.attr == "__dict__"
 
 
 def _assigned(module: Module, function: Function | None) -> set[str]:
