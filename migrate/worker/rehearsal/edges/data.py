@@ -42,6 +42,8 @@ _MOST_BYTES = 600_000_000
 """A larger checkpoint is not kept."""
 _MOST_WANTED = 3
 """So many checkpoints that a script skipped are made."""
+_MOST_BESIDE = 1_000
+"""So many folders beside one another are made at once."""
 _AS_TEXT = re.compile(
     r"Can only use \.str accessor|'(numpy\.)?(int|float)\d*' object has no attribute '(split|strip|lower|upper|replace|title)'"
 )
@@ -300,6 +302,9 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     if isinstance(error, FileNotFoundError | NotADirectoryError | pickle.UnpicklingError) or re.search(
         r"dataset|no such file|not found", str(error), re.I
     ):
+        named = str(getattr(error, "filename", None) or error).rstrip("'\". ")
+        if named.lower().endswith(WEIGHTS):
+            return "give the file of the weights with --checkpoint FILE"
         return "give the folder of the data with --data DIR"
     return None
 
@@ -366,7 +371,7 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
     if isinstance(error, OSError | RuntimeError | ValueError):
         candidates += re.findall(r"[\"']([^\"']+\.\w{2,5}|[^\"' ]*/[^\"' ]+)[\"']", text)
     if isinstance(error, FileNotFoundError):  # of a library, in its own words
-        candidates += re.findall(r"[\w./-]+\.\w{2,5}\b", text)
+        candidates += re.findall(r"[\w./=-]+\.\w{2,5}\b", text)
     if own and _gave_up(error, own[-1]):
         file, _, line = where.rpartition(":")
         near = [path for path, place in paths.probed.items() if place.rpartition(":")[0] == file]
@@ -376,9 +381,22 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
             continue
         full = os.path.abspath(path)
         if full not in wanted and (paths.maker.can(path) or not os.path.splitext(path)[1]) and paths.may_want(path):
-            wanted[full] = paths.probed.get(path, where)
+            for other in (path, *_beside(paths, path)):
+                wanted.setdefault(os.path.abspath(other), paths.probed.get(other, where))
             return stage.learn("wanted", wanted)
     return False
+
+
+def _beside(paths: Paths, path: str) -> list[str]:
+    """The folders beside a missing one for which the same line looked: those of the other classes, or of the other parts."""
+    if path not in paths.probed or os.path.splitext(path)[1]:
+        return []
+    found = (
+        other
+        for other, place in paths.probed.items()
+        if place == paths.probed[path] and os.path.dirname(other) == os.path.dirname(path) and not os.path.splitext(other)[1]
+    )
+    return [other for other in found if paths.may_want(other)][:_MOST_BESIDE]
 
 
 def _gave_up(error: BaseException, frame: Any) -> bool:
