@@ -24,7 +24,7 @@ from .. import other_python, project_root
 from ..places import imported_by_library, is_installed, is_users
 from ..silent import Config, Silent
 from ..stage import Stage
-from .packages import EVERYWHERE, Alias, folders_of
+from .packages import EVERYWHERE, Alias, file_of, folders_of
 
 SILENT = frozenset([
     "aim", "alive_progress", "clearml", "codecarbon", "comet_ml", "dvclive", "flask_cors", "fvcore", "livelossplot",
@@ -193,7 +193,7 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     loaded = sys.modules.get(library)
     if not library:
         return _what_stood_in(stage, error)
-    if loaded is not None and is_users(str(getattr(loaded, "__file__", None)), stage.root):
+    if loaded is not None and is_users(file_of(loaded), stage.root):
         return None
     if part is not None and library not in stage.learned.get("absent", ()):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
