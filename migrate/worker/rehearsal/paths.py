@@ -65,7 +65,7 @@ class Paths:
 
     def want(self, path: str) -> None:
         """Make a path that an earlier attempt could not go on without."""
-        if self.may_want(path):
+        if self.may_want(path, is_bare):
             where = self.stage.learned["wanted"].get(path)
             target = self._target(path)
             busy, self._busy = self._busy, True  # what is written into a folder is not looked for there
@@ -97,11 +97,13 @@ class Paths:
         """The folder itself where it can be made, else the place that stands in for it."""
         return path if os.path.isdir(path) and os.access(path, os.W_OK) else self._target(path)
 
-    def may_want(self, path: str) -> bool:
-        """Whether a path is one of the script's world: neither the system's nor what is here already."""
+    def may_want(self, path: str, lacks: Callable[[str], bool] = waits_for_data) -> bool:
+        """Whether a path is one of the script's world: neither the system's nor what is here already; a folder that `lacks`
+        data is not."""
         full = os.path.abspath(path)
         busy, self._busy = self._busy, True
-        there = os.path.exists(self.found(path)) and not is_bare(path)
+        empty = os.path.isdir(path) and not os.listdir(path)
+        there = os.path.exists(self.found(path)) and not (empty or lacks(path))
         self._busy = busy
         others = (
             full.startswith((*_SYSTEM, *_LIBRARIES, *_HEADRACE)) or is_installed(full) or os.sep + ".cache" + os.sep in full

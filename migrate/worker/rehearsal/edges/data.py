@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import hints, hugging_face_sets, torchvision_sets
 from ..forms import line_lists
+from ..forms.bare_folders import is_bare
 from ..making import ENDINGS, MADE_NAME, NAMES, STEMS, WEIGHTS, Maker
 from ..paths import Paths
 from ..places import called_by_user, is_users
@@ -367,7 +368,8 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
     text = str(error)
     candidates = [named] if isinstance(named, str) else []
     candidates += [path for path in reversed(paths.probed) if path and path in text]
-    candidates += [frame.f_locals.get("directory") for frame in reversed(frames) if "torchvision" in frame.f_code.co_filename]
+    listed = [frame.f_locals.get("directory") for frame in reversed(frames) if "torchvision" in frame.f_code.co_filename]
+    candidates += listed
     if isinstance(error, OSError | RuntimeError | ValueError):
         candidates += re.findall(r"[\"']([^\"']+\.\w{2,5}|[^\"' ]*/[^\"' ]+)[\"']", text)
     if isinstance(error, FileNotFoundError):  # of a library, in its own words
@@ -380,7 +382,8 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
         if not isinstance(path, str):
             continue
         full = os.path.abspath(path)
-        if full not in wanted and (paths.maker.can(path) or not os.path.splitext(path)[1]) and paths.may_want(path):
+        wants = paths.may_want(path, is_bare) if path in listed else paths.may_want(path)
+        if full not in wanted and (paths.maker.can(path) or not os.path.splitext(path)[1]) and wants:
             for other in (path, *_beside(paths, path)):
                 wanted.setdefault(os.path.abspath(other), paths.probed.get(other, where))
             return stage.learn("wanted", wanted)

@@ -69,3 +69,10 @@ def test_a_folder_of_settings_stays_as_it_is(rehearsed):
     done = rehearsed({"main.py": text, "configs/base.yaml": "a: 1"}, classes=2)
     assert done.report.ended == "stopped"
     assert done.standins("data") == []
+
+
+def test_a_folder_of_code_that_an_error_names_stays_as_it_is(rehearsed):
+    text = "import os\nraise RuntimeError(\"no plugin found in 'src/plugins'\")\n"
+    done = rehearsed({"main.py": text, "src/plugins/base.py": "", "src/plugins/README.md": ""}, classes=2)
+    assert (done.report.ended, done.report.attempts) == ("stopped", 1)
+    assert done.standins("data") == []
