@@ -77,6 +77,11 @@ def ending_of(pattern: str) -> str | None:
     return pattern[-len(found) :] if found is not None else None
 
 
+def invented(count: int) -> list[str]:
+    """Names of classes that nothing states."""
+    return [f"class_{number:03d}" for number in range(count)]
+
+
 class Maker:
     """Makes what is missing, in the way the sources and earlier attempts say."""
 
@@ -90,7 +95,7 @@ class Maker:
         names = names if names and len(names) == self.classes else hints.mapped_names(stage.root, self.classes)
         if stage.learned.get("numbered"):
             names = tuple(map(str, range(self.classes)))
-        self.names = list(names or (f"class_{i:03d}" for i in range(self.classes)))
+        self.names = list(names or invented(self.classes))
         size = stage.learned.get("image") or request.image or (256, 256)
         self.agreed: str | None = stage.learned.get("agreed")
         self.rows = max(ROWS, min(PER_CLASS * self.classes, 100))
