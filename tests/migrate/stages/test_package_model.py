@@ -216,6 +216,6 @@ def test_names_of_a_data_set_that_stood_in_are_no_labels(standins: tuple[tuple[s
     rows = np.zeros((2, 3, 4, 4), np.float32)
     recorded = Recorded(inputs=rows, outputs=np.zeros((2, 2), np.float32), classes=("cat", "dog"))
     done = Completed(argv=(), exit=0, stdout="", stderr="", stopped=None, seconds=1.0, isolation={})
-    report = RehearsalReport(ended="finished", standins=tuple(StandIn(edge, what, None) for edge, what in standins))
+    report = RehearsalReport(ended="finished", standins=tuple(StandIn(edge=edge, what=what) for edge, what in standins))
     run = ScriptRun(done=done, sites={"main.py:3": recorded}, rehearsal=report)
     assert package_model._without_made_names(run, recorded).classes == names
