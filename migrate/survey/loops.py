@@ -376,9 +376,10 @@ def _is_looked_up(scope: ast.AST, name: str) -> bool:
 
 
 def _is_namespace(node: ast.expr) -> bool:
+    """Whether it is the table of names of a module or of a function; that of an object may well hold a model."""
     if isinstance(node, ast.Call):
-        return last_name(node.func) in ("globals", "locals", "vars")
-    return isinstance(node, ast.Attribute) and node.attr == "__dict__"
+        return last_name(node.func) in ("globals", "locals", "vars") and "self" not in map(dotted, node.args)
+    return isinstance(node, ast.Attribute) and node.attr == "__dict__" and dotted(node.value) != "self"
 
 
 def _assigned(module: Module, function: Function | None) -> set[str]:

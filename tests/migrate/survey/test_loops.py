@@ -241,6 +241,8 @@ def test_what_makes_a_model_of_its_settings_is_no_model(tmp_path, made):
         ('net = models["ema"]\n    chosen = net(images)', "net"),
         ("net = vars(self)\n    net = net['net']\n    chosen = net(images)", "net"),
         ("chosen = net(images)", "net"),
+        ('net = vars(self)["net"]\n    chosen = net(images)', "net"),
+        ('net = self.__dict__["net"]\n    chosen = net(images)', "net"),
         ("model_name = self.model\n    model_name.eval()\n    chosen = model_name(images)", "model_name"),
     ],
 )
