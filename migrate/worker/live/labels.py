@@ -27,19 +27,25 @@ def class_names(model: Any, call: Call, count: int, *, own_data: bool = True) ->
     data set that stands in for the user's, only what is known of its class counts, wherever the script keeps its names."""
     for value in _stated(model, call, own_data):
         names = as_names(value)
-        if not own_data and names is not None and set(names) <= set(invented(len(names))):
+        if not own_data and names is not None and _are_invented(names):
             continue
         if names is not None and len(names) == count and count - len(set(names)) <= count // _SAME:
             return names
     return None
 
 
-def names_called(call: Call, output: str, count: int) -> tuple[str, ...] | None:
-    """The only list of `count` names among the script's variables that are called like an output: COLORS for "color"."""
+def _are_invented(names: Sequence[str]) -> bool:
+    return set(names) <= set(invented(len(names)))
+
+
+def names_called(call: Call, output: str, count: int, *, own_data: bool = True) -> tuple[str, ...] | None:
+    """The only list of `count` names among the script's variables that are called like an output: COLORS for "color"; those
+    that were invented for data that stands in are none."""
     stem, found = output.lower(), set()
     for space in _variables(call) if len(stem) >= _SHORTEST else ():
         for name, value in list(space.items()):
-            if name.lower().startswith(stem) and (names := as_names(value)) is not None and len(names) == count:
+            names = as_names(value) if name.lower().startswith(stem) else None
+            if names is not None and len(names) == count and (own_data or not _are_invented(names)):
                 found.add(names)
     return found.pop() if len(found) == 1 else None
 

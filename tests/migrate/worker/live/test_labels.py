@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from headrace.migrate.worker.live.labels import as_names, class_names
+from headrace.migrate.worker.live.labels import as_names, class_names, names_called
 from headrace.migrate.worker.live.seen import Call
 
 
@@ -105,6 +105,16 @@ def test_names_that_were_invented_for_a_stand_in_are_none_wherever_the_script_ke
     assert script({name: number for number, name in enumerate(made)}, own_data=False) is None
     assert script(made, own_data=True) == tuple(made)  # folders of the user's may be called so
     assert script(["ant", "bee", "owl"], own_data=False) == ("ant", "bee", "owl")
+
+
+def test_names_that_were_invented_are_none_of_one_output_of_several_either() -> None:
+    def script(color_names: object, *, own_data: bool) -> tuple[str, ...] | None:
+        asked = call()
+        asked.frame = sys._getframe()
+        return names_called(asked, "color", 2, own_data=own_data)
+
+    assert script(["class_000", "class_001"], own_data=False) is None
+    assert script(["red", "blue"], own_data=False) == ("red", "blue")
 
 
 @dataclasses.dataclass
