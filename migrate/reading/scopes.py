@@ -330,10 +330,12 @@ class Repository:
         """The file that `import name` reaches from the file `importer`.
 
         It is looked for from its folder, then from the folders above, then from those that any file adds to the search path:
-        the nearest first, since one repository may hold several projects, each with a `lib` of its own.
+        the nearest first, since one repository may hold several projects, each with a `lib` of its own. Last comes what only
+        installing the project makes importable.
         """
         relative = name.replace(".", "/")
-        for folder in (*upward(posixpath.dirname(importer)), *sorted(self.added, key=lambda folder: apart(folder, importer))):
+        added = sorted(self.added, key=lambda folder: apart(folder, importer))
+        for folder in (*upward(posixpath.dirname(importer)), *added, *installed(importer)):
             for candidate in (f"{relative}.py", f"{relative}/__init__.py"):
                 found = self.modules.get(posixpath.join(folder, candidate))
                 if found is not None and (found.path != importer or candidate.endswith("__init__.py")):
@@ -372,7 +374,7 @@ class Repository:
     def has_package(self, name: str, importer: str) -> bool:
         """Whether a top-level import name leads into this repository, packages without `__init__.py` included."""
         root = name.partition(".")[0]
-        folders = (*upward(posixpath.dirname(importer)), *self.added)
+        folders = (*upward(posixpath.dirname(importer)), *self.added, *installed(importer))
         return bool(root) and any(self.lies_in(root, folder) for folder in folders)
 
     def lies_in(self, root: str, folder: str) -> bool:
@@ -393,6 +395,11 @@ def _holds(scope: ast.AST, child: ast.AST) -> bool:
     """Whether a part of a scope sees its names: a function's body does, its decorators and default values do not."""
     body = getattr(scope, "body", None)
     return body is None or child is body or (isinstance(body, list) and child in body)
+
+
+def installed(path: str) -> tuple[str, ...]:
+    """The folders whose packages a file can import where its project, or one around it, is installed: each one's `src`."""
+    return tuple(posixpath.join(folder, "src") for folder in upward(posixpath.dirname(path)))
 
 
 def upward(folder: str) -> Iterator[str]:

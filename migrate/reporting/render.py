@@ -33,7 +33,8 @@ def render(report: Report, console: Console, *, stopped: bool = False) -> None:
         _models(wanted, console)
     others = len(report.models) - len(wanted)
     if others:
-        console.print(f"{others} more model factories were recognised; --model NAME takes another one.", style="dim")
+        more = f"{others} more model factories were" if others > 1 else "One more model factory was"
+        console.print(f"{more} recognised; --model NAME takes another one.", style="dim")
     if report.scripts:
         _scripts(report, console)
     _recovered(report, console)

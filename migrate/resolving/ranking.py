@@ -46,7 +46,8 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
     come first, then those that other documents run or that it mentions. Of these one that evaluates
     comes before one that predicts before one that trains; then a plain name like `train.py` before `bn_train.py`, the order in
     which they are documented, a file's depth, and the natural order of the names. Tests, notebooks and files in which nothing
-    is seen to call a model and whose name does not say that they do come last.
+    is seen to call a model and whose name does not say that they do come last; where the name does, and no README runs them,
+    they come after those that are seen to.
     """
     scripts = list(scripts)
     readme = readme_text(survey.root)
@@ -68,6 +69,7 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
             named == 2 and is_test(script.path),
             not script.roles and ((calls and not _purpose(script)) or (not script.main_guard and script.path in imported)),
             script.path.endswith(NOTEBOOK),
+            calls and not script.roles and named > 0,
             named,
             depth > shallowest,
             tier(script),

@@ -86,6 +86,8 @@ def _follows(module: Module, known: ast.stmt, anchor: ast.stmt, model: str) -> b
         if not isinstance(current, ast.stmt):  # an except clause or a case
             current = module.parents[current]
             continue
+        if current is known:  # a loop in a loop
+            return not binds(known, model)
         block = block_of(module, current)
         places = [index for index, item in enumerate(block) if item is known or item is current]
         if len(places) == 2 and block[places[0]] is known:

@@ -105,6 +105,8 @@ class LightningEvaluation(Rule):
             attribute = network(model)
             for name in [attribute] if attribute is not None else parts(model, table):
                 for call in _calls(model.node, f"self.{name}"):
+                    if isinstance(module.parents[call], ast.Expr):
+                        continue  # what it gives is thrown away
                     start, end = context.positions.span(call.func)
                     edits = [Edit(start, end, f"headrace.evaluation_step(self.{name})"), *import_edits(context)]
                     yield self.fix(context, call, f"{model.node.name} evaluates self.{name} eagerly", edits, severity="note")

@@ -13,7 +13,7 @@ from ...specs import Preprocessing
 from ..proving.instrument import site_of
 from ..proving.routes.keep import keep_routes
 from ..proving.trace_transform import Traced, confirm, row_shape, trace
-from ..proving.verify import Recorded
+from ..proving.verify import Recorded, ScriptRun
 from ..proving.visible_files import remedy
 from ..proving.worker_protocol import Failed, Inspected, Package, Row
 from ..reading.facts import CheckpointSite
@@ -250,14 +250,21 @@ def _traced(migration: Migration, recipe: TransformRecipe, read: Traced | None =
 
 
 def _recorded(migration: Migration, resolved: Resolved, originals: Originals) -> tuple[Recorded | None, bool]:
-    """Images that the scripts fed a model, and whether it was this one: its own call if it saw several, else an evaluation."""
+    """Images that the scripts fed a model, and whether it was this one: its own call if it saw several, else an evaluation.
+
+    The names of a data set that stood in are made ones, and no labels.
+    """
     own = site_of(resolved.loop) if resolved.loop is not None else ""
     untrained = [original.run for original in originals.runs.values() if not original.run.losses]
-    sites = {site: recorded for run in untrained for site, recorded in run.sites.items()}
+    sites = {site: _without_made_names(run, recorded) for run in untrained for site, recorded in run.sites.items()}
     evaluations = sorted({site_of(loop) for loop in migration.surveyed.loops if loop.kind == "evaluate"} & sites.keys())
     if own in sites and (len(sites[own].inputs) > 1 or not evaluations):
         return sites[own], True
     return (sites[evaluations[0]], False) if evaluations else (None, False)
+
+
+def _without_made_names(run: ScriptRun, recorded: Recorded) -> Recorded:
+    return recorded if run.rehearsal is None or run.rehearsal.user_data else replace(recorded, classes=None)
 
 
 def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Built | str:

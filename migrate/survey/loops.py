@@ -12,13 +12,21 @@ from ..reading.nodes import arguments_of, inside, text_of, values_of
 from ..reading.scopes import Definition, Function, Module, bound_names, dotted, last_name, parameters
 from ..slicing.factories import ModelTable
 from ..slicing.heads import is_zoo_constructor
-from ..slicing.side_effects import TRAINING_CALLS
+from .gradients import always_gradless, back_propagates, only_maps, trains_anywhere
 
 _NAMED = re.compile(r"^(.*_)?(model|net|network|classifier|backbone|teacher|student|ema)s?(_.*|\d*)$|^(model|net)_?\w*$", re.I)
 _WORD = re.compile(r"_?[A-Za-z]+\d*_?")
 _OTHER = re.compile(
     r"criterion|loss|transform|preprocess|metric|optimi|scheduler|loader|augment|mixup|scaler|accuracy|sampler|logger", re.I
 )
+_KIND = re.compile(r"(^|_)(names?|class|cls|type|factory|builder|ctor|constructor)$", re.I)
+"""Ends of names of what makes a model: a class, a function, or the name of one."""
+_SETTINGS = re.compile(
+    r"^_?(cfgs?|confs?|configs?|configurations?|args|arguments|opts?|options|hparams|hyper_?param(eter)?s|settings|flags"
+    r"|(n|num|number)_?(of_?)?(classes|labels|outputs?)|pretrained)$",
+    re.I,
+)
+"""What a model is made of, and never called with."""
 _BUILDING = re.compile(
     r"^(create|build|get|re?load|restore|make|init|save|test|wrap|parse|convert|check|print|summary|download|freeze|set"
     r"|(export|register|define|setup|fit|quanti[sz]e|prune|profile|count|show|visuali[sz]e|plot|import|copy|clone|update"
@@ -43,7 +51,6 @@ _TORCHES = frozenset(["torch", "torchvision", "timm", "transformers", "lightning
 _INPUTS = re.compile(r"^(x|pixel_values|imgs?|images?|inputs?|samples?|batch)$")
 _INPUTS_BY_NAME = re.compile(r"input|batch|encod|pixel|image|sample|feature", re.I)
 _OTHER_RUNTIMES = frozenset(["compile_model", "InferenceSession", "read_model", "read_network", "load_network", "Interpreter"])
-_NO_GRAD = frozenset(["no_grad", "inference_mode"])
 TRAINING_STEP = "headrace.training_step"
 _EVALUATION = re.compile(r"eval|valid|^val|_val|test|infer|predict|accuracy", re.I)
 
@@ -61,6 +68,8 @@ class CallSite:
     """Whether the same function or the same module level also back-propagates through this model."""
     captured: bool = False
     """Whether it calls a training graph, which `headrace.training_step` made of the model."""
+    mapped: bool = False
+    """Whether gradients are taken through it and train nothing: a map of what the model looks at, or an attack on it."""
 
 
 def trainer_loop(module: Module, call: ast.Call, kind: LoopKind, model: str) -> Loop:
@@ -217,7 +226,7 @@ class _ModelNames:
         leaf = name.rpartition(".")[2]
         if _BUILDING.match(leaf.lstrip("_")):
             return False
-        if not _NAMED.match(leaf) or _OTHER.search(leaf):
+        if not _NAMED.match(leaf) or _OTHER.search(leaf) or _KIND.search(leaf):
             return False
         # client.search_model_versions("x"): a part of several words that nothing here sets is something that an object does
         return leaf == name or _WORD.fullmatch(leaf) is not None or leaf in self.module.repository.held
@@ -263,6 +272,8 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         return None  # a class that a star import brought
     if isinstance(given, ast.Constant) or _is_synthetic(module, given, function):
         return None
+    if _SETTINGS.match((dotted(given) or "").rpartition(".")[2]) or _is_looked_up(function or module.tree, name):
+        return None  # a class or a function that makes a model of its settings
     site = call_site(module, call, function, evidence.steps.get(name, name), given)
     if captured:
         site = replace(site, fact=replace(site.fact, kind="train"), trained_here=True, captured=True)
@@ -292,7 +303,8 @@ def call_site(module: Module, call: ast.Call, function: Function | None, model: 
         call_line=call.lineno,
         call_column=module.place(call)[1],
     )
-    return CallSite(fact, module, call, function, loop, trained)
+    mapped = back_propagates(loop or function) and only_maps(module) and not always_gradless(module, call)
+    return CallSite(fact, module, call, function, loop, trained, mapped=mapped)
 
 
 def _is_method(module: Module, call: ast.Call) -> bool:
@@ -356,6 +368,20 @@ def _is_synthetic(module: Module, node: ast.expr, function: Function | None) -> 
     return False
 
 
+def _is_looked_up(scope: ast.AST, name: str) -> bool:
+    """Whether a name is only bound to what a table of names has: `globals()[args.arch]`, `models.__dict__[arch]`."""
+    values = values_of(scope, name)
+    tables = [value.value for value in values if isinstance(value, ast.Subscript)]
+    return bool(tables) and len(tables) == len(values) and all(map(_is_namespace, tables))
+
+
+def _is_namespace(node: ast.expr) -> bool:
+    """Whether it is the table of names of a module or of a function; that of an object may well hold a model."""
+    if isinstance(node, ast.Call):
+        return last_name(node.func) in ("globals", "locals", "vars") and "self" not in map(dotted, node.args)
+    return isinstance(node, ast.Attribute) and node.attr == "__dict__" and dotted(node.value) != "self"
+
+
 def _assigned(module: Module, function: Function | None) -> set[str]:
     if function is None:
         return set().union(
@@ -389,49 +415,14 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
 def _kind(
     module: Module, call: ast.Call, function: Function | None, loop: ast.For | ast.AsyncFor | None
 ) -> tuple[LoopKind, str | None, bool]:
-    trained = _back_propagates(loop if loop is not None else function)
+    trained = back_propagates(loop if loop is not None else function) and not only_maps(module)
     targets = _targets(loop, call) if loop is not None else None
     if loop is None:
         trains = trained and not always_gradless(module, call)
-        return ("train" if trains else "predict"), None, trained or _trains_anywhere(module)
+        return ("train" if trains else "predict"), None, trained or trains_anywhere(module)
     if trained and not always_gradless(module, call):
         return "train", targets, True
-    return ("evaluate" if targets is not None else "predict"), targets, _trains_anywhere(module)
-
-
-def _back_propagates(scope: ast.AST | None) -> bool:
-    for call in inside(scope, ast.Call):
-        name = last_name(call.func)
-        scaled = re.search(r"scaler$", name, re.I) and any(re.search("loss", ast.unparse(value), re.I) for value in call.args)
-        if name in TRAINING_CALLS or scaled:
-            return True
-    return False
-
-
-def _trains_anywhere(module: Module) -> bool:
-    """Whether the file back-propagates, so that a model's weights may change between calls."""
-    return any(last_name(node.func) in TRAINING_CALLS for node in module.calls)
-
-
-def always_gradless(module: Module, call: ast.AST) -> bool:
-    """Whether a call stands under `torch.no_grad()` or the like."""
-    for node in module.ancestors(call):
-        if isinstance(node, ast.With) and any(_is_no_grad(item.context_expr) for item in node.items):
-            return True
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(_is_no_grad(item) for item in node.decorator_list):
-            return True
-    return False
-
-
-def _is_no_grad(node: ast.AST) -> bool:
-    callee = node.func if isinstance(node, ast.Call) else node
-    name = last_name(callee)
-    if name in _NO_GRAD:
-        return True
-    if name == "set_grad_enabled" and isinstance(node, ast.Call) and node.args:
-        value = node.args[0]
-        return isinstance(value, ast.Constant) and not value.value
-    return False
+    return ("evaluate" if targets is not None else "predict"), targets, trains_anywhere(module)
 
 
 def _targets(loop: ast.For | ast.AsyncFor, call: ast.Call) -> str | None:

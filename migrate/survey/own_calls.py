@@ -8,7 +8,8 @@ from dataclasses import replace
 from ..reading.nodes import inside
 from ..reading.scopes import Function, Module, dotted, parameters
 from ..slicing.factories import ModelTable
-from .loops import CallSite, always_gradless, call_site, input_of, is_network
+from .gradients import always_gradless
+from .loops import CallSite, call_site, input_of, is_network
 
 _EVALUATES = re.compile(r"(^|_)(eval|valid|val|test|infer|predict|classif|accuracy|score|prob)", re.I)
 _TRAINS = re.compile(r"(^|_)(train|fit|learn|optimi)", re.I)
@@ -67,6 +68,8 @@ def _read(module: Module, method: Function, call: ast.Call, own: str) -> CallSit
     if dotted(call.func) not in (own, f"{own}.forward") or given is None or isinstance(given, ast.Constant):
         return None
     site = call_site(module, call, module.function_of(call), own, given)
+    if site.mapped:
+        return None
     if site.fact.kind == "train" or (_TRAINS.search(method.name) and not always_gradless(module, call)):
         return replace(site, fact=replace(site.fact, kind="train"))
     return site if _EVALUATES.search(method.name) or always_gradless(module, call) else None

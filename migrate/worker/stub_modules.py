@@ -53,6 +53,9 @@ class AbsentName:
 
     def _reject(self, *_args: Any, **_named: Any) -> NoReturn:
         library = self.__dict__["full"].partition(".")[0]
+        loaded = sys.modules.get(library)
+        if loaded is not None and not isinstance(loaded, _Module):
+            raise _UsedError(f"{self.__dict__['full']} is not in the installed {library}", name=library)
         raise _UsedError(f"No module named {library!r}, of which {self.__dict__['full']} is used", name=library)
 
     def __getattr__(self, name: str) -> Any:

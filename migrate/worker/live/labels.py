@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
+from ..rehearsal.making import invented
+from ..rehearsal.places import is_installed
 from ..rehearsal.torchvision_sets import NAMES
 from .seen import Call
 
@@ -13,25 +16,36 @@ _NAMED = re.compile(r"class|label|categor|id2|idx_?to|index_?to|names$|^mapping$
 _DEFAULTS = re.compile(r"LABEL_\d+")  # transformers' names for classes that nobody named
 _SHORTEST = 3  # letters of an output's name that a variable can be called by
 _DEPTH = 4  # subsets of subsets
+_SECTIONS = 2  # of a configuration, in one another
+_OURS = f"{__name__.partition('.')[0]}."  # what runs the script has names of its own
+_LARGEST = 50  # entries of a checkpoint or a section
 _SAME = 200  # one in so many names may be another's: ImageNet has two pairs, the labels of a batch far more
 
 
 def class_names(model: Any, call: Call, count: int, *, own_data: bool = True) -> tuple[str, ...] | None:
     """`count` different names in the order of the model's outputs; None where nothing states them. Nothing is invented: of a
-    data set that stands in for the user's, only what is known of its class counts."""
+    data set that stands in for the user's, only what is known of its class counts, wherever the script keeps its names."""
     for value in _stated(model, call, own_data):
         names = as_names(value)
+        if not own_data and names is not None and _are_invented(names):
+            continue
         if names is not None and len(names) == count and count - len(set(names)) <= count // _SAME:
             return names
     return None
 
 
-def names_called(call: Call, output: str, count: int) -> tuple[str, ...] | None:
-    """The only list of `count` names among the script's variables that are called like an output: COLORS for "color"."""
+def _are_invented(names: Sequence[str]) -> bool:
+    return set(names) <= set(invented(len(names)))
+
+
+def names_called(call: Call, output: str, count: int, *, own_data: bool = True) -> tuple[str, ...] | None:
+    """The only list of `count` names among the script's variables that are called like an output: COLORS for "color"; those
+    that were invented for data that stands in are none."""
     stem, found = output.lower(), set()
     for space in _variables(call) if len(stem) >= _SHORTEST else ():
         for name, value in list(space.items()):
-            if name.lower().startswith(stem) and (names := as_names(value)) is not None and len(names) == count:
+            names = as_names(value) if name.lower().startswith(stem) else None
+            if names is not None and len(names) == count and (own_data or not _are_invented(names)):
                 found.add(names)
     return found.pop() if len(found) == 1 else None
 
@@ -40,6 +54,9 @@ def _variables(call: Call) -> Iterator[Mapping[str, Any]]:
     """What the script's own functions knew by name at that call, the innermost first."""
     frame = call.frame
     while frame is not None:
+        if is_installed(frame.f_code.co_filename) or str(frame.f_globals.get("__name__")).startswith(_OURS):
+            frame = frame.f_back
+            continue
         own = getattr(frame.f_locals.get("self"), "__dict__", {})
         yield from (frame.f_locals, own, frame.f_globals)
         frame = frame.f_back
@@ -59,9 +76,20 @@ def _stated(model: Any, call: Call, own_data: bool) -> Iterator[Any]:
         for name, value in list(names.items()):
             if _NAMED.search(name):
                 yield value
-            elif isinstance(value, Mapping) and len(value) < 50:  # a checkpoint, or a configuration
-                yield from (item for key, item in value.items() if isinstance(key, str) and _NAMED.search(key))
+            else:
+                yield from _of_settings(value)
     yield from (NAMES.get(kind.__name__) for kind in kinds if kind.__module__.startswith("torchvision.datasets"))
+
+
+def _of_settings(value: Any, depth: int = _SECTIONS) -> Iterator[Any]:
+    """What a checkpoint or a configuration names so, and what its sections do."""
+    value = vars(value) if is_dataclass(value) and not isinstance(value, type) and hasattr(value, "__dict__") else value
+    if not isinstance(value, Mapping) or len(value) >= _LARGEST:
+        return
+    items = [(key, item) for key, item in value.items() if isinstance(key, str)]
+    yield from (item for key, item in items if _NAMED.search(key))
+    for _, item in items if depth else ():
+        yield from _of_settings(item, depth - 1)
 
 
 def _attributes(owner: Any) -> Iterator[Any]:

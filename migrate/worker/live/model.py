@@ -375,7 +375,7 @@ def _labels(
     outputs with as many entries, each has the names that are called like it."""
     if width is None or (task and not classifies(task)):
         return None
-    if (called := names_called(call, output, width)) is not None or widths.count(width) > 1:
+    if (called := names_called(call, output, width, own_data=own_data)) is not None or widths.count(width) > 1:
         return called
     names = class_names(seen.module, call, max(2, width), own_data=own_data)
     return names[-width:] if names is not None else None

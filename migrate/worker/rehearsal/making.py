@@ -77,6 +77,11 @@ def ending_of(pattern: str) -> str | None:
     return pattern[-len(found) :] if found is not None else None
 
 
+def invented(count: int) -> list[str]:
+    """Names of classes that nothing states."""
+    return [f"class_{number:03d}" for number in range(count)]
+
+
 class Maker:
     """Makes what is missing, in the way the sources and earlier attempts say."""
 
@@ -90,7 +95,7 @@ class Maker:
         names = names if names and len(names) == self.classes else hints.mapped_names(stage.root, self.classes)
         if stage.learned.get("numbered"):
             names = tuple(map(str, range(self.classes)))
-        self.names = list(names or (f"class_{i:03d}" for i in range(self.classes)))
+        self.names = list(names or invented(self.classes))
         size = stage.learned.get("image") or request.image or (256, 256)
         self.agreed: str | None = stage.learned.get("agreed")
         self.rows = max(ROWS, min(PER_CLASS * self.classes, 100))
@@ -127,19 +132,25 @@ class Maker:
                 self.stage.made_flat.setdefault(os.path.abspath(path), False)
         if not flat:
             self.stage.entered.setdefault(path, False)
+        there = os.path.isdir(path) and bool(os.listdir(path))
         os.makedirs(path, exist_ok=True)
-        self.stage.keep(path)
+        self.stage.keep(path, filled=there)
         # Few pictures are drawn, and each is written many times: a thousand classes take a second.
         drawn = [self._image(f"{number}{suffix}") for number in range(16)]
         each = (self._listed if self.agreed else ROWS) if flat else max(1, min(PER_CLASS, 400 // self.classes))
         for order, name in enumerate(["."] if flat else self.names):
             folder = os.path.normpath(os.path.join(path, name))
             os.makedirs(folder, exist_ok=True)
+            if there and not flat:
+                self.stage.keep(folder)
             for number in range(each):
                 # Where no folder says what an image shows, its name may.
                 own = f"{self.names[number % self.classes]}_{number:04d}" if flat else f"{number:04d}"
                 own = f"image_{number:04d}" if flat and self.agreed else own
-                Path(folder, own.replace(os.sep, "_") + suffix).write_bytes(drawn[(order * each + number) % len(drawn)])
+                file = Path(folder, own.replace(os.sep, "_") + suffix)
+                file.write_bytes(drawn[(order * each + number) % len(drawn)])
+                if there and flat:
+                    self.stage.keep(str(file))
 
     def matching(self, folder: str, pattern: str) -> None:
         """Make what a pattern of file names below a missing folder asks for: `*/*.png`, `**/*.jpg`, `*`."""

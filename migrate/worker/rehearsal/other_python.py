@@ -15,7 +15,7 @@ _PYTHON_2 = re.compile(
 )
 _NO_NAME = re.compile(
     r"cannot import name '(?P<name>\w+)' from '(?P<of>[\w.]+)'|module '(?P<of_2>[\w.]+)' has no attribute '(?P<name_2>\w+)'"
-    r"|No module named '.*', of which (?P<of_3>[\w.]+)\.(?P<name_3>\w+) is used"
+    r"|(?P<of_3>[\w.]+)\.(?P<name_3>\w+) is not in the installed"
 )
 _WANTED = (
     ("pyproject.toml", r"^\s*(?:requires-python|python)\s*=\s*[\"']([^\"']+)"),

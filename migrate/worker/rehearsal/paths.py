@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from .forms.bare_folders import is_bare, waits_for_data
 from .making import IMAGES, Maker, ending_of
 from .places import asked_by_us, frames, is_installed, is_users, other_folder
 from .stage import Stage
@@ -41,6 +42,8 @@ class Paths:
         self.outside = stage.made / "outside"
         self.probed: dict[str, str] = {}
         """Missing paths that the user's code asked for with `exists` and the like, and where."""
+        self.bare: dict[str, str] = {}
+        """Folders that the user's code listed, and where, in which only data is missing: git keeps them for it."""
         self._busy = False
 
     def install(self) -> None:
@@ -62,7 +65,7 @@ class Paths:
 
     def want(self, path: str) -> None:
         """Make a path that an earlier attempt could not go on without."""
-        if self.may_want(path):
+        if self.may_want(path, is_bare):
             where = self.stage.learned["wanted"].get(path)
             target = self._target(path)
             busy, self._busy = self._busy, True  # what is written into a folder is not looked for there
@@ -94,10 +97,14 @@ class Paths:
         """The folder itself where it can be made, else the place that stands in for it."""
         return path if os.path.isdir(path) and os.access(path, os.W_OK) else self._target(path)
 
-    def may_want(self, path: str) -> bool:
-        """Whether a path is one of the script's world: neither the system's nor what is here already."""
+    def may_want(self, path: str, lacks: Callable[[str], bool] = waits_for_data) -> bool:
+        """Whether a path is one of the script's world: neither the system's nor what is here already; a folder that `lacks`
+        data is not."""
         full = os.path.abspath(path)
-        there = os.path.exists(self.found(path)) and not (os.path.isdir(path) and not os.listdir(path))
+        busy, self._busy = self._busy, True
+        empty = os.path.isdir(path) and not os.listdir(path)
+        there = os.path.exists(self.found(path)) and not (empty or lacks(path))
+        self._busy = busy
         others = (
             full.startswith((*_SYSTEM, *_LIBRARIES, *_HEADRACE)) or is_installed(full) or os.sep + ".cache" + os.sep in full
         )
@@ -214,6 +221,7 @@ class Paths:
 
     def _list(self, original: Callable[..., Any], path: Any = ".", *args: Any) -> Any:
         self._enter(path, 1)
+        self._note_bare(path)
         try:
             return original(path, *args)
         except FileNotFoundError:
@@ -289,9 +297,24 @@ class Paths:
         other = self.found(str(own))
         return original(own if other == str(own) else Path(other), pattern, *args, **named)  # type: ignore[no-any-return]
 
+    def _note_bare(self, path: Any) -> None:
+        """Remember a folder here that the script lists, in which there is no data."""
+        if self._busy or not isinstance(path, str | os.PathLike):
+            return
+        walks = ("os.py", "<frozen os>", *_PROBES)
+        frame = next((frame for frame in frames() if not frame.f_code.co_filename.endswith(walks)), None)
+        if frame is not None and is_users(frame.f_code.co_filename, self.stage.root):
+            full = os.path.abspath(os.fsdecode(path))
+            busy, self._busy = self._busy, True
+            if full.startswith(self.stage.root + os.sep) and waits_for_data(full):
+                where = f"{os.path.relpath(frame.f_code.co_filename, self.stage.root)}:{frame.f_lineno}"
+                self.bare.setdefault(full, where)
+            self._busy = busy
+
     def _for_pattern(self, folder: str, pattern: str) -> None:
         if not pattern or self._busy:
             return
+        self._note_bare(folder)
         if os.path.isdir(self.found(folder)):
             self._look(self.found(folder), pattern)
         elif self._may_make(folder):

@@ -23,6 +23,8 @@ _MISSING = object()
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _HERE = "//repository"
 """What stands for the root in what was learned: no resolved path begins so."""
+_FILLED = " filled"
+"""What follows a path in the list of what was made where it is a folder of the user's."""
 
 
 class Taken(BaseException):
@@ -140,21 +142,25 @@ class Stage:
         self.user_weights = False
         self.note("network", f"{what}: weights that are not yours stood in")
 
-    def keep(self, path: str) -> None:
-        """Remember something that was made, which the next attempt makes anew."""
+    def keep(self, path: str, *, filled: bool = False) -> None:
+        """Remember something that was made, which the next attempt makes anew; of a folder of the user's only that it was
+        `filled`: what was made in it is kept by itself."""
         with self._listed.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(os.path.abspath(path)) + "\n")
+            file.write(f"{json.dumps(os.path.abspath(path))}{_FILLED if filled else ''}\n")
 
     def has_made(self, path: object) -> bool:
         """Whether something was made at a path, in this attempt or an earlier one."""
         if not isinstance(path, str | os.PathLike) or not self._listed.exists():
             return False
-        return json.dumps(os.path.abspath(os.fsdecode(path))) in self._listed.read_text(encoding="utf-8").splitlines()
+        line = json.dumps(os.path.abspath(os.fsdecode(path)))
+        return not {line, line + _FILLED}.isdisjoint(self._listed.read_text(encoding="utf-8").splitlines())
 
     def clear(self) -> None:
         """Remove what earlier attempts made: the next may make it otherwise."""
         if self._listed.exists():
             for line in self._listed.read_text(encoding="utf-8").splitlines():
+                if line.endswith(_FILLED):
+                    continue
                 path = Path(json.loads(line))
                 if not os.access(path.parent, os.W_OK):
                     continue  # in the home folder of another run

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .making import Maker, generator, photo
+from .making import Maker, generator, invented, photo
 from .stage import Stage
 
 # How many classes the sets have that are made item by item; the documentation of torchvision says so of each.
@@ -120,7 +120,7 @@ def _item_by_item(maker: Maker, self: Any, name: str, args: tuple[Any, ...], nam
     side = _SIZES.get(name)
     size = (side, side) if side else maker.size
     labels = [row * max(1, count // ROWS) % count for row in range(ROWS)]
-    names = NAMES.get(name) or [f"class_{i:03d}" for i in range(count)]
+    names = NAMES.get(name) or invented(count)
     self.root, self.split, self.train = str(named.get("root", args[0] if args else "")), named.get("split"), named.get("train")
     self.transform, self.target_transform = named.get("transform"), named.get("target_transform")
     self.transforms = None

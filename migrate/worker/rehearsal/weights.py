@@ -206,6 +206,12 @@ def stated_value(stage: Stage, frames: Sequence[types.FrameType]) -> tuple[str, 
     return (keys[0], value) if value is not None else None
 
 
+def has_what_is_taken(value: object, said: str) -> bool:
+    """Whether a text or a number can be what the script takes something from: not a settings object with `.model`, say."""
+    asked = re.search(r"what has (?:\.(\w+)|\[)", said)
+    return asked is None or (asked[1] is not None and hasattr(value, asked[1]))
+
+
 def wanted_arguments(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]) -> dict[str, Any]:
     """The arguments that a model is made with, which Lightning takes from its checkpoint, and what the sources bind to them.
 

@@ -88,6 +88,24 @@ def test_of_several_folders_on_the_search_path_the_nearest_is_meant():
     assert found == ["deep/tf/lib/export.py", "deep/pytorch/lib/export.py", "deep/keras/lib/export.py"]
 
 
+def test_what_installing_makes_importable_is_found_last():
+    """`scripts/eval.py` imports the package in `src`, which is on no search path of its own."""
+    files = [
+        parse_source("src/pets/__init__.py", b"from .run import run_eval\n"),
+        parse_source("src/pets/run.py", b"def run_eval(): 0"),
+    ]
+    script = parse_source("scripts/eval.py", b"from pets import run_eval\nrun_eval()\n")
+    module = Repository([*files, script]).modules["scripts/eval.py"]
+    assert module.find_callee(module.calls[0].func)[0].path == "src/pets/run.py"
+    assert Repository([*files, script]).has_package("pets", "scripts/eval.py")
+    nearer = [parse_source("scripts/pets/__init__.py", b"def run_eval(): 0")]
+    module = Repository([*files, script, *nearer]).modules["scripts/eval.py"]
+    assert module.find_callee(module.calls[0].func)[0].path == "scripts/pets/__init__.py"
+    other = [parse_source(file.path.replace("src", "lib"), file.text.encode()) for file in files]
+    module = Repository([*other, script]).modules["scripts/eval.py"]
+    assert module.find_callee(module.calls[0].func) is None  # nothing makes a folder of another name importable
+
+
 def test_places_are_in_characters():
     module = read("é = '中𝒳'; call()\n")
     assert [module.place(call) for call in module.calls] == [(1, 10)]

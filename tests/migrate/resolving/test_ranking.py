@@ -82,6 +82,19 @@ def test_tests_and_files_that_are_there_to_be_imported_come_last(tmp_path: Path)
     assert order(tmp_path, files, "    $ python test_net.py")[0] == "test_net.py"
 
 
+def test_what_a_remote_document_runs_without_a_models_call_comes_after_what_calls_one(tmp_path: Path) -> None:
+    files = {"train.py": TRAIN, "lab/inference_simulator.py": "print(torch.load('best.pth').keys())\n"}
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab/GUIDE.md").write_text("    python inference_simulator.py\n")
+    assert order(tmp_path, files) == ["train.py", "lab/inference_simulator.py"]
+    readme = "    python lab/inference_simulator.py\n"
+    assert order(tmp_path, files, readme) == ["lab/inference_simulator.py", "train.py"]  # its owner says where to begin
+    (tmp_path / "train.py").write_text("import torch\nprint('train')\n")
+    (tmp_path / "lab/GUIDE.md").write_text("    python inference_simulator.py\n")
+    (tmp_path / "README.md").write_text("")
+    assert candidates(survey(tmp_path))[0].path == "lab/inference_simulator.py"  # where none is seen to call one
+
+
 def test_where_no_call_of_a_model_is_seen_the_documented_start_is_a_candidate(tmp_path: Path) -> None:
     library = "import trainer\ntrainer.register(torch)\n"
     start = "from lib import base\nif __name__ == '__main__':\n    base.start()\n"

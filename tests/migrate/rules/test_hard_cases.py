@@ -250,3 +250,31 @@ def test_an_installed_package_is_meant_before_a_file_beside(tmp_path):
     for name in ("numpy", "json"):
         (tmp_path / f"nets/{name}.py").write_text(HEAD)
     assert rewrite(survey(tmp_path), select=["PS138", "PS139"]) == []
+
+
+VIEWS = """\
+def test(model, loader, criterion, views):
+    model.eval()
+    with torch.no_grad():
+        for images, labels in loader:
+            total = criterion(model(images), labels)
+            for view in views:
+                batch = view(images)
+                total += model(batch).softmax(1).sum()
+    return total
+
+def train(model, loader, criterion, optimizer):
+    for images, labels in loader:
+        criterion(model(images), labels).backward()
+        optimizer.step()
+"""
+
+
+def test_a_loop_in_a_loop_has_the_outer_ones_step(tmp_path):
+    found = after(tmp_path, VIEWS, "PS203")
+    assert found.count("headrace.evaluation_step(model)") == 1
+    assert found.count("eval_step(") == 2
+    ast.parse(found)
+    other = VIEWS.replace("                batch = view", "                model = view.model\n                batch = view")
+    text = after(tmp_path, other, "PS203")
+    assert text.count("headrace.evaluation_step(model)") == 2  # another model in each round

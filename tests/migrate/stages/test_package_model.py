@@ -6,16 +6,20 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headrace.errors import AmbiguousError
-from headrace.migrate.proving.confined_run import Limits
+from headrace.migrate.proving.confined_run import Completed, Limits
+from headrace.migrate.proving.rehearsal_protocol import RehearsalReport, StandIn
+from headrace.migrate.proving.verify import Recorded, ScriptRun
 from headrace.migrate.reading.facts import CheckpointSite, Factory, Survey
 from headrace.migrate.reading.recipe import Recipe, TransformRecipe
 from headrace.migrate.reporting.checkpoint_report import report_checkpoints
 from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.reporting.report import Report
 from headrace.migrate.resolving.resolved import Resolved
+from headrace.migrate.stages import package_model
 from headrace.migrate.stages.all_models import package_all
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.package_model import ModelOutcome
@@ -202,3 +206,16 @@ def test_names_fit_for_a_model_repository() -> None:
     assert [model_name(name) for name in ("resnet50", "ResNet-18/v2", "../x", "é", ".hidden")] == [
         "resnet50", "ResNet-18_v2", "x", "model", "hidden",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("standins", "names"), [((), ("cat", "dog")), ((("data", "photos"),), None), ((("time", "2 batches"),), ("cat", "dog"))]
+)
+def test_names_of_a_data_set_that_stood_in_are_no_labels(standins: tuple[tuple[str, str], ...], names: object) -> None:
+    """Whether the run read them from the user's own data decides."""
+    rows = np.zeros((2, 3, 4, 4), np.float32)
+    recorded = Recorded(inputs=rows, outputs=np.zeros((2, 2), np.float32), classes=("cat", "dog"))
+    done = Completed(argv=(), exit=0, stdout="", stderr="", stopped=None, seconds=1.0, isolation={})
+    report = RehearsalReport(ended="finished", standins=tuple(StandIn(edge=edge, what=what) for edge, what in standins))
+    run = ScriptRun(done=done, sites={"main.py:3": recorded}, rehearsal=report)
+    assert package_model._without_made_names(run, recorded).classes == names

@@ -206,3 +206,46 @@ def test_what_another_runtime_makes_of_a_model_is_none(tmp_path, made, name):
     assert loops(tmp_path, source) == []
     plain = source.replace(f"\n{name} = {made}", f"\n{name} = torchvision.models.resnet18()")
     assert [found for _, found, _, _ in loops(tmp_path, plain)] == [name]
+
+
+CHOSEN = """
+class SmallModel(torch.nn.Module):
+    def forward(self, x): return x
+
+def main(cfg, images):
+    {made}
+    return chosen
+"""
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        'pytorch_model_name = globals()[cfg["name"]]\n    chosen = pytorch_model_name(cfg)',
+        'net = vars(zoo)[cfg["name"]]\n    chosen = net(cfg.width)',
+        "model = zoo.__dict__[cfg.name]\n    chosen = model(cfg.width)",
+        "chosen = model_class(cfg.width)",
+        "chosen = base_model(cfg)",
+        "chosen = net(self.num_classes)",
+    ],
+)
+def test_what_makes_a_model_of_its_settings_is_no_model(tmp_path, made):
+    assert (
+        loops(tmp_path, CHOSEN.format(made=made).replace("main(cfg", "main(self, cfg, zoo, model_class, base_model, net")) == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "model"),
+    [
+        ('net = models["ema"]\n    chosen = net(images)', "net"),
+        ("net = vars(self)\n    net = net['net']\n    chosen = net(images)", "net"),
+        ("chosen = net(images)", "net"),
+        ('net = vars(self)["net"]\n    chosen = net(images)', "net"),
+        ('net = self.__dict__["net"]\n    chosen = net(images)', "net"),
+        ("model_name = self.model\n    model_name.eval()\n    chosen = model_name(images)", "model_name"),
+    ],
+)
+def test_a_model_that_is_looked_up_is_a_model(tmp_path, made, model):
+    text = CHOSEN.format(made=made).replace("main(cfg", "main(self, models, net, cfg")
+    assert [item[1] for item in loops(tmp_path, text)] == [model]

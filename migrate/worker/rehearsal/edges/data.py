@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import hints, hugging_face_sets, torchvision_sets
 from ..forms import line_lists
+from ..forms.bare_folders import is_bare
 from ..making import ENDINGS, MADE_NAME, NAMES, STEMS, WEIGHTS, Maker
 from ..paths import Paths
 from ..places import called_by_user, is_users
@@ -42,6 +43,8 @@ _MOST_BYTES = 600_000_000
 """A larger checkpoint is not kept."""
 _MOST_WANTED = 3
 """So many checkpoints that a script skipped are made."""
+_MOST_BESIDE = 1_000
+"""So many folders beside one another are made at once."""
 _AS_TEXT = re.compile(
     r"Can only use \.str accessor|'(numpy\.)?(int|float)\d*' object has no attribute '(split|strip|lower|upper|replace|title)'"
 )
@@ -108,7 +111,7 @@ def _filters(stage: Stage, series: Any) -> None:
 
 def in_vain(stage: Stage) -> bool:
     """A script that called no model left out what is not here: rows that no table has, or checkpoints that it looked for."""
-    if _keep_rows(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage):
+    if _fill(stage) or _keep_rows(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage):
         return True
     paths, wanted = _SET_UP[id(stage)], dict(stage.learned.get("wanted", {}))
     known = len(wanted)
@@ -129,6 +132,13 @@ def _end_otherwise(stage: Stage) -> bool:
     wanted = {folder: list(looked) for folder, looked in stage.looked.items() if looked is not None}
     known = stage.learned.get(ENDINGS, {})
     return any(folder not in known for folder in wanted) and stage.learn(ENDINGS, {**wanted, **known})
+
+
+def _fill(stage: Stage) -> bool:
+    """Have images lie in the folders that the script listed, which are here and hold no data."""
+    wanted = dict(stage.learned.get("wanted", {}))
+    fresh = {path: place for path, place in _SET_UP[id(stage)].bare.items() if path not in wanted}
+    return bool(fresh) and stage.learn("wanted", {**wanted, **fresh})
 
 
 def _flatten(stage: Stage) -> bool:
@@ -223,7 +233,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
     if line_lists.lesson(stage, error, own, empty=_EMPTY.search(text) is not None):
         return True
-    if _EMPTY.search(text) and (_end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)):
+    if _EMPTY.search(text) and (_fill(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)):
         return True
     if isinstance(error, KeyError) and error.args and _is_made(stage, error.args[0]) and _agree(stage, str(error.args[0])):
         return True
@@ -293,6 +303,9 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     if isinstance(error, FileNotFoundError | NotADirectoryError | pickle.UnpicklingError) or re.search(
         r"dataset|no such file|not found", str(error), re.I
     ):
+        named = str(getattr(error, "filename", None) or error).rstrip("'\". ")
+        if named.lower().endswith(WEIGHTS):
+            return "give the file of the weights with --checkpoint FILE"
         return "give the folder of the data with --data DIR"
     return None
 
@@ -355,11 +368,12 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
     text = str(error)
     candidates = [named] if isinstance(named, str) else []
     candidates += [path for path in reversed(paths.probed) if path and path in text]
-    candidates += [frame.f_locals.get("directory") for frame in reversed(frames) if "torchvision" in frame.f_code.co_filename]
+    listed = [frame.f_locals.get("directory") for frame in reversed(frames) if "torchvision" in frame.f_code.co_filename]
+    candidates += listed
     if isinstance(error, OSError | RuntimeError | ValueError):
         candidates += re.findall(r"[\"']([^\"']+\.\w{2,5}|[^\"' ]*/[^\"' ]+)[\"']", text)
     if isinstance(error, FileNotFoundError):  # of a library, in its own words
-        candidates += re.findall(r"[\w./-]+\.\w{2,5}\b", text)
+        candidates += re.findall(r"[\w./=-]+\.\w{2,5}\b", text)
     if own and _gave_up(error, own[-1]):
         file, _, line = where.rpartition(":")
         near = [path for path, place in paths.probed.items() if place.rpartition(":")[0] == file]
@@ -368,10 +382,24 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
         if not isinstance(path, str):
             continue
         full = os.path.abspath(path)
-        if full not in wanted and (paths.maker.can(path) or not os.path.splitext(path)[1]) and paths.may_want(path):
-            wanted[full] = paths.probed.get(path, where)
+        wants = paths.may_want(path, is_bare) if path in listed else paths.may_want(path)
+        if full not in wanted and (paths.maker.can(path) or not os.path.splitext(path)[1]) and wants:
+            for other in (path, *_beside(paths, path)):
+                wanted.setdefault(os.path.abspath(other), paths.probed.get(other, where))
             return stage.learn("wanted", wanted)
     return False
+
+
+def _beside(paths: Paths, path: str) -> list[str]:
+    """The folders beside a missing one for which the same line looked: those of the other classes, or of the other parts."""
+    if path not in paths.probed or os.path.splitext(path)[1]:
+        return []
+    found = (
+        other
+        for other, place in paths.probed.items()
+        if place == paths.probed[path] and os.path.dirname(other) == os.path.dirname(path) and not os.path.splitext(other)[1]
+    )
+    return [other for other in found if paths.may_want(other)][:_MOST_BESIDE]
 
 
 def _gave_up(error: BaseException, frame: Any) -> bool:

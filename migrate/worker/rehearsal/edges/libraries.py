@@ -24,7 +24,7 @@ from .. import other_python, project_root
 from ..places import imported_by_library, is_installed, is_users
 from ..silent import Config, Silent
 from ..stage import Stage
-from .packages import EVERYWHERE, Alias, folders_of
+from .packages import EVERYWHERE, Alias, file_of, folders_of
 
 SILENT = frozenset([
     "aim", "alive_progress", "clearml", "codecarbon", "comet_ml", "dvclive", "flask_cors", "fvcore", "livelossplot",
@@ -43,6 +43,8 @@ OTHERS = frozenset(["flax", "jax", "keras", "mindspore", "mxnet", "paddle", "ten
 """Libraries whose models are no PyTorch's: with them installed, the script would show none that can be migrated."""
 _NAMES = (("lightning.pytorch", "pytorch_lightning"), ("lightning.fabric", "lightning_fabric"))
 """One library under two names: people have one installed, and scripts import either."""
+_USED = r"of which ([\w.]+) is used|^([\w.]+) is not in the installed"
+"""How the use of what can be imported and not used is told."""
 _RECORDS = re.compile(r"metric|logg|callback|profil|visual|plot|progress|summar|report|track", re.I)
 """Parts of libraries that keep records."""
 _DISTRIBUTIONS = {
@@ -112,11 +114,12 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     """A library that is missing may be one that this run does not need, or one whose results the model does not need."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     known = stage.learned.get("absent", [])
-    part = re.search(r"of which ([\w.]+) is used", str(error))
+    part = re.search(_USED, str(error))
     if name is not None and part is not None:
         used = stage.learned.get("used", [])
-        gone = [item for item in _gone_parts(stage) if f"{part[1]}.".startswith(f"{item}.") and _RECORDS.search(item)]
-        name = next((item for item in known if "." in item and f"{part[1]}.".startswith(f"{item}.")), name)
+        full = f"{part[part.lastindex or 0]}."
+        gone = [item for item in _gone_parts(stage) if full.startswith(f"{item}.") and _RECORDS.search(item)]
+        name = next((item for item in known if "." in item and full.startswith(f"{item}.")), name)
         silent = [name] if name in known and name not in OWNS else gone
         return any(item not in used for item in silent) and stage.learn("used", [*used, *silent])
     shared = _of_namespace(error)
@@ -124,7 +127,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return shared not in known and stage.learn("absent", [*known, shared])
     if isinstance(error, ImportError | AttributeError) and (name is None or "." in name):
         return _gone(stage, error)
-    if name is None or name in known or "of which" in str(error) or importlib.util.find_spec(name) is not None:
+    if name is None or name in known or part is not None or importlib.util.find_spec(name) is not None:
         return False
     passed = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     if any(is_installed(path) for path in passed[-1:]):
@@ -184,16 +187,15 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
         return _bring(stage.root, stage.learned.get("used", ()))
     if (other := other_python.said_of(error, stage.root)) is not None:
         return other
-    part = re.search(
-        r"of which ([\w.]+) is used|module '([\w.]+)' has no attribute|cannot import name .* from '([\w.]+)'", str(error)
-    )
-    name = error.name if isinstance(error, ModuleNotFoundError) else part[part.lastindex or 0] if part else None
+    part = re.search(rf"{_USED}|module '([\w.]+)' has no attribute|cannot import name .* from '([\w.]+)'", str(error))
+    lacks = part is not None and part[2] is not None
+    name = error.name if isinstance(error, ModuleNotFoundError) and not lacks else part[part.lastindex or 0] if part else None
     shared = next((item for item in stage.learned.get("absent", ()) if "." in item and item in str(error)), None)
     library = shared or (name or "").partition(".")[0]
     loaded = sys.modules.get(library)
     if not library:
         return _what_stood_in(stage, error)
-    if loaded is not None and is_users(str(getattr(loaded, "__file__", None)), stage.root):
+    if loaded is not None and is_users(file_of(loaded), stage.root):
         return None
     if part is not None and library not in stage.learned.get("absent", ()):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -261,8 +263,14 @@ def version_said(root: str, library: str) -> str:
     """Which version of a library is installed, and which one the repository wants."""
     name = _distribution(library)
     wanted = _required(root, name)
+    if not _has_metadata(name):  # opencv-python-headless has cv2, too
+        name = next(iter(importlib.metadata.packages_distributions().get(library, ())), name)
     installed = f"{name} {importlib.metadata.version(name)} is installed"
     return f"{installed}, where the repository asks for {wanted}; the installed one" if wanted else f"{installed}, which"
+
+
+def _has_metadata(name: str) -> bool:
+    return any(True for _ in importlib.metadata.distributions(name=name))
 
 
 def _distribution(library: str) -> str:

@@ -1,11 +1,16 @@
-"""What Lightning 2 no longer does for a module: hooks at the end of an epoch with its outputs, loaders of the data module."""
+"""What Lightning 2 no longer does for a module: hooks at the end of an epoch with its outputs, loaders of the data module.
+
+And its loggers for trackers that are not installed: they watch, and what they watch does not depend on them.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..silent import Silent
 from ..stage import Stage
 
 _HOOKS = {
@@ -21,7 +26,28 @@ _LOADERS = ("train_dataloader", "val_dataloader", "test_dataloader", "predict_da
 def stand_in(stage: Stage) -> Iterator[None]:
     for name in ("pytorch_lightning", "lightning.pytorch"):
         stage.when_imported(name, lambda library: _trainer(stage, library))
+        stage.when_imported(f"{name}.loggers", lambda loggers: _loggers(stage, loggers))
     yield
+
+
+def _loggers(stage: Stage, loggers: Any) -> None:
+    """Loggers whose tracker is not installed, and which Lightning refuses to make, do nothing."""
+    for name, kind in list(vars(loggers).items()):
+        module = sys.modules.get(getattr(kind, "__module__", ""))
+        wanted = [item for item in vars(module).values() if type(item).__name__ == "RequirementCache"] if module else []
+        if isinstance(kind, type) and issubclass(kind, loggers.Logger) and wanted and not any(wanted):
+            made = _silent_logger(stage, loggers, name, str(getattr(wanted[0], "requirement", name)))
+            for owner in (loggers, module):
+                stage.patch(owner, name, made)
+
+
+def _silent_logger(stage: Stage, loggers: Any, name: str, requirement: str) -> type:
+    def start(own: Any, *_: Any, **__: Any) -> None:
+        loggers.logger.DummyLogger.__init__(own)
+        stage.note("libraries", f"{requirement} is not installed; a silent stub stood in for {name}")
+
+    experiment = property(lambda own: Silent(f"{name}.experiment"))
+    return type(name, (loggers.logger.DummyLogger,), {"__init__": start, "experiment": experiment})
 
 
 def _trainer(stage: Stage, library: Any) -> None:

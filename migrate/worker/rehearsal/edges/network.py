@@ -52,6 +52,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if named is None and WANTING in str(error):
         named = weights.stated_value(stage, frames)
+        named = named if named is not None and weights.has_what_is_taken(named[1], str(error)) else None
     if named is not None and named[0] not in known:
         return stage.learn("checkpoint_values", {**known, named[0]: named[1]})
     arguments = weights.wanted_arguments(stage, error, frames)

@@ -95,22 +95,32 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     stood_in = any(item.edge not in ("device", "packages", "processes", "screens", "time") for item in stage.standins)
     untouched = is_users(passed[-1].f_code.co_filename, stage.root) and not stood_in
     own = re.match(r"module '([\w.]+)' has no attribute", str(error))
-    own_module = own is not None and is_users(_file(sys.modules.get(own[1], sys)), stage.root)
-    if not (untouched or own_module or isinstance(error, NameError | SyntaxError) or EVERYWHERE.search(str(error))):
+    own_module = own is not None and is_users(file_of(sys.modules.get(own[1], sys)), stage.root)
+    missing = _own_missing(stage, error)
+    if not (untouched or own_module or missing or isinstance(error, NameError | SyntaxError) or EVERYWHERE.search(str(error))):
         return None
-    mend = _left_out(stage, error) or "mend it"
+    mend = _left_out(stage, error) or (f"{missing} is not in this copy: add it" if missing else "mend it")
     return (
         f"the repository's own code fails at {where}, and would without Headrace: {mend}, or take another script with --entry"
     )
+
+
+def _own_missing(stage: Stage, error: BaseException) -> str | None:
+    """The module that is looked for in the repository's own package and is not here, as a path without an ending."""
+    above, _, name = (error.name or "").rpartition(".") if isinstance(error, ModuleNotFoundError) else ("", "", "")
+    package = sys.modules.get(above)
+    if package is None or not is_users(file_of(package), stage.root):
+        return None
+    return os.path.relpath(os.path.join(os.path.dirname(file_of(package)), name), stage.root)
 
 
 def _left_out(stage: Stage, error: BaseException) -> str | None:
     """What to do about a module of the repository's own package that is not here because git was told to leave it out."""
     above, _, name = (error.name or "" if isinstance(error, ImportError) else "").rpartition(".")
     package = sys.modules.get(above)
-    if package is None or not is_users(_file(package), stage.root):
+    if package is None or not is_users(file_of(package), stage.root):
         return None
-    missing = os.path.relpath(os.path.join(os.path.dirname(_file(package)), name), stage.root)
+    missing = os.path.relpath(os.path.join(os.path.dirname(file_of(package)), name), stage.root)
     ignored = Path(stage.root, ".gitignore")
     lines = ignored.read_text(encoding="utf-8", errors="replace").splitlines() if ignored.is_file() else []
     for number, line in enumerate(lines, start=1):
@@ -130,15 +140,16 @@ def _other_of_that_name(stage: Stage, error: ImportError) -> bool:
     name = found[1] or found[2]
     loaded = sys.modules.get(name)
     known = stage.learned.get("import_first", [])
-    if loaded is None or not is_users(_file(loaded), stage.root):
+    if loaded is None or not is_users(file_of(loaded), stage.root):
         return False
-    own = os.path.dirname(_file(loaded))
+    own = os.path.dirname(file_of(loaded))
     own = os.path.dirname(own) if hasattr(loaded, "__path__") else own
     others = [folder for folder in folders_of(stage.root, name) if folder not in (*known, own)]
     return bool(others) and stage.learn("import_first", [*known, others[0]])
 
 
-def _file(module: types.ModuleType) -> str:
+def file_of(module: types.ModuleType) -> str:
+    """The file of a module; of a package without one, the one that it would have."""
     file = getattr(module, "__file__", None)
     return str(file) if file else os.path.join(next(iter(getattr(module, "__path__", ())), ""), "__init__.py")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from headrace.migrate.worker.live.labels import as_names, class_names
+from headrace.migrate.worker.live.labels import as_names, class_names, names_called
 from headrace.migrate.worker.live.seen import Call
 
 
@@ -87,3 +88,64 @@ def test_the_labels_of_a_batch_are_no_names() -> None:
     asked = call()
     asked.frame = sys._getframe()
     assert class_names(object(), asked, len(labels)) is None
+
+
+def found_by(frame: Any, count: int, *, own_data: bool) -> tuple[str, ...] | None:
+    asked = call()
+    asked.frame = frame
+    return class_names(object(), asked, count, own_data=own_data)
+
+
+def test_names_that_were_invented_for_a_stand_in_are_none_wherever_the_script_keeps_them() -> None:
+    def script(class_names: object, *, own_data: bool) -> tuple[str, ...] | None:
+        return found_by(sys._getframe(), 3, own_data=own_data)
+
+    made = ["class_000", "class_001", "class_002"]
+    assert script(made, own_data=False) is None
+    assert script({name: number for number, name in enumerate(made)}, own_data=False) is None
+    assert script(made, own_data=True) == tuple(made)  # folders of the user's may be called so
+    assert script(["ant", "bee", "owl"], own_data=False) == ("ant", "bee", "owl")
+
+
+def test_names_that_were_invented_are_none_of_one_output_of_several_either() -> None:
+    def script(color_names: object, *, own_data: bool) -> tuple[str, ...] | None:
+        asked = call()
+        asked.frame = sys._getframe()
+        return names_called(asked, "color", 2, own_data=own_data)
+
+    assert script(["class_000", "class_001"], own_data=False) is None
+    assert script(["red", "blue"], own_data=False) == ("red", "blue")
+
+
+@dataclasses.dataclass
+class Section:
+    class_names: list[str]
+    width: int = 3
+
+
+@dataclasses.dataclass
+class Settings:
+    data: Section
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"data": {"class_names": ["ant", "bee"], "size": 32}, "train": {"names": ["adam", "sgd", "lion"]}},
+        {"model": {"head": {"labels": {"0": "ant", "1": "bee"}}}},
+        Settings(Section(["ant", "bee"])),
+    ],
+)
+def test_the_sections_of_a_configuration_may_hold_the_names(settings: object) -> None:
+    def script(cfg: object) -> tuple[str, ...] | None:
+        return found_by(sys._getframe(), 2, own_data=False)
+
+    assert script(settings) == ("ant", "bee")
+
+
+def test_a_weight_deep_in_a_checkpoint_is_no_section() -> None:
+    def script(checkpoint: object) -> tuple[str, ...] | None:
+        return found_by(sys._getframe(), 2, own_data=False)
+
+    assert script({"a": {"b": {"c": {"classes": ["ant", "bee"]}}}}) is None
+    assert script({str(number): {"classes": ["ant", "bee"]} for number in range(60)}) is None

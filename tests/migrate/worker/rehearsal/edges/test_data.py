@@ -441,3 +441,52 @@ def test_data_in_a_form_of_the_scripts_own_is_asked_for(rehearsed):
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.report.remedy) == ("stopped", "give the folder of the data with --data DIR")
     assert "UnpicklingError" in done.report.why
+
+
+def test_the_folders_of_all_classes_are_made_at_once(rehearsed):
+    """A script that looks for each class in turn, and leaves out those without a folder, needs no attempt for each."""
+    text = (
+        "from pathlib import Path\nnames = [f'kind_{number}' for number in range(12)]\ndef gather(root):\n    found = []\n"
+        "    for name in names:\n        folder = Path(root) / name\n        if not folder.exists():\n            continue\n"
+        "        found += [file for file in folder.iterdir() if file.suffix == '.jpg']\n"
+        "    if not found:\n        raise FileNotFoundError(f'No images found under {root}')\n    return found\n"
+        "print(len(gather('data/train')) % 12, len(gather('data/test')) % 12)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "0 0\n"), done.report.why
+    assert done.report.attempts <= 5
+
+
+def test_what_another_line_looked_for_is_not_made_with_it(rehearsed):
+    text = (
+        "import os\nif os.path.isdir('work/cache'):\n    raise SystemExit('an old cache')\n"
+        "if not os.path.isdir('work/photos'):\n"
+        "    raise FileNotFoundError('work/photos is missing')\nprint(sorted(os.listdir('work')))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "['photos']\n"), done.report.why
+
+
+@pytest.mark.parametrize(
+    ("path", "remedy"),
+    [
+        ("runs/epoch=3-step=9.ckpt", "the file of the weights with --checkpoint FILE"),
+        ("runs/labels.xml", "the folder of the data with --data DIR"),
+    ],
+)
+def test_the_remedy_for_weights_that_are_missing_names_the_option_for_them(on_stage, path, remedy):
+    world = on_stage(data)
+    assert data.remedy(world.stage, FileNotFoundError(f"Checkpoint file not found: {path}")) == f"give {remedy}"
+    assert data.remedy(world.stage, FileNotFoundError(2, "No such file or directory", path)) == f"give {remedy}"
+
+
+def test_a_checkpoint_named_as_lightning_names_it_is_made(rehearsed):
+    text = (
+        "import os, torch\nnet = torch.nn.Linear(2, 2)\npath = '/home/me/runs/epoch=33-step=7582.ckpt'\n"
+        "if not os.path.exists(path):\n"
+        "    raise FileNotFoundError(f'Checkpoint file not found: {path}')\n"
+        "net.load_state_dict(torch.load(path)['state_dict'])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "finished", done.report.why
+    assert any("epoch=33-step=7582.ckpt" in item.what for item in done.standins("data"))

@@ -261,3 +261,11 @@ def test_a_library_that_may_have_been_handed_the_model_would_help_a_script_that_
     world = on_stage(libraries, learned={"used": used, "absent": used})
     told = libraries.idle(world.stage)
     assert (told is None) if said is None else (told is not None and told.startswith(said))
+
+
+def test_a_name_that_an_installed_library_lacks_is_not_told_as_a_missing_library(rehearsed):
+    done = rehearsed({"main.py": "import numpy\nfinder = numpy.CascadeFinder('face')\n", "requirements.txt": "numpy==1.2\n"})
+    assert done.report.why == "ModuleNotFoundError: numpy.CascadeFinder is not in the installed numpy"
+    assert "No module named" not in done.stderr
+    assert done.report.remedy.startswith("numpy ")
+    assert done.report.remedy.endswith("where the repository asks for numpy==1.2; the installed one has no numpy.CascadeFinder")

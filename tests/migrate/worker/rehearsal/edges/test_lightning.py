@@ -1,5 +1,7 @@
 """Modules that were written for the hooks of Lightning 1."""
 
+import importlib.util
+
 import pytest
 
 from headrace.migrate.worker.rehearsal.edges import lightning
@@ -78,3 +80,18 @@ def test_the_old_hooks_are_called_with_what_the_steps_gave(on_stage):
         f"Net.{name} was called, as older versions of Lightning did" for name in ("training_epoch_end", "validation_epoch_end")
     ]
     assert callable(vars(names["Base"])["training_epoch_end"])  # of the base class nothing was changed
+
+
+def test_a_logger_whose_tracker_is_not_installed_does_nothing(rehearsed):
+    if importlib.util.find_spec("wandb") is not None:
+        pytest.skip("wandb is installed")
+    text = (
+        "import pytorch_lightning as pl\nfrom pytorch_lightning.loggers import WandbLogger, CSVLogger\n"
+        "logger = WandbLogger(project='x', name='y')\nlogger.watch(None)\nlogger.experiment.config.update({'a': 1})\n"
+        "logger.log_metrics({'loss': 1.0}, step=1)\nlogger.log_hyperparams({'a': 1})\n"
+        "trainer = pl.Trainer(logger=[logger], max_epochs=1)\nprint(len(trainer.loggers), CSVLogger('.').root_dir)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "finished", done.report.why
+    assert done.stdout.splitlines()[-1].startswith("1 ")
+    assert next(item.what for item in done.standins("libraries") if "WandbLogger" in item.what).startswith("wandb")

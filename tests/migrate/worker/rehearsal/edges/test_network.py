@@ -50,3 +50,24 @@ def test_a_model_whose_code_is_elsewhere_is_not_made_up(rehearsed):
     assert (done.report.ended, done.report.where) == ("stopped", "main.py:2")
     assert done.report.why == "ConnectionError: the code of net50 is that of who/nets:main, which cannot be fetched here"
     assert done.report.remedy.startswith("fetch once what the script downloads")
+
+
+def test_settings_in_a_checkpoint_are_no_text_of_the_same_name(rehearsed):
+    """`--config base.yaml` says nothing of the settings object that the training saved under "config"."""
+    text = (
+        "import argparse, torch\nparser = argparse.ArgumentParser()\nparser.add_argument('--config', default='base.yaml')\n"
+        "parser.parse_args()\ndef load(path):\n    payload = torch.load(path, weights_only=False)\n"
+        "    config = payload['config']\n    return config.model\nload('best.pt')\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert "best.pt is not here, and the script takes from it what has .model" in done.report.why
+    assert done.report.remedy.startswith("put the file where the script looks for it")
+    # A text is one where a text is taken.
+    done = rehearsed(
+        {
+            "main.py": text.replace("config.model", "config.upper()")
+            .replace("load('best", "print(load('best")
+            .replace("pt')", "pt'))")
+        }
+    )
+    assert (done.report.ended, done.stdout) == ("finished", "BASE.YAML\n"), done.report.why

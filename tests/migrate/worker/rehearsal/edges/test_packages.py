@@ -96,14 +96,21 @@ def test_a_folder_whose_name_is_none_of_python_is_no_package(rehearsed):
         ("*.pth\n# Data\ndata/\n", "src/data is not in this copy, and .gitignore:3 (data/) keeps it out of git; where"),
         ("src/data\n", "src/data is not in this copy, and .gitignore:1 (src/data) keeps it out of git"),
         ("dat*\n", "src/data is not in this copy, and .gitignore:1 (dat*) keeps it out of git"),
-        ("!data/\n#data/\nother/data\n\n", "mend it, or take another script"),
-        (None, "mend it, or take another script"),
+        ("!data/\n#data/\nother/data\n\n", "src/data is not in this copy: add it, or take another script"),
+        (None, "src/data is not in this copy: add it, or take another script"),
     ],
 )  # fmt: skip
 def test_a_module_that_git_was_told_to_leave_out_is_said_to_be(rehearsed, ignored, told):
     files = {"main.py": "from src.data.loaders import build\n", "src/__init__.py": "", "src/net.py": ""}
     done = rehearsed(files if ignored is None else {**files, ".gitignore": ignored})
     assert told in done.report.remedy
+
+
+def test_a_module_of_a_package_without_an_init_is_no_library_to_install(rehearsed):
+    files = {"main.py": "import wandb\nfrom src.data.loaders import build\n", "src/data/sets.py": ""}
+    done = rehearsed(files)
+    assert "src/data/loaders is not in this copy: add it" in done.report.remedy
+    assert "install" not in done.report.remedy
 
 
 @pytest.mark.parametrize(

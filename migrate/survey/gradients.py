@@ -1,0 +1,58 @@
+"""What code does with gradients: it trains by them, looks at them, or does without."""
+
+import ast
+import re
+
+from ..reading.nodes import inside
+from ..reading.scopes import Module, last_name
+from ..slicing.side_effects import TRAINING_CALLS
+
+_LOOKS_AT_GRADIENTS = frozenset(
+    ["grad", "requires_grad_", "retain_grad", "register_full_backward_hook", "register_backward_hook", "register_hook"]
+)
+_UPDATES = frozenset(["step", "training_step"])
+_NO_GRAD = frozenset(["no_grad", "inference_mode"])
+
+
+def back_propagates(scope: ast.AST | None) -> bool:
+    """Whether a piece of code computes gradients itself, or has a training graph do it."""
+    for call in inside(scope, ast.Call):
+        name = last_name(call.func)
+        scaled = re.search(r"scaler$", name, re.I) and any(re.search("loss", ast.unparse(value), re.I) for value in call.args)
+        if name in TRAINING_CALLS or scaled:
+            return True
+    return False
+
+
+def trains_anywhere(module: Module) -> bool:
+    """Whether the file back-propagates, so that a model's weights may change between calls."""
+    return not only_maps(module) and any(last_name(node.func) in TRAINING_CALLS for node in module.calls)
+
+
+def only_maps(module: Module) -> bool:
+    """Whether what the file back-propagates trains nothing: it looks at gradients, and no optimizer takes them."""
+    attributes = {node.attr for node in module.of_kind(ast.Attribute)}
+    if not attributes & _LOOKS_AT_GRADIENTS or any(last_name(node.func) in _UPDATES for node in module.calls):
+        return False
+    return not any("optim" in word.lower() for word in (*module.words, *module.imports.values(), *attributes))
+
+
+def always_gradless(module: Module, call: ast.AST) -> bool:
+    """Whether a call stands under `torch.no_grad()` or the like."""
+    for node in module.ancestors(call):
+        if isinstance(node, ast.With) and any(_is_no_grad(item.context_expr) for item in node.items):
+            return True
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(_is_no_grad(item) for item in node.decorator_list):
+            return True
+    return False
+
+
+def _is_no_grad(node: ast.AST) -> bool:
+    callee = node.func if isinstance(node, ast.Call) else node
+    name = last_name(callee)
+    if name in _NO_GRAD:
+        return True
+    if name == "set_grad_enabled" and isinstance(node, ast.Call) and node.args:
+        value = node.args[0]
+        return isinstance(value, ast.Constant) and not value.value
+    return False

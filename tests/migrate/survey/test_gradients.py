@@ -1,0 +1,71 @@
+"""What is trained by gradients, and what only looks at them."""
+
+import pytest
+
+from headrace.migrate.rewriting.rewrite import rewrite
+from headrace.migrate.survey.survey import survey
+
+
+def loops(tmp_path, source):
+    (tmp_path / "main.py").write_text("import torch\n" + source)
+    return [(item.kind, item.model, item.inputs, item.targets) for item in survey(tmp_path).loops]
+
+
+MAP = """
+class Cam:
+    def __init__(self, model, layer):
+        self.model = model
+        layer.register_full_backward_hook(self.keep)
+
+    def generate(self, images):
+        self.model.zero_grad()
+        logits = self.model(images)
+        logits[0, 1].backward()
+        return self.gradients
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        (MAP, "predict"),
+        (MAP.replace("layer.register_full_backward_hook(self.keep)", "").replace("self.gradients", "images.grad"), "predict"),
+        (MAP + "\ndef fit(optimizer):\n    optimizer.step()\n", "train"),
+        (MAP.replace("return self.gradients", "self.sgd.step()"), "train"),
+        (MAP.replace("layer.register_full_backward_hook(self.keep)", ""), "train"),  # who updates may stand elsewhere
+    ],
+)
+def test_gradients_that_are_only_looked_at_train_nothing(tmp_path, source, kind):
+    assert loops(tmp_path, source) == [(kind, "self.model", "images", None)]
+
+
+SERVICE = """
+from cam import Cam
+
+
+class Predictor:
+    def __init__(self, path):
+        self.model = torch.load(path)
+        self.model.eval()
+        self.cam = Cam(self.model, self.model.layer)
+
+    def predict(self, image):
+        with torch.no_grad():
+            return self.model(image).argmax(1)
+
+predictor = Predictor("best.pt")
+print(predictor.predict(image), predictor.cam.generate(image))
+"""
+
+
+def test_a_map_stays_eager_and_says_so_and_the_prediction_beside_it_gets_a_graph(tmp_path):
+    """A service that looks at gradients trains nothing."""
+    (tmp_path / "cam.py").write_text(f"import torch\n{MAP}")
+    (tmp_path / "main.py").write_text(f"import torch\n{SERVICE}")
+    changes = {change.path: change for change in rewrite(survey(tmp_path), select=["PS202", "PS203", "PS303"])}
+    said = [(item.code, item.path, item.message) for change in changes.values() for item in change.findings]
+    (first, second) = said
+    assert first[:2] == ("PS202", "cam.py")
+    assert first[2].endswith("because the code around the call takes gradients, which a graph does not give")
+    assert second == ("PS202", "main.py", "the prediction calls self.model eagerly")
+    assert "self.graph = headrace.compile(self.model)" in changes["main.py"].after.decode()
