@@ -48,13 +48,18 @@ _PIXELS = re.compile(r"^pixels?(_?(values|string|data))?$", re.I)
 """Columns that hold a whole image: its numbers with spaces between."""
 _PIXELS_OF_A_FACE = 48 * 48
 """As many as such columns mostly have: those of FER2013."""
-_TABLES = (".csv", ".tsv", ".txt", ".data", ".lst", ".list")
+TABLES = (".csv", ".tsv", ".txt", ".data", ".lst", ".list")
 """Endings of what is a table where it is read as one."""
 _SIDE_OF_DIGITS = (28, 28)
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
 
 _WITH_ALPHA = (".png", ".webp", ".tif", ".tiff")
+
+
+def names_files(column: str) -> bool:
+    """Whether a column is one of names of images, with their endings or without."""
+    return bool(_ID.search(column) or (_FILE.search(column) and not _LABEL.search(column)))
 
 
 def generator(path: str) -> np.random.Generator:
@@ -163,7 +168,7 @@ class Maker:
 
     def _kind(self, path: str) -> Callable[[str], bytes] | None:
         low = path.lower()
-        if self.stage.table is not None and low.endswith(_TABLES):
+        if self.stage.table is not None and low.endswith(TABLES):
             return self._table
         for suffixes, make in (
             (IMAGES, self._image),

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import hints, hugging_face_sets, torchvision_sets
 from ..forms import line_lists
-from ..making import ENDINGS, MADE_NAME, NAMES, STEMS, WEIGHTS, Maker
+from ..making import ENDINGS, MADE_NAME, NAMES, STEMS, TABLES, WEIGHTS, Maker, names_files
 from ..paths import Paths
 from ..places import called_by_user, is_users
 from ..stage import Stage
@@ -46,6 +46,11 @@ _AS_TEXT = re.compile(
     r"Can only use \.str accessor|'(numpy\.)?(int|float)\d*' object has no attribute '(split|strip|lower|upper|replace|title)'"
 )
 """What is said of a column of numbers that the script takes for one of texts."""
+_IN_TEXT = re.compile(
+    r"(expected str instance, |can only concatenate str \(not \"|argument must be str, .*not '|or bytes-like object, got ')"
+    r"(numpy\.)?int\d*\b"
+)
+"""What is said of a number that is put into a text: a label of a table, where one was made."""
 _LINE = re.compile(rf"{MADE_NAME.pattern} \d+")
 _OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
 """What a script may end with that found no images."""
@@ -172,6 +177,9 @@ def _keep_rows(stage: Stage) -> bool:
     files = [value for value in searched if _is_made(stage, value)]
     if files and _agree(stage, str(files[0])):
         return True
+    named = {value for name, values in stage.filters.items() if names_files(name) for value in values}
+    if named and named <= set(Maker(stage).names) and _flatten(stage):
+        return True  # they are the list of a folder, which was made with a folder for each class
     known: dict[str, list[Any]] = stage.learned.get("values", {})
     more = {name: [*known.get(name, ()), *(item for item in values if item not in known.get(name, ()))]
             for name, values in stage.filters.items()}  # fmt: skip
@@ -234,7 +242,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names and stage.learn(time.WHOLE, True):
         return True  # the names of the classes were gathered from the first batches alone
-    if (_AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):
+    in_text = _IN_TEXT.search(text) and any(item.what.lower().endswith(TABLES) for item in stage.standins)
+    if (in_text or _AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):
         return True
     if "all elements of target should be between 0 and 1" in text and stage.learn("classes", 2):
         return True  # of a loss for one output: yes or no
