@@ -421,7 +421,8 @@ def test_names_of_classes_for_which_a_table_is_searched_are_in_the_next_one(rehe
     pytest.importorskip("pandas")
     text = (
         "import os\nimport pandas as pd\nCLASSES = ['ant', 'bee']\nos.listdir('photos/train')\n"
-        "table = pd.read_csv('labels.csv')\nkept = table[table['name'].isin(CLASSES)]\nassert len(kept), 'num_samples=0'\nprint(sorted(set(kept['name'])))\n"
+        "table = pd.read_csv('labels.csv')\nkept = table[table['name'].isin(CLASSES)]\n"
+        "assert len(kept), 'num_samples=0'\nprint(sorted(set(kept['name'])))\n"
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "['ant', 'bee']\n"), done.report.why
