@@ -50,11 +50,22 @@ _PIXELS_OF_A_FACE = 48 * 48
 """As many as such columns mostly have: those of FER2013."""
 TABLES = (".csv", ".tsv", ".txt", ".data", ".lst", ".list")
 """Endings of what is a table where it is read as one."""
+_LEAST_PIXELS = 8 * 8
 _SIDE_OF_DIGITS = (28, 28)
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
 
 _WITH_ALPHA = (".png", ".webp", ".tif", ".tiff")
+
+
+def _one_of_each_pixel(columns: list[str]) -> list[str]:
+    """Those of a row of numbered columns, `pixel_1` to `pixel_784`, that is long enough to be an image."""
+    numbered: dict[str, list[str]] = {}
+    for name in columns:
+        if (found := re.fullmatch(r"(.*?)\d+", name)) is not None:
+            numbered.setdefault(found[1], []).append(name)
+    longest = max(numbered.values(), key=len, default=[])
+    return longest if len(longest) >= _LEAST_PIXELS else []
 
 
 def names_files(column: str) -> bool:
@@ -212,8 +223,10 @@ class Maker:
         names = list(given or names)
         texts = [name for name in names if _PIXELS.search(name)]
         pixels = pixels or (_PIXELS_OF_A_FACE if texts else None)
-        if pixels and not texts and not any(_FILE.search(name) for name in names):
-            names += [f"pixel{number}" for number in range(pixels)]  # an image is a row, as in Kaggle's MNIST
+        each = _one_of_each_pixel(names)
+        if pixels and not texts and not each and not any(_FILE.search(name) for name in names):
+            each = [f"pixel{number}" for number in range(pixels)]  # an image is a row, as in Kaggle's MNIST
+            names += each
         file = io.StringIO()
         writer = csv.writer(file, delimiter=sign)
         if not given:
@@ -235,10 +248,11 @@ class Maker:
             cells |= {name: self.names[label] if text else label for name in names if is_label(name)}
             flag = int(row // self.classes % 4 != 3)  # most rows of each class stay where the others are left out
             cells |= {name: flag for name in names if _FLAG.search(name) and not is_label(name)}
-            if pixels:
-                drawn = generator(f"{row}").integers(0, 256, pixels)
+            if pixels or each:
+                drawn = generator(f"{row}").integers(0, 256, len(each) or pixels or 0)
                 cells |= {name: " ".join(map(str, drawn)) for name in texts}
-                cells |= {f"pixel{number}": value for number, value in enumerate(drawn) if f"pixel{number}" in cells}
+                cells |= dict(zip(each, drawn, strict=False))
+                cells |= {name: row for name in names if each and _ID.search(name) and not is_label(name)}  # it names no file
             cells |= {name: f"image_{row:04d}" for name in names if self.agreed == STEMS and _ID.search(name)}
             cells |= {name: values[row // self.classes % len(values)] for name, values in filtered.items() if name in cells}
             writer.writerow(cells.values())

@@ -54,6 +54,7 @@ _IN_TEXT = re.compile(
 _LINE = re.compile(rf"{MADE_NAME.pattern} \d+")
 _OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
 """What a script may end with that found no images."""
+_MOST_COLUMNS = 22_000
 _SET_UP: dict[int, Paths] = {}
 
 
@@ -260,6 +261,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         r"Sum of input lengths|out of range|out of bounds|index .* is out|num_samples=0|larger sample|sample larger", text, re.I
     ):
         return stage.learn("full", True)
+    if isinstance(error, KeyError) and (missing := _columns_in(frames)):
+        known = stage.learned.get("columns", [])
+        return stage.learn("columns", [*known, *(name for name in missing if name not in known)])
     if isinstance(error, KeyError) and any("pandas" in name or "datasets" in name or name.endswith("csv.py") for name in names):
         return stage.add("columns", str(error.args[0]))
     if isinstance(error, AttributeError) and (
@@ -279,6 +283,16 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if isinstance(error, NotADirectoryError) and error.filename:
         return False
     return _want(stage, error, frames) or (isinstance(error, _OF_DATA) and _deepen(stage))
+
+
+def _columns_in(frames: list[Any]) -> list[str]:
+    """The names of columns that pandas was just asked for together, and does not have all of."""
+    for frame in reversed(frames):
+        asked: Any = frame.f_locals.get("key") if "pandas" in frame.f_code.co_filename else None
+        names: list[Any] = asked if isinstance(asked, list) else [*getattr(asked, "tolist", list)()]
+        if names and len(names) <= _MOST_COLUMNS and all(isinstance(name, str) for name in names):
+            return names
+    return []
 
 
 def _misses_names(stage: Stage, error: BaseException, frames: list[Any]) -> bool:

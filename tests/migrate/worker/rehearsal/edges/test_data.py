@@ -1,3 +1,4 @@
+import json
 import os
 
 import pytest
@@ -426,6 +427,39 @@ def test_names_of_classes_for_which_a_table_is_searched_are_in_the_next_one(rehe
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "['ant', 'bee']\n"), done.report.why
+
+
+NUMBERED = """
+import numpy as np
+import pandas as pd
+table = pd.read_csv('test/test.csv')
+for _, row in table.iterrows():
+    pixels = row[[f'pixel_{i}' for i in range(1, 193)]].values.astype(np.float32).reshape(3, 8, 8)
+    number = int(row['ID'])
+print(pixels.max() > 9, number == len(table) - 1)
+"""
+
+
+def test_numbered_columns_hold_the_pixels_of_an_image(rehearsed):
+    pytest.importorskip("pandas")
+    done = rehearsed({"main.py": NUMBERED})
+    assert (done.report.ended, done.stdout) == ("finished", "True True\n"), done.report.why
+
+
+def test_columns_that_are_asked_for_together_are_in_the_next_table(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\nWANTED = ['image', 'width', 'label']\ntable = pd.read_csv('a.csv')\nprint(len(table[WANTED]))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "finished", done.report.why
+    assert json.loads(done.report.learned)["columns"] == ["image", "width", "label"]
+
+
+def test_a_key_that_the_scripts_own_table_lacks_is_no_column(rehearsed):
+    pytest.importorskip("pandas")
+    done = rehearsed({"main.py": "import pandas as pd\nkey = ['a', 'b']\nprint({}['c'])\n"})
+    assert (done.report.ended, "columns" in done.report.learned) == ("stopped", False)
 
 
 def test_lines_of_a_list_are_names_alone_where_a_table_is_searched_for_them(rehearsed):
