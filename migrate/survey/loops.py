@@ -44,6 +44,9 @@ _INPUTS = re.compile(r"^(x|pixel_values|imgs?|images?|inputs?|samples?|batch)$")
 _INPUTS_BY_NAME = re.compile(r"input|batch|encod|pixel|image|sample|feature", re.I)
 _OTHER_RUNTIMES = frozenset(["compile_model", "InferenceSession", "read_model", "read_network", "load_network", "Interpreter"])
 _NO_GRAD = frozenset(["no_grad", "inference_mode"])
+_LOSS = re.compile(r"loss|err(or)?\b|cost|crit|objective|energy|\bJ\b", re.I)
+_UPDATES = frozenset(["step", "sub_", "add_", "addcmul_", "addcdiv_", "copy_", "training_step"])
+"""Calls that change weights after `backward()`."""
 TRAINING_STEP = "headrace.training_step"
 _EVALUATION = re.compile(r"eval|valid|^val|_val|test|infer|predict|accuracy", re.I)
 
@@ -389,7 +392,7 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
 def _kind(
     module: Module, call: ast.Call, function: Function | None, loop: ast.For | ast.AsyncFor | None
 ) -> tuple[LoopKind, str | None, bool]:
-    trained = _back_propagates(loop if loop is not None else function)
+    trained = _back_propagates(module, loop if loop is not None else function)
     targets = _targets(loop, call) if loop is not None else None
     if loop is None:
         trains = trained and not always_gradless(module, call)
@@ -399,18 +402,25 @@ def _kind(
     return ("evaluate" if targets is not None else "predict"), targets, _trains_anywhere(module)
 
 
-def _back_propagates(scope: ast.AST | None) -> bool:
+def _back_propagates(module: Module, scope: ast.AST | None) -> bool:
     for call in inside(scope, ast.Call):
         name = last_name(call.func)
         scaled = re.search(r"scaler$", name, re.I) and any(re.search("loss", ast.unparse(value), re.I) for value in call.args)
-        if name in TRAINING_CALLS or scaled:
+        if (name in TRAINING_CALLS and not _explains(module, call)) or scaled:
             return True
     return False
 
 
 def _trains_anywhere(module: Module) -> bool:
     """Whether the file back-propagates, so that a model's weights may change between calls."""
-    return any(last_name(node.func) in TRAINING_CALLS for node in module.calls)
+    return any(last_name(node.func) in TRAINING_CALLS and not _explains(module, node) for node in module.calls)
+
+
+def _explains(module: Module, call: ast.Call) -> bool:
+    """Whether `score.backward()` is for a map of what the score came from: it is no loss, and the file changes no weights."""
+    if last_name(call.func) != "backward" or _LOSS.search(ast.unparse(call)):
+        return False
+    return all(last_name(node.func) not in _UPDATES for node in module.calls)
 
 
 def always_gradless(module: Module, call: ast.AST) -> bool:

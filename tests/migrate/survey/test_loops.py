@@ -206,3 +206,24 @@ def test_what_another_runtime_makes_of_a_model_is_none(tmp_path, made, name):
     assert loops(tmp_path, source) == []
     plain = source.replace(f"\n{name} = {made}", f"\n{name} = torchvision.models.resnet18()")
     assert [found for _, found, _, _ in loops(tmp_path, plain)] == [name]
+
+
+EXPLAINED = "def explain(image):\n    model.zero_grad()\n    scores = model(image)\n    {backward}\n    return gradients[0]\n"
+
+
+@pytest.mark.parametrize(
+    ("backward", "more", "kind"),
+    [
+        ("scores[0, scores.argmax()].backward()", "", "predict"),
+        ("class_score = scores[0, 3]\n    class_score.backward(retain_graph=True)", "", "predict"),
+        ("scores.backward(gradient=one_hot)", "", "predict"),
+        # A loss is what is learned from, wherever the weights are changed; and a file that changes them trains.
+        ("loss = criterion(scores, 3)\n    loss.backward()", "", "train"),
+        ("accelerator.backward(criterion(scores, 3))", "", "train"),
+        ("scores.sum().backward()", "optimizer.step()\n", "train"),
+        ("scores.sum().backward()", "for p in model.parameters():\n    p.data.sub_(p.grad)\n", "train"),
+    ],
+)
+def test_gradients_of_a_score_for_a_map_of_it_train_nothing(tmp_path, backward, more, kind):
+    found = loops(tmp_path, f"model.eval()\n{EXPLAINED.format(backward=backward)}{more}")
+    assert [item[0] for item in found] == [kind]
