@@ -13,6 +13,7 @@ from ..reading.scopes import Definition, Function, Module, bound_names, dotted, 
 from ..slicing.factories import ModelTable
 from ..slicing.heads import is_zoo_constructor
 from ..slicing.side_effects import TRAINING_CALLS
+from .call_purposes import explains, gives_rows
 
 _NAMED = re.compile(r"^(.*_)?(model|net|network|classifier|backbone|teacher|student|ema)s?(_.*|\d*)$|^(model|net)_?\w*$", re.I)
 _WORD = re.compile(r"_?[A-Za-z]+\d*_?")
@@ -44,9 +45,6 @@ _INPUTS = re.compile(r"^(x|pixel_values|imgs?|images?|inputs?|samples?|batch)$")
 _INPUTS_BY_NAME = re.compile(r"input|batch|encod|pixel|image|sample|feature", re.I)
 _OTHER_RUNTIMES = frozenset(["compile_model", "InferenceSession", "read_model", "read_network", "load_network", "Interpreter"])
 _NO_GRAD = frozenset(["no_grad", "inference_mode"])
-_LOSS = re.compile(r"loss|err(or)?\b|cost|crit|objective|energy|\bJ\b", re.I)
-_UPDATES = frozenset(["step", "sub_", "add_", "addcmul_", "addcdiv_", "copy_", "training_step"])
-"""Calls that change weights after `backward()`."""
 TRAINING_STEP = "headrace.training_step"
 _EVALUATION = re.compile(r"eval|valid|^val|_val|test|infer|predict|accuracy", re.I)
 
@@ -162,6 +160,8 @@ class _ModelNames:
         """Dotted names bound to what another runtime made of a model."""
         self.steps: dict[str, str] = {}
         """Names of training graphs, and of the models that they train."""
+        self.of_rows = gives_rows(module)
+        """Whether the file gives networks images as rows of their pixels, as `model(images.view(-1, 784))`."""
         for call in module.calls:
             if (
                 isinstance(call.func, ast.Attribute)
@@ -191,7 +191,7 @@ class _ModelNames:
             if isinstance(definition, ast.ClassDef):
                 model = self.table.classes.get(definition)
                 is_one = model is not None and (
-                    self.table.classifier_shaped(model) or any(map(self._holds, arguments_of(call)))
+                    self.table.classifier_shaped(model, of_rows=self.of_rows) or any(map(self._holds, arguments_of(call)))
                 )
                 (self.built if is_one else self.other).update(names)
             elif isinstance(definition, ast.FunctionDef) and self.table.builders(owner, definition):
@@ -406,21 +406,14 @@ def _back_propagates(module: Module, scope: ast.AST | None) -> bool:
     for call in inside(scope, ast.Call):
         name = last_name(call.func)
         scaled = re.search(r"scaler$", name, re.I) and any(re.search("loss", ast.unparse(value), re.I) for value in call.args)
-        if (name in TRAINING_CALLS and not _explains(module, call)) or scaled:
+        if (name in TRAINING_CALLS and not explains(module, call)) or scaled:
             return True
     return False
 
 
 def _trains_anywhere(module: Module) -> bool:
     """Whether the file back-propagates, so that a model's weights may change between calls."""
-    return any(last_name(node.func) in TRAINING_CALLS and not _explains(module, node) for node in module.calls)
-
-
-def _explains(module: Module, call: ast.Call) -> bool:
-    """Whether `score.backward()` is for a map of what the score came from: it is no loss, and the file changes no weights."""
-    if last_name(call.func) != "backward" or _LOSS.search(ast.unparse(call)):
-        return False
-    return all(last_name(node.func) not in _UPDATES for node in module.calls)
+    return any(last_name(node.func) in TRAINING_CALLS and not explains(module, node) for node in module.calls)
 
 
 def always_gradless(module: Module, call: ast.AST) -> bool:

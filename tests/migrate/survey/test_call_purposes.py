@@ -1,0 +1,88 @@
+"""Gradients that train nothing, and images that come as rows of their pixels."""
+
+import ast
+
+import pytest
+
+from headrace.migrate.survey.call_purposes import explains
+from headrace.migrate.survey.survey import project_index, survey
+
+NETWORK = """
+class Net(torch.nn.Module):
+    def __init__(self, sizes, hidden, num_classes):
+        super().__init__()
+        self.first = torch.nn.Linear(sizes, hidden)
+        self.last = torch.nn.Linear(hidden, num_classes)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first({given})))
+"""
+LOOP = """
+net = Net(784, 100, 10)
+net.eval()
+for images, labels in loader:
+    {rows}
+    scores = net(images)
+    hits += (scores.argmax(1) == labels).sum()
+"""
+
+
+def found(tmp_path, *, imports="import torchvision", rows="pass", given="x", network=NETWORK, loop=LOOP):
+    text = f"import torch\n{imports}\n{network.format(given=given)}{loop.format(rows=rows)}"
+    (tmp_path / "main.py").write_text(text)
+    return [item.kind for item in survey(tmp_path).loops]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "images = images.view(-1, 784)",
+        "images = images.reshape(-1, 28 * 28).to('cuda')",
+        "images = images.view(images.size(0), -1)",
+        "images = images.reshape((len(images), -1))",
+        "images = images.flatten(1)",
+        "images = torch.flatten(images, 1)",
+    ],
+)
+def test_a_network_of_vectors_that_gets_flattened_images_is_a_model(tmp_path, rows):
+    assert found(tmp_path, rows=rows) == ["evaluate"]
+
+
+def test_one_image_may_be_flattened_by_its_transform(tmp_path):
+    imports = "from torchvision import transforms\nflat = transforms.Lambda(lambda x: x.view(-1))"
+    assert found(tmp_path, imports=imports) == ["evaluate"]
+
+
+@pytest.mark.parametrize(
+    ("imports", "rows"),
+    [
+        ("import torchvision", "pass"),  # nothing makes rows
+        ("import gym", "images = images.view(-1, 784)"),  # no images: states of a game, say
+        ("import torchvision", "images = images.view(2, 2, 7, 28)"),
+    ],
+)
+def test_a_network_of_other_vectors_is_none(tmp_path, imports, rows):
+    assert found(tmp_path, imports=imports, rows=rows) == []
+
+
+def test_a_regressor_that_makes_its_own_rows_says_nothing_of_images(tmp_path):
+    other = NETWORK.replace("class Net", "class Other").format(given="x.view(-1, 4)")
+    assert found(tmp_path, network=NETWORK + other.replace("{", "{{").replace("}", "}}")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("scores[0, 1].backward()", True),
+        ("scores.backward(gradient=one_hot)", True),
+        ("loss.backward()", False),
+        ("criterion(scores, labels).backward()", False),
+        ("scores[0, 1].backward()\noptimizer.step()", False),
+        ("manual_backward(scores)", False),
+    ],
+)
+def test_what_explains_a_score_changes_no_weights(tmp_path, text, expected):
+    (tmp_path / "main.py").write_text(f"import torch\n{text}\n")
+    (module,) = project_index(survey(tmp_path)).repository.modules.values()
+    call = next(node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
+    assert explains(module, call) is expected
