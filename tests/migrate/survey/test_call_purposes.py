@@ -1,10 +1,12 @@
-"""Gradients that train nothing, and images that come as rows of their pixels."""
+"""Gradients that train nothing, images that come as rows of their pixels, and inputs that are no tensors."""
 
 import ast
 
 import pytest
+import torch
 
-from headrace.migrate.survey.call_purposes import explains
+from headrace.migrate.survey import call_purposes
+from headrace.migrate.survey.call_purposes import explains, part_of_input
 from headrace.migrate.survey.survey import project_index, survey
 
 NETWORK = """
@@ -86,3 +88,46 @@ def test_what_explains_a_score_changes_no_weights(tmp_path, text, expected):
     (module,) = project_index(survey(tmp_path)).repository.modules.values()
     call = next(node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
     assert explains(module, call) is expected
+
+
+GIVEN = """
+@torch.no_grad()
+def classify(model, {parameter}, loader=()):
+    model.eval()
+    {before}
+    scores = model({given})
+    {after}
+    return scores
+"""
+
+
+def part_read(tmp_path, parameter="data", before="pass", given="data", after="pass"):
+    text = GIVEN.format(parameter=parameter, before=before, given=given, after=after)
+    (tmp_path / "main.py").write_text(f"import torch\n{text}")
+    (site,) = project_index(survey(tmp_path)).sites
+    return part_of_input(site.module, site.function, site.call.args[0])
+
+
+@pytest.mark.parametrize(
+    ("code", "part"),
+    [
+        ({"after": "hits = scores[data.train_mask] == data.y"}, "data.train_mask"),
+        ({"before": "labels = batch['label']", "parameter": "batch", "given": "batch"}, "batch['label']"),
+        ({"before": "other.y = None\n    data = other.to('cuda')", "parameter": "other"}, "other.y"),
+        ({"before": "data = data.to('cuda')", "after": "print(data.edge_index)"}, "data.edge_index"),
+        ({"given": "data.to('cuda')", "after": "print(data.num_graphs)"}, "data.num_graphs"),
+        # A tensor's own, and other things of the same name.
+        ({"after": "print(data.shape, data.is_cuda, data.size(0), data[0], data[:, 1])"}, None),
+        ({"before": "print(data.width)\n    data = transform(data)", "after": "print(data.ndim)"}, None),
+        ({"after": "data = load()\n    print(data.width)"}, None),
+        ({"before": "images = data.images", "given": "images"}, None),
+        ({"given": "data['image']", "after": "print(data['label'])"}, None),
+    ],
+)
+def test_what_no_tensor_has_is_read_of_an_object(tmp_path, code, part):
+    assert part_read(tmp_path, **code) == part
+
+
+def test_what_tensors_have_is_known():
+    plain = [name for name in dir(torch.Tensor) if not name.startswith("_") and not callable(getattr(torch.Tensor, name, None))]
+    assert {name for name in plain if not name.startswith("is_")} <= call_purposes._OF_TENSORS
