@@ -51,6 +51,8 @@ _PIXELS_OF_A_FACE = 48 * 48
 TABLES = (".csv", ".tsv", ".txt", ".data", ".lst", ".list")
 """Endings of what is a table where it is read as one."""
 _LEAST_PIXELS = 8 * 8
+_CELLS = 200_000
+"""Of a table with a column for each pixel: a script may take long for each row."""
 _SIDE_OF_DIGITS = (28, 28)
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
@@ -242,7 +244,8 @@ class Maker:
 
         filtered: dict[str, list[Any]] = self.stage.learned.get("values", {})
         self.stage.names_images |= bool(files) or any(map(_ID.search, names))
-        for row in range(self._listed):
+        rows = self._listed if not each else max(ROWS, min(self._listed, max(self.classes, _CELLS // len(each))))
+        for row in range(rows):
             label = row % self.classes
             cells: dict[str, Any] = dict.fromkeys(names, f"image_{row:04d}{self.ending}")
             cells |= {name: self.names[label] if text else label for name in names if is_label(name)}

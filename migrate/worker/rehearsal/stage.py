@@ -78,6 +78,10 @@ class Stage:
         """Environment variables that the script looked for and that are not set."""
         self.table: tuple[str, tuple[str, ...]] | None = None
         """Between which signs, and under which names if these stand in no header, the script is just reading a table."""
+        self.failed_route: str | None = None
+        """The first route of an application that ended with an error,"""
+        self.came_by_route = False
+        """and whether another one came to a model and was answered."""
         self.handled: Exception | None = None
         """The last error of which the script told where it handled it."""
         self.names_images = False
