@@ -202,6 +202,8 @@ class ModelTable:
             return False  # a network of vectors: a policy, a regressor
         if model.methods("reparameterize") or model.methods("decode"):
             return False
+        if of_rows and any(isinstance(node, ast.Attribute) and node.attr.startswith("decod") for node in model.own_nodes()):
+            return False  # what it gives are rows of pixels again
         init = model.methods("__init__")
         named = init is not None and any(COUNTS_CLASSES.search(argument.arg) for argument in parameters(init))
         if named and names & HEADS:

@@ -67,6 +67,11 @@ def test_a_network_of_other_vectors_is_none(tmp_path, imports, rows):
     assert found(tmp_path, imports=imports, rows=rows) == []
 
 
+def test_an_autoencoder_of_rows_is_no_model(tmp_path):
+    network = NETWORK.replace("self.last", "self.decoder")
+    assert found(tmp_path, rows="images = images.view(-1, 784)", network=network) == []
+
+
 def test_a_regressor_that_makes_its_own_rows_says_nothing_of_images(tmp_path):
     other = NETWORK.replace("class Net", "class Other").format(given="x.view(-1, 4)")
     assert found(tmp_path, network=NETWORK + other.replace("{", "{{").replace("}", "}}")) == []
