@@ -17,6 +17,8 @@ from .worker_protocol import read_as
 
 WANTING = "is not here, and the script takes"
 """Part of what a rehearsal says that was stopped for the want of what only a real checkpoint holds."""
+OF_MIGRATED = "the migrated script:"
+"""After these words stands what the migrated script ended with, at its own lines."""
 Ended = Literal["finished", "taken", "enough", "stopped"]
 """Ran to its end; ended by a watcher that had what it wanted; ended after enough of it; stopped by an error."""
 

@@ -18,12 +18,12 @@ import numpy as np
 
 from ...errors import SandboxError
 from ..reading.facts import Loop, Script
-from ..reading.source import NOTEBOOK, read_source
+from ..reading.source import CELLS, NOTEBOOK, read_source
 from .confined_run import Completed, patience
 from .instrument import install
 from .loss_trace import TracedLoop, note_losses
 from .printed import first_difference
-from .rehearsal_protocol import Rehearsal, RehearsalReport
+from .rehearsal_protocol import OF_MIGRATED, Rehearsal, RehearsalReport
 from .sandbox import Sandbox, read_left, read_left_arrays
 
 RELATIVE = 1e-3
@@ -195,7 +195,7 @@ def rehearsal_command(
     path, directory, tree = script.path, sandbox.tree, sandbox.tree
     if path.endswith(NOTEBOOK):
         directory = (tree / path).parent
-        path += ".cells.py"  # beside the notebook, for it is the user's code
+        path += CELLS  # beside the notebook, for it is the user's code
         with (tree / path).open("w", encoding="utf-8", newline="") as file:
             file.write(read_source(tree, script.path).text or "")
     request = Rehearsal(
@@ -342,7 +342,7 @@ def ends_otherwise(original: ScriptRun, migrated: ScriptRun) -> str | None:
         return None
     if migrated.done.ok:
         return f"the migrated script came to its end, where the original was stopped: {original.done.why}"
-    return f"the migrated script: {migrated.done.why}"
+    return f"{OF_MIGRATED} {migrated.done.why}"
 
 
 def obstacle_in(text: str | None) -> str | None:

@@ -32,6 +32,8 @@ __all__ = [
     "walk",
 ]
 NOTEBOOK = ".ipynb"
+CELLS = ".cells.py"
+"""What is put to a notebook's name for the module of its cells, where that is run beside it."""
 SUFFIXES = (".py", NOTEBOOK)
 STORED = (".pth", ".pt", ".ckpt", ".safetensors", ".bin", ".pkl", ".t7", ".tar", ".h5")
 """The endings of files that mostly hold weights."""

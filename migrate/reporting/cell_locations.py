@@ -5,9 +5,10 @@ import difflib
 import re
 from dataclasses import replace
 
+from ..proving.rehearsal_protocol import OF_MIGRATED
 from ..reading.facts import Survey
 from ..reading.finding import Finding
-from ..reading.source import parse_source
+from ..reading.source import CELLS, parse_source
 from ..resolving.resolved import ChainStep
 from ..rewriting.rewrite import Change
 from .report import Report
@@ -22,7 +23,10 @@ def locate_in_cells(report: Report, surveyed: Survey) -> None:
     if not notebooks and not lines:
         return
     longest_first = sorted({**notebooks, **lines}, key=len, reverse=True)
-    pattern = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, longest_first))}):(\d+)")
+    pattern = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, longest_first))})(?:{re.escape(CELLS)})?:(\d+)")
+    migrated = {
+        change.path: parse_source(change.path, change.after).notebook for change in report.changes if change.path in notebooks
+    }
 
     def at(path: str, line: int) -> tuple[int, int]:
         """The cell, 0 outside of notebooks, and the line in it."""
@@ -36,7 +40,15 @@ def locate_in_cells(report: Report, surveyed: Survey) -> None:
             number, line = at(found[1], int(found[2]))
             return f"{found[1]}:cell {number}:{line}" if number else f"{found[1]}:{line}"
 
-        return pattern.sub(cell, text)
+        def migrated_cell(found: re.Match[str]) -> str:
+            notebook = migrated.get(found[1]) or notebooks.get(found[1])
+            if notebook is None or not notebook.cells:
+                return cell(found)
+            number, line = notebook.locate(int(found[2]))
+            return f"{found[1]}:cell {number}:{line}"
+
+        before, told, after = text.partition(OF_MIGRATED)  # that runs with lines of its own
+        return f"{pattern.sub(cell, before)}{told}{pattern.sub(migrated_cell, after)}"
 
     def place(finding: Finding) -> Finding:
         if finding.cell:
@@ -59,6 +71,10 @@ def locate_in_cells(report: Report, surveyed: Survey) -> None:
         model.parity.why = in_cells(model.parity.why) if model.parity.why else None
     for script in report.scripts:
         script.why = in_cells(script.why) if script.why else None
+        script.up_to = in_cells(script.up_to) if script.up_to else None
+        script.standins = [
+            {**item, "where": in_cells(item["where"]) if item.get("where") else None} for item in script.standins
+        ]
     for recovered in report.preprocessing:
         recovered.source = in_cells(recovered.source)
     for checkpoint in report.checkpoints:

@@ -8,6 +8,7 @@ from ..reading.edits import Edit, Positions
 from ..reading.facts import Loop
 from ..reading.nodes import arguments_of, inside, is_docstring, is_future_import, text_of
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name
+from ..survey.call_purposes import part_of_input
 from ..survey.gradients import always_gradless
 from ..survey.loops import CallSite
 from .placement import Group, RejectedError, construction, main_statements, runs_once
@@ -159,6 +160,8 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
             raise RejectedError("the call stands inside an f-string, and strings are not edited")
         if _is_collection(module, site):
             raise RejectedError("the model takes a list of inputs instead of one batch")
+        if not falls_back and site.call.args and (part := part_of_input(module, site.function, site.call.args[0])) is not None:
+            raise RejectedError(f"what it is given is no tensor: {part} is read beside")
         if not falls_back and _taken_by_name(module, site):
             raise RejectedError("the output is taken apart by name")
         if site.mapped or (not falls_back and _takes_gradient(module, site)):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..reading.nodes import inside
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, local_names
 from ..reading.statements import block_of
+from ..survey.call_purposes import part_of_input
 from ..survey.loops import CallSite
 from .placement import RejectedError
 from .training_statements import Backward, backward_passes, in_terms_of, view_of_call, views
@@ -171,6 +172,8 @@ def _check_bounds(module: Module, site: CallSite, loop: Scope, sites: Sequence[C
         raise RejectedError("the loop is asynchronous")
     if len(site.call.args) != 1 or site.call.keywords:
         raise RejectedError(f"{model} is called with more than one argument")
+    if (part := part_of_input(module, site.function, site.call.args[0])) is not None:
+        raise RejectedError(f"what {model} is given is no tensor: {part} is read beside")
     if len([other for other in sites if (other.loop or other.function) is loop and other.fact.kind == "train"]) > 1:
         raise RejectedError("the loop makes more than one forward pass that trains")
     for node in module.nodes:

@@ -114,7 +114,7 @@ class ModelTable:
             model.parts = {
                 self.classes[found] for found in self._mentions(model.module, model.node) if found in self.classes
             } - {model}
-        self._shaped: dict[ast.AST, bool] = {}
+        self._shaped: dict[tuple[ast.AST, bool], bool] = {}
         self._built: dict[ast.AST, set[str]] = {}
         self.factories = tuple(sorted(self._factories(), key=lambda factory: (factory.path, factory.line)))
 
@@ -153,11 +153,12 @@ class ModelTable:
                 if found is not None:
                     yield found[1]
 
-    def classifier_shaped(self, model: ModelClass) -> bool:
-        """Takes one input, and holds a layer of classes; whether it is a part of something else is not asked here."""
-        if model.node not in self._shaped:
-            self._shaped[model.node] = self._takes_images(model) and self._has_head(model)
-        return self._shaped[model.node]
+    def classifier_shaped(self, model: ModelClass, *, of_rows: bool = False) -> bool:
+        """Takes one input, and holds a layer of classes; whether it is a part of something else is not asked here. With
+        `of_rows` a network of vectors is one too, where it is known that it is given images as rows of their pixels."""
+        if (model.node, of_rows) not in self._shaped:
+            self._shaped[model.node, of_rows] = self._takes_images(model) and self._has_head(model, of_rows=of_rows)
+        return self._shaped[model.node, of_rows]
 
     def makes_model(self, owner: Module, definition: Definition, active: frozenset[ast.AST] = frozenset()) -> bool:
         """Whether calling a definition of the file `owner` gives a model: a class of that shape, or what returns one."""
@@ -176,7 +177,7 @@ class ModelTable:
             return False
         return sum(name not in names[:1] for name in required_of(forward)) <= 1
 
-    def _has_head(self, model: ModelClass) -> bool:
+    def _has_head(self, model: ModelClass, *, of_rows: bool) -> bool:
         seen: set[ModelClass] = set()
         stack = [model]
         while stack:
@@ -196,10 +197,13 @@ class ModelTable:
             return answers_with_classes(published, [call for _, call in calls if last_name(call.func) == "Linear"], names)
         given = model.methods("__init__")
         taken = given is not None and any(_GIVEN_BODY.match(argument.arg) for argument in parameters(given))
-        if not taken and not any(name.endswith("Conv2d") or "PatchEmbed" in name for name in names) and not names & _FLATTENING:
+        taken = taken or of_rows or any(name.endswith("Conv2d") or "PatchEmbed" in name for name in names)
+        if not taken and not names & _FLATTENING:
             return False  # a network of vectors: a policy, a regressor
         if model.methods("reparameterize") or model.methods("decode"):
             return False
+        if of_rows and any(isinstance(node, ast.Attribute) and node.attr.startswith("decod") for node in model.own_nodes()):
+            return False  # what it gives are rows of pixels again
         init = model.methods("__init__")
         named = init is not None and any(COUNTS_CLASSES.search(argument.arg) for argument in parameters(init))
         if named and names & HEADS:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 
 from ..reading.nodes import inside
 from ..reading.scopes import Module, last_name
@@ -10,23 +11,41 @@ from ..slicing.side_effects import TRAINING_CALLS
 _LOOKS_AT_GRADIENTS = frozenset(
     ["grad", "requires_grad_", "retain_grad", "register_full_backward_hook", "register_backward_hook", "register_hook"]
 )
-_UPDATES = frozenset(["step", "training_step"])
+_UPDATES = frozenset(["step", "sub_", "add_", "addcmul_", "addcdiv_", "copy_", "training_step"])
+"""Calls that change weights after `backward()`."""
+_LOSS = re.compile(r"loss|err(or)?\b|cost|crit|objective|energy|entropy|nll|mse|bce|_div|penalt|total|\bJ\b", re.I)
 _NO_GRAD = frozenset(["no_grad", "inference_mode"])
 
 
-def back_propagates(scope: ast.AST | None) -> bool:
-    """Whether a piece of code computes gradients itself, or has a training graph do it."""
-    for call in inside(scope, ast.Call):
-        name = last_name(call.func)
-        scaled = re.search(r"scaler$", name, re.I) and any(re.search("loss", ast.unparse(value), re.I) for value in call.args)
-        if name in TRAINING_CALLS or scaled:
-            return True
-    return False
+def learns(module: Module, scope: ast.AST | None) -> bool:
+    """Whether a piece of code trains by gradients that it computes itself, or has a training graph do it."""
+    return any(not explains(module, call) for call in _back_propagating(scope)) and not only_maps(module)
+
+
+def only_looks(module: Module, scope: ast.AST | None) -> bool:
+    """Whether a piece of code computes gradients and trains nothing by them."""
+    return any(_back_propagating(scope)) and not learns(module, scope)
 
 
 def trains_anywhere(module: Module) -> bool:
     """Whether the file back-propagates, so that a model's weights may change between calls."""
-    return not only_maps(module) and any(last_name(node.func) in TRAINING_CALLS for node in module.calls)
+    calls = (node for node in module.calls if last_name(node.func) in TRAINING_CALLS)
+    return not only_maps(module) and any(not explains(module, node) for node in calls)
+
+
+def explains(module: Module, call: ast.Call) -> bool:
+    """Whether `score.backward()` is for a map of what the score came from: it is no loss, and the file changes no weights."""
+    if last_name(call.func) != "backward" or _LOSS.search(ast.unparse(call)):
+        return False
+    return all(last_name(node.func) not in _UPDATES for node in module.calls)
+
+
+def _back_propagating(scope: ast.AST | None) -> Iterator[ast.Call]:
+    for call in inside(scope, ast.Call):
+        name = last_name(call.func)
+        scaled = re.search(r"scaler$", name, re.I) and any(re.search("loss", ast.unparse(value), re.I) for value in call.args)
+        if name in TRAINING_CALLS or scaled:
+            yield call
 
 
 def only_maps(module: Module) -> bool:

@@ -12,7 +12,8 @@ from ..reading.nodes import arguments_of, inside, text_of, values_of
 from ..reading.scopes import Definition, Function, Module, bound_names, dotted, last_name, parameters
 from ..slicing.factories import ModelTable
 from ..slicing.heads import is_zoo_constructor
-from .gradients import always_gradless, back_propagates, only_maps, trains_anywhere
+from .call_purposes import gives_rows
+from .gradients import always_gradless, learns, only_looks, trains_anywhere
 
 _NAMED = re.compile(r"^(.*_)?(model|net|network|classifier|backbone|teacher|student|ema)s?(_.*|\d*)$|^(model|net)_?\w*$", re.I)
 _WORD = re.compile(r"_?[A-Za-z]+\d*_?")
@@ -168,6 +169,8 @@ class _ModelNames:
         """Dotted names bound to what another runtime made of a model."""
         self.steps: dict[str, str] = {}
         """Names of training graphs, and of the models that they train."""
+        self.of_rows = gives_rows(module)
+        """Whether the file gives networks images as rows of their pixels, as `model(images.view(-1, 784))`."""
         for call in module.calls:
             if (
                 isinstance(call.func, ast.Attribute)
@@ -197,7 +200,7 @@ class _ModelNames:
             if isinstance(definition, ast.ClassDef):
                 model = self.table.classes.get(definition)
                 is_one = model is not None and (
-                    self.table.classifier_shaped(model) or any(map(self._holds, arguments_of(call)))
+                    self.table.classifier_shaped(model, of_rows=self.of_rows) or any(map(self._holds, arguments_of(call)))
                 )
                 (self.built if is_one else self.other).update(names)
             elif isinstance(definition, ast.FunctionDef) and self.table.builders(owner, definition):
@@ -303,7 +306,7 @@ def call_site(module: Module, call: ast.Call, function: Function | None, model: 
         call_line=call.lineno,
         call_column=module.place(call)[1],
     )
-    mapped = back_propagates(loop or function) and only_maps(module) and not always_gradless(module, call)
+    mapped = not always_gradless(module, call) and only_looks(module, loop or function)
     return CallSite(fact, module, call, function, loop, trained, mapped=mapped)
 
 
@@ -415,7 +418,7 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
 def _kind(
     module: Module, call: ast.Call, function: Function | None, loop: ast.For | ast.AsyncFor | None
 ) -> tuple[LoopKind, str | None, bool]:
-    trained = back_propagates(loop if loop is not None else function) and not only_maps(module)
+    trained = learns(module, loop if loop is not None else function)
     targets = _targets(loop, call) if loop is not None else None
     if loop is None:
         trains = trained and not always_gradless(module, call)

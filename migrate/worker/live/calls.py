@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 import sys
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -27,6 +29,7 @@ from .seen import Call, Seen, tensors_in
 
 _CHANNELS = (1, 2, 3, 4)
 _LEAST_SIDE = 4
+_PICTURES = 8
 _LONGEST_CHAIN = 8  # functions between a model's output and what judges it
 _CALLERS = ("_call_impl", "inner", "forward")
 """What calls `forward` on behalf of a call of the module, or of a module around it."""
@@ -49,6 +52,8 @@ class ModuleCalls:
         self._flow = Flow()
         self._dataset: Any = None
         self._batch: tuple[int, ...] | None = None
+        self._pictures: dict[tuple[int, int, int], None] = {}
+        """Channels, height and width of the pictures of Pillow's whose pixels were read last, the latest at the end."""
         self._transparent: set[int] = set()
         self._kept: list[Any] = []  # so that no other object gets the id of one that is remembered
         self._undo: list[Callable[[], None]] = []
@@ -78,6 +83,18 @@ class ModuleCalls:
 
         _BaseDataLoaderIter.__next__ = batch  # type: ignore[method-assign]
         self._undo.append(lambda: setattr(_BaseDataLoaderIter, "__next__", following))
+        plain_pixels = Image.Image.__array_interface__
+
+        def pixels(picture: Image.Image) -> Any:
+            size = len(picture.getbands()), picture.height, picture.width
+            calls._pictures.pop(size, None)
+            calls._pictures[size] = None
+            if len(calls._pictures) > _PICTURES:
+                del calls._pictures[next(iter(calls._pictures))]
+            return plain_pixels.fget(picture)  # type: ignore[attr-defined]
+
+        Image.Image.__array_interface__ = property(pixels)  # type: ignore[assignment]
+        self._undo.append(lambda: setattr(Image.Image, "__array_interface__", plain_pixels))
         self._follow_training()
         self._flow.__enter__()
         return self
@@ -137,9 +154,12 @@ class ModuleCalls:
             return plain(module, *args, **kwargs)
         found = self._images(args, kwargs)
         if found is None:
-            source = self._source(module, args, kwargs)
-            self._flow.note_module(module, args, kwargs)
-            return plain(module, *args, **kwargs) if source is None else self._record_joined(module, plain, args, *source)
+            if (source := self._source(module, args, kwargs)) is not None:
+                self._flow.note_module(module, args, kwargs)
+                return self._record_joined(module, plain, args, *source)
+            if (found := self._flattened(args, kwargs)) is None:
+                self._flow.note_module(module, args, kwargs)
+                return plain(module, *args, **kwargs)
         if (parent := self._called_by_name(module)) is not None:
             self._start_at_forward(*parent)
             if id(parent[0]) not in self._transparent:
@@ -152,19 +172,19 @@ class ModuleCalls:
         plain: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        found: tuple[Place, torch.Tensor, bool],
+        found: tuple[Place, torch.Tensor, tuple[int, ...] | None],
     ) -> Any:
         inner = unwrap(module)
         seen = self.seen.get(id(inner))
         if seen is None:
             seen = self.seen[id(inner)] = Seen(module=inner, ordinal=next(self._numbers))
-        slot, images, flat = found
+        slot, images, flattened = found
         frame = self._user_frame()
         site = self._site(frame)
-        channels, height, width = self._batch[1:] if flat and self._batch is not None else images.shape[1:]
+        channels, height, width = flattened or images.shape[1:]
         row = int(channels), int(height), int(width)  # sizes are tensors while torch.jit traces
         grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        call = Call(images, slot, args, kwargs, site, inner.training, grad, row, flat, self._dataset, frame)
+        call = Call(images, slot, args, kwargs, site, inner.training, grad, row, flattened is not None, self._dataset, frame)
         return self._made(seen, call, module, plain, args, kwargs)
 
     def _source(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Seen, Place, bool] | None:
@@ -234,18 +254,32 @@ class ModuleCalls:
         self._flow.follow(seen, leaves)
         return output
 
-    def _images(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Place, torch.Tensor, bool] | None:
-        """Where the images lie in a call's arguments, the images, and whether they are flattened ones of the loader's batch."""
-        tensors = [((0, *path), value) for path, value in tensors_in(args)]
-        tensors += [((1, *path), value) for path, value in tensors_in(kwargs)]
+    def _images(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Place, torch.Tensor, tuple[int, ...] | None] | None:
+        """Where the images lie in a call's arguments, the images, and of flattened ones of the loader's batch what each was."""
+        tensors = _arguments(args, kwargs)
         for path, value in tensors:
             if _are_images(value):
-                return path, value, False
+                return path, value, None
         for path, value in tensors:
             if self._batch is not None and value.dim() == 2 and value.is_floating_point():
                 rows, *row = self._batch
                 if tuple(value.shape) == (rows, row[0] * row[1] * row[2]):
-                    return path, value, True
+                    return path, value, tuple(row)
+        return None
+
+    def _flattened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Place, torch.Tensor, tuple[int, ...]] | None:
+        """The same of rows that have a number for each pixel of a picture that was read: of one channel, whose pixels have one
+        order, or as what they are a view of has them."""
+        for path, value in _arguments(args, kwargs):
+            if value.dim() != 2 or not value.is_floating_point() or len(value) == 0:
+                continue
+            for size in reversed(self._pictures):
+                base = value._base
+                ordered = size[0] == 1 or (base is not None and tuple(base.shape[-3:]) == size)
+                if math.prod(size) == value.shape[1] and size[0] in _CHANNELS and min(size[1:]) >= _LEAST_SIDE and ordered:
+                    return path, value, size
         return None
 
     def _site(self, frame: types.FrameType | None) -> str:
@@ -316,6 +350,11 @@ def is_users(file: Any, began: float) -> bool:
 
 def weights_of(module: nn.Module) -> dict[str, torch.Tensor]:
     return {name: value for name, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Place, torch.Tensor]]:
+    tensors = [((0, *path), value) for path, value in tensors_in(args)]
+    return [*tensors, *(((1, *path), value) for path, value in tensors_in(kwargs))]
 
 
 def _are_images(value: torch.Tensor) -> bool:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import math
 import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,9 @@ _TRIED = 6
 """So many of the images that are opened before a call are tried for the one that the model gets."""
 _TWICE = 2
 """So many probes are also run with other random numbers."""
+_DATASETS, _MORE_SECONDS = 3, 40.0
+"""So many data sets with which the model is evaluated are tried where what is done to the first one's images is random, each
+for so long: a script may evaluate with what it trains on before it does with what it tests on."""
 _NOT_THE_SCRIPTS = str(Path(__file__).parents[1] / "rehearsal") + os.sep, str(Path(Image.__file__).parent) + os.sep
 """What makes the images that stand in for the script's, and Pillow itself."""
 
@@ -118,12 +123,30 @@ class Tracer:
         self.looking = False
         self.child: Path | None = None
         self.found: list[tuple[dict[str, Any], np.ndarray | None, np.ndarray | None]] = []
+        self._datasets: list[Any] = []
+        self._which = 0
+        self._until = math.inf
+
+    @property
+    def random(self) -> bool:
+        """Whether what is done to the images is another thing each time."""
+        return any(found.get("random") for found, _, _ in self.found)
+
+    def next_dataset(self) -> bool:
+        """Turn to the call with images of the next data set, if the script comes to one soon."""
+        for place in self.out.glob("probe-*"):
+            place.unlink()
+        self._which += 1
+        self._until = time.monotonic() + _MORE_SECONDS
+        self.found, self.events, self.before, self.sources.count, self.journal.read = [], [], 0, 0, None
+        return self._which < _DATASETS and self.look()
 
     def run(self) -> str | None:
         """Run the script; why it did not come to the model's call, or None."""
         torch.set_num_threads(1)  # a fork waits for ever for the threads that its parent had
         with self.journal.follow_torch(torch), _one_image_batches(lambda: self.child is not None and self.sources.given):
-            ended = run_script(self.recipe, ModuleCalls(Path(self.recipe.root), self._hear), seed=0)
+            self._datasets = []
+            ended = run_script(self.recipe, ModuleCalls(Path(self.recipe.root), self._hear), seed=0, until=self._until)
         if self.child is not None:
             os._exit(7)  # a fork that went past its call
         return ended.why
@@ -131,6 +154,7 @@ class Tracer:
     def look(self) -> bool:
         """Run the script once in a fork, to learn which of the images that it opens are those of the call."""
         told = self.out / "events.json"
+        told.unlink(missing_ok=True)
         child = os.fork()
         if child == 0:
             self.looking = True
@@ -141,7 +165,7 @@ class Tracer:
         return told.exists()
 
     def _hear(self, seen: Seen, call: Call) -> None:
-        wanted = seen.ordinal == self.live.ordinal and call.evaluating == self.live.evaluating
+        wanted = seen.ordinal == self.live.ordinal and call.evaluating == self.live.evaluating and self._is_of_this(call)
         if self.looking and wanted:
             since = range(self.before + 1, self.sources.count + 1)
             (self.out / "events.json").write_text(json.dumps(list(since)))
@@ -157,6 +181,12 @@ class Tracer:
             os._exit(0)
         if wanted and self.child is None and not self.looking:
             raise Taken  # past all images of the call
+
+    def _is_of_this(self, call: Call) -> bool:
+        """Whether a call is one with the data set that it is about, as the first one is with the first."""
+        if all(known is not call.dataset for known in self._datasets):
+            self._datasets.append(call.dataset)
+        return self._which < len(self._datasets) and self._datasets[self._which] is call.dataset
 
     def _at(self, number: int) -> None:
         if self.looking or self.child is not None or number not in self.events:
@@ -256,6 +286,10 @@ def main() -> None:
     tracer = Tracer(recipe, request["probes"], request["alike"], out)
     if tracer.look():
         why = tracer.run()
+        first = tracer.found
+        while tracer.random and tracer.next_dataset():
+            tracer.run()
+        tracer.found = tracer.found if tracer.found and not tracer.random else first
         if tracer.found:
             probes = [{"path": path, **found} for path, (found, _, _) in zip(request["probes"], tracer.found, strict=True)]
             answer = {"ok": True, "probes": probes}

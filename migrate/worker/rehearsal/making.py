@@ -48,13 +48,31 @@ _PIXELS = re.compile(r"^pixels?(_?(values|string|data))?$", re.I)
 """Columns that hold a whole image: its numbers with spaces between."""
 _PIXELS_OF_A_FACE = 48 * 48
 """As many as such columns mostly have: those of FER2013."""
-_TABLES = (".csv", ".tsv", ".txt", ".data", ".lst", ".list")
+TABLES = (".csv", ".tsv", ".txt", ".data", ".lst", ".list")
 """Endings of what is a table where it is read as one."""
+_LEAST_PIXELS = 8 * 8
+_CELLS = 200_000
+"""Of a table with a column for each pixel: a script may take long for each row."""
 _SIDE_OF_DIGITS = (28, 28)
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
 
 _WITH_ALPHA = (".png", ".webp", ".tif", ".tiff")
+
+
+def _one_of_each_pixel(columns: list[str]) -> list[str]:
+    """Those of a row of numbered columns, `pixel_1` to `pixel_784`, that is long enough to be an image."""
+    numbered: dict[str, list[str]] = {}
+    for name in columns:
+        if (found := re.fullmatch(r"(.*?)\d+", name)) is not None:
+            numbered.setdefault(found[1], []).append(name)
+    longest = max(numbered.values(), key=len, default=[])
+    return longest if len(longest) >= _LEAST_PIXELS else []
+
+
+def names_files(column: str) -> bool:
+    """Whether a column is one of names of images, with their endings or without."""
+    return bool(_ID.search(column) or (_FILE.search(column) and not _LABEL.search(column)))
 
 
 def generator(path: str) -> np.random.Generator:
@@ -174,7 +192,7 @@ class Maker:
 
     def _kind(self, path: str) -> Callable[[str], bytes] | None:
         low = path.lower()
-        if self.stage.table is not None and low.endswith(_TABLES):
+        if self.stage.table is not None and low.endswith(TABLES):
             return self._table
         for suffixes, make in (
             (IMAGES, self._image),
@@ -218,8 +236,10 @@ class Maker:
         names = list(given or names)
         texts = [name for name in names if _PIXELS.search(name)]
         pixels = pixels or (_PIXELS_OF_A_FACE if texts else None)
-        if pixels and not texts and not any(_FILE.search(name) for name in names):
-            names += [f"pixel{number}" for number in range(pixels)]  # an image is a row, as in Kaggle's MNIST
+        each = _one_of_each_pixel(names)
+        if pixels and not texts and not each and not any(_FILE.search(name) for name in names):
+            each = [f"pixel{number}" for number in range(pixels)]  # an image is a row, as in Kaggle's MNIST
+            names += each
         file = io.StringIO()
         writer = csv.writer(file, delimiter=sign)
         if not given:
@@ -235,16 +255,18 @@ class Maker:
 
         filtered: dict[str, list[Any]] = self.stage.learned.get("values", {})
         self.stage.names_images |= bool(files) or any(map(_ID.search, names))
-        for row in range(self._listed):
+        rows = self._listed if not each else max(ROWS, min(self._listed, max(self.classes, _CELLS // len(each))))
+        for row in range(rows):
             label = row % self.classes
             cells: dict[str, Any] = dict.fromkeys(names, f"image_{row:04d}{self.ending}")
             cells |= {name: self.names[label] if text else label for name in names if is_label(name)}
             flag = int(row // self.classes % 4 != 3)  # most rows of each class stay where the others are left out
             cells |= {name: flag for name in names if _FLAG.search(name) and not is_label(name)}
-            if pixels:
-                drawn = generator(f"{row}").integers(0, 256, pixels)
+            if pixels or each:
+                drawn = generator(f"{row}").integers(0, 256, len(each) or pixels or 0)
                 cells |= {name: " ".join(map(str, drawn)) for name in texts}
-                cells |= {f"pixel{number}": value for number, value in enumerate(drawn) if f"pixel{number}" in cells}
+                cells |= dict(zip(each, drawn, strict=False))
+                cells |= {name: row for name in names if each and _ID.search(name) and not is_label(name)}  # it names no file
             cells |= {name: f"image_{row:04d}" for name in names if self.agreed == STEMS and _ID.search(name)}
             cells |= {name: values[row // self.classes % len(values)] for name, values in filtered.items() if name in cells}
             writer.writerow(cells.values())

@@ -161,8 +161,11 @@ def _remember_imports(stage: Stage) -> None:
 
 
 def _learned(stage: Stage, edges: dict[str, types.ModuleType], error: BaseException | None) -> bool:
-    """Whether an edge knows from an error what the next attempt should do otherwise."""
-    return error is not None and any(edge.lesson(stage, error) for edge in reversed(edges.values()) if hasattr(edge, "lesson"))
+    """Whether an edge knows from an error what the next attempt should do otherwise; if none does, how it may go on with it."""
+    if error is None:
+        return False
+    asked = ((edge, kind) for kind in ("lesson", "last_lesson") for edge in reversed(edges.values()) if hasattr(edge, kind))
+    return any(getattr(edge, kind)(stage, error) for edge, kind in asked)
 
 
 def all_edges() -> dict[str, types.ModuleType]:

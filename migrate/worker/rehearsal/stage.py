@@ -13,7 +13,7 @@ import types
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...proving.rehearsal_protocol import Rehearsal, RehearsalReport, StandIn, saved_by_training
 from .imports import Imports
@@ -33,6 +33,14 @@ class Taken(BaseException):
 
 class Enough(BaseException):
     """The script has been run as far as was asked. No `except Exception` of the script's catches this."""
+
+
+class Unset(NamedTuple):
+    """A variable that was looked for in vain."""
+
+    bound: str | None
+    """The name to which its None is bound, "" where it is bound to none; None where the script has something else to take."""
+    default: Any
 
 
 class Stage:
@@ -68,11 +76,14 @@ class Stage:
         """Folders of images made without folders of classes for their names alone, and whether one of these was opened."""
         self.loaded = ""
         """The file that torch read last and that stood in, by its name."""
-        self.unset: dict[str, str | None] = {}
-        """Environment variables that the script looked for and that are not set; and to which name it bound the None that it
-        got instead, if any, or None where it had something else to take."""
+        self.unset: dict[str, Unset] = {}
+        """Environment variables that the script looked for and that are not set."""
         self.table: tuple[str, tuple[str, ...]] | None = None
         """Between which signs, and under which names if these stand in no header, the script is just reading a table."""
+        self.failed_route: str | None = None
+        """The first route of an application that ended with an error,"""
+        self.came_by_route = False
+        """and whether another one came to a model and was answered."""
         self.handled: Exception | None = None
         """The last error of which the script told where it handled it."""
         self.names_images = False

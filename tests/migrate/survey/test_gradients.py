@@ -1,9 +1,12 @@
 """What is trained by gradients, and what only looks at them."""
 
+import ast
+
 import pytest
 
 from headrace.migrate.rewriting.rewrite import rewrite
-from headrace.migrate.survey.survey import survey
+from headrace.migrate.survey.gradients import explains
+from headrace.migrate.survey.survey import project_index, survey
 
 
 def loops(tmp_path, source):
@@ -32,7 +35,9 @@ class Cam:
         (MAP.replace("layer.register_full_backward_hook(self.keep)", "").replace("self.gradients", "images.grad"), "predict"),
         (MAP + "\ndef fit(optimizer):\n    optimizer.step()\n", "train"),
         (MAP.replace("return self.gradients", "self.sgd.step()"), "train"),
-        (MAP.replace("layer.register_full_backward_hook(self.keep)", ""), "train"),  # who updates may stand elsewhere
+        (MAP.replace("layer.register_full_backward_hook(self.keep)", ""), "predict"),
+        # Who updates may stand elsewhere: a loss is what is learned from.
+        (MAP.replace("layer.register_full_backward_hook(self.keep)", "").replace("logits[0, 1]", "self.loss(logits)"), "train"),
     ],
 )
 def test_gradients_that_are_only_looked_at_train_nothing(tmp_path, source, kind):
@@ -69,3 +74,22 @@ def test_a_map_stays_eager_and_says_so_and_the_prediction_beside_it_gets_a_graph
     assert first[2].endswith("because the code around the call takes gradients, which a graph does not give")
     assert second == ("PS202", "main.py", "the prediction calls self.model eagerly")
     assert "self.graph = headrace.compile(self.model)" in changes["main.py"].after.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("scores[0, 1].backward()", True),
+        ("scores.backward(gradient=one_hot)", True),
+        ("loss.backward()", False),
+        ("criterion(scores, labels).backward()", False),
+        ("F.cross_entropy(scores, labels).backward()", False),
+        ("scores[0, 1].backward()\noptimizer.step()", False),
+        ("manual_backward(scores)", False),
+    ],
+)
+def test_what_explains_a_score_changes_no_weights(tmp_path, text, expected):
+    (tmp_path / "main.py").write_text(f"import torch\n{text}\n")
+    (module,) = project_index(survey(tmp_path)).repository.modules.values()
+    call = next(node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
+    assert explains(module, call) is expected

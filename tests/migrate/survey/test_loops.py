@@ -249,3 +249,24 @@ def test_what_makes_a_model_of_its_settings_is_no_model(tmp_path, made):
 def test_a_model_that_is_looked_up_is_a_model(tmp_path, made, model):
     text = CHOSEN.format(made=made).replace("main(cfg", "main(self, models, net, cfg")
     assert [item[1] for item in loops(tmp_path, text)] == [model]
+
+
+EXPLAINED = "def explain(image):\n    model.zero_grad()\n    scores = model(image)\n    {backward}\n    return gradients[0]\n"
+
+
+@pytest.mark.parametrize(
+    ("backward", "more", "kind"),
+    [
+        ("scores[0, scores.argmax()].backward()", "", "predict"),
+        ("class_score = scores[0, 3]\n    class_score.backward(retain_graph=True)", "", "predict"),
+        ("scores.backward(gradient=one_hot)", "", "predict"),
+        # A loss is what is learned from, wherever the weights are changed; and a file that changes them trains.
+        ("loss = criterion(scores, 3)\n    loss.backward()", "", "train"),
+        ("accelerator.backward(criterion(scores, 3))", "", "train"),
+        ("scores.sum().backward()", "optimizer.step()\n", "train"),
+        ("scores.sum().backward()", "for p in model.parameters():\n    p.data.sub_(p.grad)\n", "train"),
+    ],
+)
+def test_gradients_of_a_score_for_a_map_of_it_train_nothing(tmp_path, backward, more, kind):
+    found = loops(tmp_path, f"model.eval()\n{EXPLAINED.format(backward=backward)}{more}")
+    assert [item[0] for item in found] == [kind]

@@ -17,7 +17,7 @@ import numpy as np
 from .. import hints, hugging_face_sets, torchvision_sets
 from ..forms import line_lists
 from ..forms.bare_folders import is_bare
-from ..making import ENDINGS, MADE_NAME, NAMES, STEMS, WEIGHTS, Maker
+from ..making import ENDINGS, MADE_NAME, NAMES, STEMS, TABLES, WEIGHTS, Maker, names_files
 from ..paths import Paths
 from ..places import called_by_user, is_users
 from ..stage import Stage
@@ -49,9 +49,15 @@ _AS_TEXT = re.compile(
     r"Can only use \.str accessor|'(numpy\.)?(int|float)\d*' object has no attribute '(split|strip|lower|upper|replace|title)'"
 )
 """What is said of a column of numbers that the script takes for one of texts."""
+_IN_TEXT = re.compile(
+    r"(expected str instance, |can only concatenate str \(not \"|argument must be str, .*not '|or bytes-like object, got ')"
+    r"(numpy\.)?int\d*\b"
+)
+"""What is said of a number that is put into a text: a label of a table, where one was made."""
 _LINE = re.compile(rf"{MADE_NAME.pattern} \d+")
 _OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
 """What a script may end with that found no images."""
+_MOST_COLUMNS = 22_000
 _SET_UP: dict[int, Paths] = {}
 
 
@@ -182,6 +188,9 @@ def _keep_rows(stage: Stage) -> bool:
     files = [value for value in searched if _is_made(stage, value)]
     if files and _agree(stage, str(files[0])):
         return True
+    named = {value for name, values in stage.filters.items() if names_files(name) for value in values}
+    if named and named <= set(Maker(stage).names) and _flatten(stage):
+        return True  # they are the list of a folder, which was made with a folder for each class
     known: dict[str, list[Any]] = stage.learned.get("values", {})
     more = {name: [*known.get(name, ()), *(item for item in values if item not in known.get(name, ()))]
             for name, values in stage.filters.items()}  # fmt: skip
@@ -244,7 +253,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names and stage.learn(time.WHOLE, True):
         return True  # the names of the classes were gathered from the first batches alone
-    if (_AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):
+    in_text = _IN_TEXT.search(text) and any(item.what.lower().endswith(TABLES) for item in stage.standins)
+    if (in_text or _AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):
         return True
     if "all elements of target should be between 0 and 1" in text and stage.learn("classes", 2):
         return True  # of a loss for one output: yes or no
@@ -261,6 +271,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         r"Sum of input lengths|out of range|out of bounds|index .* is out|num_samples=0|larger sample|sample larger", text, re.I
     ):
         return stage.learn("full", True)
+    if isinstance(error, KeyError) and (missing := _columns_in(frames)):
+        known = stage.learned.get("columns", [])
+        return stage.learn("columns", [*known, *(name for name in missing if name not in known)])
     if isinstance(error, KeyError) and any("pandas" in name or "datasets" in name or name.endswith("csv.py") for name in names):
         return stage.add("columns", str(error.args[0]))
     if isinstance(error, AttributeError) and (
@@ -280,6 +293,16 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if isinstance(error, NotADirectoryError) and error.filename:
         return False
     return _want(stage, error, frames) or (isinstance(error, _OF_DATA) and _deepen(stage))
+
+
+def _columns_in(frames: list[Any]) -> list[str]:
+    """The names of columns that pandas was just asked for together, and does not have all of."""
+    for frame in reversed(frames):
+        asked: Any = frame.f_locals.get("key") if "pandas" in frame.f_code.co_filename else None
+        names: list[Any] = asked if isinstance(asked, list) else [*getattr(asked, "tolist", list)()]
+        if names and len(names) <= _MOST_COLUMNS and all(isinstance(name, str) for name in names):
+            return names
+    return []
 
 
 def _misses_names(stage: Stage, error: BaseException, frames: list[Any]) -> bool:

@@ -20,6 +20,9 @@ from ..stage import Stage
 
 _REPOSITORIES = re.compile(r"^pytorch/vision|pytorch-image-models|facebookresearch/(deit|convnext|swav|dino|vissl|semi)", re.I)
 
+_OWN_SERVICE = re.compile(r"\b(localhost|127\.0\.0\.1|0\.0\.0\.0)\b(?:[\"'() ,.\d]{0,16}?(?::| ?port[= ]|, )(\d{2,5})\b)?")
+"""A service on the user's own machine, such as a database or a queue, and its port, as errors name them."""
+
 
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
@@ -72,6 +75,9 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
         frame.f_code.co_name == "load_from_checkpoint" for frame, _ in traceback.walk_tb(error.__traceback__)
     ):
         return "the checkpoint that is not here holds what its model is made with: give it with --checkpoint FILE"
+    if "refused" in text and (found := _OWN_SERVICE.search(text)) is not None:
+        where = f"{found[1]}:{found[2]}" if found[2] else found[1]
+        return f"nothing stands in for the service at {where} that the script asks; --entry takes one that does without it"
     if not re.search(r"URLError|ConnectionError|MaxRetryError|LocalEntryNotFound|name resolution|resolve host|offline", text):
         return None
     return "fetch once what the script downloads, so that it lies in your cache, and run the migration again"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import base64
 import contextlib
+import functools
 import io
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from ..requests import ADDRESS
 from ..route_answers import Sent, fastapi_routes, flask_routes, observe
 from ..stage import Stage
 
+_FAILING = "failing_routes"
+"""Learned: routes that end with an error of their own, where another one came to the model."""
 _REFUSED = 400
 """From this status on a request was not taken."""
 _PAGES = 4
@@ -115,20 +118,62 @@ def _call_flask(stage: Stage, app: Any) -> None:
     text = f"data:image/jpeg;base64,{text}" if how.with_header else text
     rules = [rule for rule in app.url_map.iter_rules() if not rule.arguments]
     posts = [rule for rule in rules if "POST" in rule.methods]
-    for rule in posts:
-        stage.note("servers", f"POST {rule.rule} was called with a made image instead of serving")
-        app.config["PROPAGATE_EXCEPTIONS"] = True
+
+    def ask(path: str) -> str:
         if how.files or how.forms:
             data = {name: (jpeg(), "image.jpg", "image/jpeg") for name in how.files}
-            answer = client.post(rule.rule, data={**data, **dict.fromkeys(how.forms, text)})
+            answer = client.post(path, data={**data, **dict.fromkeys(how.forms, text)})
         elif how.entries:
-            answer = client.post(rule.rule, json=dict.fromkeys(how.entries, text))
+            answer = client.post(path, json=dict.fromkeys(how.entries, text))
         else:
-            answer = client.post(rule.rule, data=jpeg().read())
-        sys.stdout.write(f"POST {rule.rule}: {answer.status_code} {answer.get_data(as_text=True)[:2000]}\n")
+            answer = client.post(path, data=jpeg().read())
+        return f"{answer.status_code} {answer.get_data(as_text=True)[:2000]}"
+
+    app.config["PROPAGATE_EXCEPTIONS"] = True
+    asked_each = _Asked(stage)
+    for rule in posts:
+        stage.note("servers", f"POST {rule.rule} was called with a made image instead of serving")
+        asked_each.ask(rule.rule, functools.partial(ask, rule.rule))
+    asked_each.end()
     for rule in [] if posts else rules[:_PAGES]:
         stage.note("servers", f"GET {rule.rule} was called instead of serving")
         sys.stdout.write(f"GET {rule.rule}: {client.get(rule.rule).status_code}\n")
+
+
+class _Asked:
+    """The routes of an application, asked one after the other: the error of one does not keep a server from the others."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._first: Exception | None = None
+
+    def ask(self, path: str, request: Callable[[], str]) -> None:
+        """Make a request and tell what was answered. An error is kept for the end, unless it is known for the route's own."""
+        before = self._stage.seen()
+        try:
+            said = request()
+        except Exception as error:  # noqa: BLE001 - whatever the route raises; the first one is raised at the end
+            if path in self._stage.learned.get(_FAILING, ()):
+                said = f"500 {type(error).__name__}: {error}"
+                self._stage.note("servers", f"POST {path} ended with an error of its own, as a server answers with 500")
+            elif self._first is None:
+                self._first, self._stage.failed_route = error, path
+                return
+            else:
+                return
+        else:
+            self._stage.came_by_route |= self._stage.seen() and not before
+        sys.stdout.write(f"POST {path}: {said}\n")
+
+    def end(self) -> None:
+        """Raise the first error, if any."""
+        if self._first is not None:
+            raise self._first
+
+
+def last_lesson(stage: Stage, error: BaseException) -> bool:
+    """A route ended with an error for which nothing is known, and another one came to the model: a server goes on."""
+    return stage.failed_route is not None and stage.came_by_route and stage.add(_FAILING, stage.failed_route)
 
 
 def _call_fastapi(stage: Stage, app: Any) -> None:
@@ -140,22 +185,29 @@ def _call_fastapi(stage: Stage, app: Any) -> None:
         with TestClient(app) as client:
             observe(stage, fastapi_routes(app, client, how.with_header, how.files, how.entries))
         return
+    asked = _Asked(stage)
     with TestClient(app) as client:
         for route in getattr(app, "routes", ()):
             if "POST" not in (getattr(route, "methods", None) or ()) or "{" in route.path:
                 continue
             requests = list(_requests(stage, route.dependant))
-            for number, request in enumerate(requests):
-                try:
-                    answer = client.post(route.path, **request)
-                except Exception:
-                    if number == len(requests) - 1:
-                        raise
-                    continue  # another form may be the one that it takes
-                if answer.status_code < _REFUSED or number == len(requests) - 1:
-                    stage.note("servers", f"POST {route.path} was called with a made image instead of serving")
-                    sys.stdout.write(f"POST {route.path}: {answer.status_code} {answer.text[:2000]}\n")
-                    break
+
+            def ask(path: str = route.path, requests: list[dict[str, Any]] = requests) -> str:
+                for number, request in enumerate(requests):
+                    try:
+                        answer = client.post(path, **request)
+                    except Exception:
+                        if number == len(requests) - 1:
+                            raise
+                        continue  # another form may be the one that it takes
+                    if answer.status_code < _REFUSED or number == len(requests) - 1:
+                        stage.note("servers", f"POST {path} was called with a made image instead of serving")
+                        break
+                return f"{answer.status_code} {answer.text[:2000]}"
+
+            if requests:
+                asked.ask(route.path, ask)
+        asked.end()
 
 
 def _requests(stage: Stage, takes: Any) -> Iterator[dict[str, Any]]:

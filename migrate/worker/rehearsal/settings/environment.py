@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..places import frames, is_users
-from ..stage import Stage
+from ..stage import Stage, Unset
 
 LEARNED = "environment"
 """Learned: variables that are to be set, and to what."""
@@ -41,14 +41,13 @@ def wanted(stage: Stage, error: BaseException, own: Sequence[Any]) -> str | None
     `own` are the user's frames in the traceback, the outermost first.
     """
     known = stage.learned.get(LEARNED, {})
-    unset = {name: bound for name, bound in stage.unset.items() if name not in known}
-    named = next((name for name in unset if _has(str(error), name)), None)
-    if named is not None or "None" not in str(error) or isinstance(error, SystemExit):
+    unset = {name: found for name, found in stage.unset.items() if name not in known}
+    if (named := _named(unset, str(error))) is not None or "None" not in str(error) or isinstance(error, SystemExit):
         return named
     for frame in reversed(own):
         line = _statement(frame)
         scope = {**frame.f_globals, **frame.f_locals}
-        for name, bound in unset.items():
+        for name, (bound, _) in unset.items():
             if bound is None:
                 continue  # it was asked for with something else to take
             used = bound and re.search(rf"(?<![\w.]){re.escape(bound)}(?!\w)", line) and scope.get(bound, line) is None
@@ -56,6 +55,15 @@ def wanted(stage: Stage, error: BaseException, own: Sequence[Any]) -> str | None
             if _has(line, name) or used or of_object:
                 return name
     return None
+
+
+def _named(unset: Mapping[str, Unset], message: str) -> str | None:
+    """The first one that a message names, before those for which the script has something else to take: "KEY must be set where
+    MODE=fast" asks for KEY."""
+    named = [
+        (bool(found.default), place, name) for name, found in unset.items() if (place := _place(message, name)) is not None
+    ]
+    return min(named)[2] if named else None
 
 
 def stated(root: str, name: str) -> str | None:
@@ -72,8 +80,7 @@ def stated(root: str, name: str) -> str | None:
 
 
 def _noting(stage: Stage) -> Callable[..., Any]:
-    """Notes a variable that the user's code asks for and that is not set, with the name to which its None is bound; that is ""
-    where it is bound to none, and None where the script has something else to take."""
+    """Notes each variable that the user's code asks for and that is not set."""
 
     def read(original: Any, self: Any, key: str) -> Any:
         try:
@@ -84,7 +91,7 @@ def _noting(stage: Stage) -> Callable[..., Any]:
             if user is not None and is_users(user.f_code.co_filename, stage.root):
                 default = next((frame.f_locals["default"] for frame in asking if "default" in frame.f_locals), None)
                 got_none = default is None and any(map(_is_between, asking))
-                stage.unset[key] = _bound(user) if got_none else None
+                stage.unset[key] = Unset(_bound(user) if got_none else None, default)
             raise
 
     return read
@@ -129,4 +136,9 @@ def _statement(frame: Any) -> str:
 
 
 def _has(text: str, variable: str) -> bool:
-    return re.search(rf"(?<![A-Za-z0-9_]){re.escape(variable)}(?![A-Za-z0-9_])", text) is not None
+    return _place(text, variable) is not None
+
+
+def _place(text: str, variable: str) -> int | None:
+    found = re.search(rf"(?<![A-Za-z0-9_]){re.escape(variable)}(?![A-Za-z0-9_])", text)
+    return None if found is None else found.start()

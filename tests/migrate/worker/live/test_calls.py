@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
@@ -122,6 +124,54 @@ def test_flattened_images_of_a_loader_are_images() -> None:
     call = only(calls).first[False]
     assert (call.flat, call.row) == (True, (1, 8, 8))
     assert isinstance(call.dataset, TensorDataset)
+
+
+PICTURE = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8))
+COLORED = PICTURE.convert("RGB")
+
+
+def read(picture: Image.Image) -> torch.Tensor:
+    """As torchvision's ToTensor gives it: channels first, from 0 to 1."""
+    pixels = torch.from_numpy(np.array(picture)).view(picture.height, picture.width, len(picture.getbands()))
+    return pixels.permute(2, 0, 1).contiguous().float().div(255)
+
+
+@pytest.mark.parametrize(
+    ("given", "row"),
+    [
+        (lambda: read(PICTURE).view(-1).unsqueeze(0), (1, 8, 8)),
+        (lambda: torch.stack([read(PICTURE).flatten(), read(PICTURE).flatten()]), (1, 8, 8)),
+        (lambda: torch.tensor(np.array(PICTURE).reshape(1, -1) / 255).float(), (1, 8, 8)),
+        (lambda: read(COLORED).reshape(1, -1), (3, 8, 8)),
+        # Nobody knows in which order the colors stand, or the numbers are others than the pixels.
+        (lambda: torch.tensor(np.array(COLORED).reshape(1, -1) / 255).float(), None),
+        (lambda: torch.from_numpy(np.array(COLORED)).float().view(1, -1), None),
+        (lambda: torch.rand(1, 8, 8).view(1, -1), None),
+        (lambda: read(PICTURE.resize((9, 9)))[:, :8, :7].reshape(1, -1), None),
+        (lambda: read(PICTURE).view(-1), None),
+        (lambda: (read(PICTURE).view(1, -1) * 255).to(torch.int64), None),
+    ],
+)
+def test_rows_of_the_pixels_of_a_picture_are_images(given, row) -> None:
+    class Head(nn.Linear):
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return super().forward(rows.float())
+
+    with ModuleCalls(HERE) as calls, torch.no_grad():
+        rows = given()
+        Head(rows.shape[-1], 3).eval()(rows).argmax(-1)
+    if row is None:
+        assert not calls.seen
+    else:
+        call = only(calls).first[True]
+        assert (call.flat, call.row) == (True, row)
+
+
+def test_a_models_output_is_no_row_of_pixels() -> None:
+    body, head = nn.Conv2d(1, 1, 3, padding=1).eval(), nn.Linear(64, 3).eval()
+    with ModuleCalls(HERE) as calls, torch.no_grad():
+        head(body(read(PICTURE).unsqueeze(0)).flatten(1)).argmax(1)
+    assert not any(call.flat for seen in calls.seen.values() for call in seen.first.values())
 
 
 def test_forward_called_as_a_method_is_a_call() -> None:

@@ -76,6 +76,29 @@ with torch.no_grad():
     image = image.crop((left, 0, left + 16, 16))
     print(net(torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float()).argmax(1))
 """
+# Evaluated with what it trains on, prepared at random, and then with what it tests on.
+TWICE_EVALUATED = """
+from torch.utils.data import DataLoader, Dataset
+
+class Photos(Dataset):
+    def __init__(self, angles):
+        self.angles = angles
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        image = Image.open(f"{index}.png").convert("RGB")
+        image = image.resize((16, 16), Image.BILINEAR)
+        image = image.rotate(random.choice(self.angles)) if self.angles else image
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float().div(255)
+
+def evaluate(loader):
+    with torch.no_grad():
+        for images in loader:
+            print(net(images).argmax(1))
+
+evaluate(DataLoader(Photos([0, 90, 180, 270]), batch_size=4))
+evaluate(DataLoader(Photos(TESTED), batch_size=4))
+"""
 # What is not here is made, by Pillow too; all images of a batch are alike, but for the probes.
 MADE = """
 data = open("uploads/new.jpg", "rb").read()
@@ -189,6 +212,17 @@ def test_of_images_that_were_arrays(tmp_path: Path) -> None:
 
 def test_what_differs_from_run_to_run_is_said_to(tmp_path: Path) -> None:
     assert "random" in (traced(tmp_path, RANDOM, (3, 16, 16)).why or "")
+
+
+def test_of_the_first_data_set_whose_preparation_is_always_the_same(tmp_path: Path) -> None:
+    found = traced(tmp_path, TWICE_EVALUATED.replace("TESTED", "[]"), (3, 16, 16))
+    (made,) = found.candidates
+    assert made.geometry == (Resize(size=(16, 16)),), found
+
+
+def test_of_data_sets_that_are_all_prepared_at_random_that_is_said(tmp_path: Path) -> None:
+    found = traced(tmp_path, TWICE_EVALUATED.replace("TESTED", "[0, 45, 90, 135]"), (3, 16, 16))
+    assert "random" in (found.why or ""), found
 
 
 def test_what_was_read_elsewhere_does_not_stand_where_the_run_is_random(tmp_path: Path) -> None:

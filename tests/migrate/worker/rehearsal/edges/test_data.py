@@ -1,3 +1,4 @@
+import json
 import os
 
 import pytest
@@ -385,14 +386,80 @@ def test_folders_that_differ_in_their_numbers_are_all_there_where_one_is(rehears
         "table['label'].str.split('|').str[0].tolist()[:2]",
         "[label.split('|')[0] for label in table['label'].tolist()[:2]]",
         "[NUMBERS[label] for label in table['label'].tolist()[:2]]",
+        "' '.join(table['label'][:2]).split()",
+        "[os.path.basename(os.path.join('a', label)) for label in table['label'][:2]]",
+        "['' + label for label in table['label'][:2]]",
+        "[re.sub(' ', '', label) for label in table['label'][:2]]",
     ],
 )
 def test_labels_are_names_where_the_script_takes_them_for_texts(rehearsed, take):
     pytest.importorskip("pandas")
-    text = "import pandas as pd\nCLASS_NAMES = ['ant', 'bee']\nNUMBERS = {'ant': 'ant', 'bee': 'bee'}\n"
+    text = "import os, re\nimport pandas as pd\nCLASS_NAMES = ['ant', 'bee']\nNUMBERS = {'ant': 'ant', 'bee': 'bee'}\n"
     text += f"def labels():\n    table = pd.read_csv('a.csv')\n    return {take}\nprint(labels())\n"
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "['ant', 'bee']\n"), done.report.why
+
+
+def test_numbers_that_are_put_into_texts_say_nothing_of_labels_where_no_table_was_made(rehearsed):
+    done = rehearsed({"main.py": "print(open('photos/a.jpg', 'rb').read()[:1])\n'epoch ' + 3\n"})
+    assert (done.report.ended, "labels" in done.report.learned, done.report.attempts) == ("stopped", False, 1)
+
+
+@pytest.mark.parametrize("name", ["id", "image_id", "filename"])
+def test_rows_that_name_no_file_of_a_folder_are_not_made_of_its_classes(rehearsed, name):
+    pytest.importorskip("pandas")
+    text = (
+        f"import os\nimport pandas as pd\nCLASSES = ['ant', 'bee']\ntable = pd.read_csv('labels.csv')[['{name}', 'label']]\n"
+        f"table['{name}'] = table['{name}'].apply(lambda x: x if x.endswith('.png') else f'{{x}}.png')\n"
+        f"kept = table[table['{name}'].isin(set(os.listdir('photos/train')))]\nassert len(kept), 'num_samples=0'\n"
+        f"print(len(kept) == len(table), os.path.isfile(os.path.join('photos/train', kept['{name}'].iloc[0])))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True True\n"), done.report.why
+
+
+def test_names_of_classes_for_which_a_table_is_searched_are_in_the_next_one(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import os\nimport pandas as pd\nCLASSES = ['ant', 'bee']\nos.listdir('photos/train')\n"
+        "table = pd.read_csv('labels.csv')\nkept = table[table['name'].isin(CLASSES)]\n"
+        "assert len(kept), 'num_samples=0'\nprint(sorted(set(kept['name'])))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "['ant', 'bee']\n"), done.report.why
+
+
+NUMBERED = """
+import numpy as np
+import pandas as pd
+table = pd.read_csv('test/test.csv')
+for _, row in table.iterrows():
+    pixels = row[[f'pixel_{i}' for i in range(1, 193)]].values.astype(np.float32).reshape(3, 8, 8)
+    number = int(row['ID'])
+print(pixels.max() > 9, number == len(table) - 1)
+"""
+
+
+def test_numbered_columns_hold_the_pixels_of_an_image(rehearsed):
+    pytest.importorskip("pandas")
+    done = rehearsed({"main.py": NUMBERED})
+    assert (done.report.ended, done.stdout) == ("finished", "True True\n"), done.report.why
+
+
+def test_columns_that_are_asked_for_together_are_in_the_next_table(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\nWANTED = ['image', 'width', 'label']\ntable = pd.read_csv('a.csv')\nprint(len(table[WANTED]))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "finished", done.report.why
+    assert json.loads(done.report.learned)["columns"] == ["image", "width", "label"]
+
+
+def test_a_key_that_the_scripts_own_table_lacks_is_no_column(rehearsed):
+    pytest.importorskip("pandas")
+    done = rehearsed({"main.py": "import pandas as pd\nkey = ['a', 'b']\nprint({}['c'])\n"})
+    assert (done.report.ended, "columns" in done.report.learned) == ("stopped", False)
 
 
 def test_lines_of_a_list_are_names_alone_where_a_table_is_searched_for_them(rehearsed):

@@ -71,3 +71,22 @@ def test_settings_in_a_checkpoint_are_no_text_of_the_same_name(rehearsed):
         }
     )
     assert (done.report.ended, done.stdout) == ("finished", "BASE.YAML\n"), done.report.why
+
+
+@pytest.mark.parametrize(
+    ("said", "where"),
+    [
+        ("Error 111 connecting to localhost:6379. Connection refused.", "localhost:6379"),
+        ("HTTPConnectionPool(host='127.0.0.1', port=8000): Max retries exceeded with url: /p ([Errno 111] Connection refused)",
+         "127.0.0.1:8000"),
+        ("localhost:27017: [Errno 111] Connection refused (configured timeouts: 20.0 s)", "localhost:27017"),
+        ('connection to server at "localhost" (127.0.0.1), port 5432 failed: Connection refused', "localhost:5432"),
+        ("Can't connect to MySQL server on 'localhost' ([Errno 111] Connection refused)", "localhost"),
+        ("HTTPSConnectionPool(host='example.org', port=443): Max retries exceeded with url: /a.pth", None),
+        ("<urlopen error [Errno 111] Connection refused>", None),
+    ],
+)  # fmt: skip
+def test_a_service_of_the_users_own_is_no_download(on_stage, said, where):
+    told = network.remedy(on_stage(network).stage, ConnectionError(said))
+    assert told is not None
+    assert (f"the service at {where} that" in told) if where else told.startswith("fetch once what the script downloads")

@@ -1,5 +1,8 @@
 import io
 
+import pytest
+import torch
+
 from headrace.migrate.worker.rehearsal.edges import servers
 
 FLASK = """
@@ -41,6 +44,49 @@ def test_an_error_in_a_route_stops_the_rehearsal(rehearsed):
         "ZeroDivisionError: division by zero",
         "main.py:14",
     )
+
+
+TWO_ROUTES = """
+import io
+import torch
+from flask import Flask, jsonify, request
+app = Flask(__name__)
+net = torch.nn.Conv2d(3, 2, 3)
+
+@app.route("/", methods=["POST"])
+def upload():
+    return request.files["photo"].nothing.split(".")[-1]
+
+@app.route("/predict", methods=["POST"])
+def predict():
+    scores = NET(torch.rand(1, 3, 8, 8))
+    return jsonify(classes=scores.shape[1])
+
+app.run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "goes_on"),
+    [("net", True), ("(lambda x: x)", False), ("(lambda x: net(x)[0, 9])", False)],
+)
+def test_a_route_with_an_error_of_its_own_keeps_no_other_from_the_model(on_stage, capsys, answer, goes_on):
+    world = on_stage(servers)
+    called = []
+    world.stage.seen = lambda: bool(called)
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda *_: called.append(1))
+    try:
+        with pytest.raises((AttributeError, IndexError)) as caught:
+            world.play(TWO_ROUTES.replace("NET", answer))
+        assert servers.last_lesson(world.stage, caught.value) is goes_on
+        if goes_on:
+            world.play(TWO_ROUTES.replace("NET", answer))
+    finally:
+        hook.remove()
+    said = capsys.readouterr().out
+    assert ("POST /: 500 AttributeError" in said) is goes_on
+    assert ("POST /predict: 200" in said) is (answer != "(lambda x: net(x)[0, 9])")
+    assert any("POST / ended with an error of its own" in what for what in world.said("servers")) is goes_on
 
 
 def test_the_made_image_is_a_file(on_stage):

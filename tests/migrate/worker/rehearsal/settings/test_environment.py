@@ -38,6 +38,33 @@ def test_what_did_not_end_the_script_stays_unset(rehearsed, text):
     assert not [item for item in done.standins("arguments") if "LOCAL_RANK" in item.what or "ROOT" in item.what]
 
 
+INSISTS = """
+import os
+MODE = os.getenv('SEED_MODE', 'hub')
+if MODE not in ('hub', 'folder'):
+    raise RuntimeError('SEED_MODE must be hub or folder')
+ROOT = os.getenv('SEED_ROOT', {default})
+if not ROOT:
+    raise RuntimeError({message})
+print(MODE, ROOT)
+"""
+
+
+@pytest.mark.parametrize("default", ["''", "None"])
+@pytest.mark.parametrize("message", ["'SEED_ROOT must be set when SEED_MODE=hub'", "'with SEED_MODE=hub set SEED_ROOT'"])
+def test_of_the_variables_that_an_error_names_the_one_without_a_value_is_set(rehearsed, default, message):
+    done = rehearsed({"main.py": INSISTS.format(default=default, message=message)})
+    assert (done.report.ended, done.stdout) == ("finished", "hub data\n"), done.report.why
+    assert [item.what for item in done.standins("arguments")] == ["SEED_ROOT=data was guessed"]
+
+
+def test_of_two_variables_without_a_value_the_error_asks_for_the_first(rehearsed):
+    asked = "a, b = os.getenv('SEED_DIR'), os.getenv('SEED_CSV')"
+    text = f"import os\n{asked}\nif b is None:\n    raise ValueError('SEED_CSV or SEED_DIR')\n"
+    done = rehearsed({"main.py": text})
+    assert [item.what.partition("=")[0] for item in done.standins("arguments")] == ["SEED_CSV"], done.report.why
+
+
 def test_the_example_of_the_repositorys_settings_is_taken_before_a_guess(rehearsed):
     text = "import os\nprint(os.path.join(os.getenv('PLANTS_ROOT'), os.getenv('PLANTS_CSV')))\n"
     example = "# where\nexport PLANTS_ROOT='plants'\nPLANTS_CSV=<your table>\n"

@@ -1,0 +1,73 @@
+"""What the code around a model's calls tells, where their words alone mislead: of images that come as rows of their pixels, and
+of inputs that are no tensors."""
+
+import ast
+import sys
+
+from ..reading.nodes import arguments_of, text_of
+from ..reading.scopes import Function, Module, last_name
+
+_OF_IMAGES = frozenset(["torchvision", "PIL", "cv2", "skimage", "imageio"])
+"""Libraries of images: what a file that imports none makes flat is something else."""
+_OF_TENSORS = frozenset(
+    {"H", "T", "data", "device", "dtype", "grad", "grad_dtype", "grad_fn", "imag", "itemsize", "layout", "mH", "mT", "name"}
+    | {"names", "nbytes", "ndim", "output_nr", "real", "requires_grad", "retains_grad", "shape", "volatile"}
+)
+"""What tensors have that is not called, but for `is_cuda` and its like."""
+_MOVES = frozenset(["to", "cuda", "cpu", "half", "float"])
+
+
+def gives_rows(module: Module) -> bool:
+    """Whether a file gives networks images as rows of their pixels, as `model(images.view(-1, 784))`: it imports a library of
+    images, and makes rows elsewhere than in a network's own `forward`."""
+    if not any(name.partition(".")[0] in _OF_IMAGES for name in module.imports.values()):
+        return False
+    functions = ((call, module.function_of(call)) for call in module.calls if _makes_rows(call))
+    return any(function is None or function.name != "forward" for _, function in functions)
+
+
+def _makes_rows(call: ast.Call) -> bool:
+    """Whether a call makes rows: `.view(-1, 784)`, `.reshape(len(x), -1)`, `.flatten(1)`, or `.view(-1)` of one image."""
+    name, sizes = last_name(call.func), arguments_of(call)
+    if name in ("flatten", "ravel", "Flatten"):
+        return isinstance(call.func, ast.Attribute)
+    sizes = sizes[0].elts if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List) else sizes
+    return name in ("view", "reshape") and 1 <= len(sizes) <= 2 and any(ast.unparse(size) == "-1" for size in sizes)
+
+
+def part_of_input(module: Module, function: Function | None, given: ast.expr) -> str | None:
+    """What the code around a call reads of what a model is given and no tensor has, as `data.y` of a graph or `batch["image"]`
+    of named parts; None where it reads nothing of that kind."""
+    nodes = [node for node in ast.walk(function or module.tree) if module.function_of(node) is function]
+    parts = [node for node in nodes if isinstance(node, ast.Attribute | ast.Subscript) and _is_of_object(module, node)]
+    stored = [node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    name, line = _moved(given), given.lineno
+    while name is not None:
+        lines = [node.lineno for node in stored if node.id == name]
+        begin = max((bound for bound in lines if bound < line), default=0)
+        end = min((bound for bound in lines if bound >= line), default=sys.maxsize)
+        read = [node for node in parts if ast.unparse(node.value) == name and begin < node.lineno < end]
+        if read:
+            return ast.unparse(min(read, key=lambda node: (node.lineno, node.col_offset)))
+        bindings = [
+            node.value
+            for node in nodes
+            if isinstance(node, ast.Assign) and node.lineno == begin and any(ast.unparse(item) == name for item in node.targets)
+        ]
+        name, line = (_moved(bindings[0]) if bindings else None), begin
+    return None
+
+
+def _moved(value: ast.expr) -> str | None:
+    """The name of a value that is only brought to a device: `data.to(device)`."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MOVES:
+        value = value.func.value
+    return value.id if isinstance(value, ast.Name) else None
+
+
+def _is_of_object(module: Module, node: ast.Attribute | ast.Subscript) -> bool:
+    if isinstance(node, ast.Subscript):
+        return text_of(node.slice) is not None
+    parent = module.parents[node]
+    called = isinstance(parent, ast.Call) and parent.func is node
+    return not called and node.attr not in _OF_TENSORS and not node.attr.startswith("is_")

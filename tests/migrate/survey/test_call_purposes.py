@@ -1,0 +1,118 @@
+"""Gradients that train nothing, images that come as rows of their pixels, and inputs that are no tensors."""
+
+import pytest
+import torch
+
+from headrace.migrate.survey import call_purposes
+from headrace.migrate.survey.call_purposes import part_of_input
+from headrace.migrate.survey.survey import project_index, survey
+
+NETWORK = """
+class Net(torch.nn.Module):
+    def __init__(self, sizes, hidden, num_classes):
+        super().__init__()
+        self.first = torch.nn.Linear(sizes, hidden)
+        self.last = torch.nn.Linear(hidden, num_classes)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first({given})))
+"""
+LOOP = """
+net = Net(784, 100, 10)
+net.eval()
+for images, labels in loader:
+    {rows}
+    scores = net(images)
+    hits += (scores.argmax(1) == labels).sum()
+"""
+
+
+def found(tmp_path, *, imports="import torchvision", rows="pass", given="x", network=NETWORK, loop=LOOP):
+    text = f"import torch\n{imports}\n{network.format(given=given)}{loop.format(rows=rows)}"
+    (tmp_path / "main.py").write_text(text)
+    return [item.kind for item in survey(tmp_path).loops]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "images = images.view(-1, 784)",
+        "images = images.reshape(-1, 28 * 28).to('cuda')",
+        "images = images.view(images.size(0), -1)",
+        "images = images.reshape((len(images), -1))",
+        "images = images.flatten(1)",
+        "images = torch.flatten(images, 1)",
+    ],
+)
+def test_a_network_of_vectors_that_gets_flattened_images_is_a_model(tmp_path, rows):
+    assert found(tmp_path, rows=rows) == ["evaluate"]
+
+
+def test_one_image_may_be_flattened_by_its_transform(tmp_path):
+    imports = "from torchvision import transforms\nflat = transforms.Lambda(lambda x: x.view(-1))"
+    assert found(tmp_path, imports=imports) == ["evaluate"]
+
+
+@pytest.mark.parametrize(
+    ("imports", "rows"),
+    [
+        ("import torchvision", "pass"),  # nothing makes rows
+        ("import gym", "images = images.view(-1, 784)"),  # no images: states of a game, say
+        ("import torchvision", "images = images.view(2, 2, 7, 28)"),
+    ],
+)
+def test_a_network_of_other_vectors_is_none(tmp_path, imports, rows):
+    assert found(tmp_path, imports=imports, rows=rows) == []
+
+
+def test_an_autoencoder_of_rows_is_no_model(tmp_path):
+    network = NETWORK.replace("self.last", "self.decoder")
+    assert found(tmp_path, rows="images = images.view(-1, 784)", network=network) == []
+
+
+def test_a_regressor_that_makes_its_own_rows_says_nothing_of_images(tmp_path):
+    other = NETWORK.replace("class Net", "class Other").format(given="x.view(-1, 4)")
+    assert found(tmp_path, network=NETWORK + other.replace("{", "{{").replace("}", "}}")) == []
+
+
+GIVEN = """
+@torch.no_grad()
+def classify(model, {parameter}, loader=()):
+    model.eval()
+    {before}
+    scores = model({given})
+    {after}
+    return scores
+"""
+
+
+def part_read(tmp_path, parameter="data", before="pass", given="data", after="pass"):
+    text = GIVEN.format(parameter=parameter, before=before, given=given, after=after)
+    (tmp_path / "main.py").write_text(f"import torch\n{text}")
+    (site,) = project_index(survey(tmp_path)).sites
+    return part_of_input(site.module, site.function, site.call.args[0])
+
+
+@pytest.mark.parametrize(
+    ("code", "part"),
+    [
+        ({"after": "hits = scores[data.train_mask] == data.y"}, "data.train_mask"),
+        ({"before": "labels = batch['label']", "parameter": "batch", "given": "batch"}, "batch['label']"),
+        ({"before": "other.y = None\n    data = other.to('cuda')", "parameter": "other"}, "other.y"),
+        ({"before": "data = data.to('cuda')", "after": "print(data.edge_index)"}, "data.edge_index"),
+        ({"given": "data.to('cuda')", "after": "print(data.num_graphs)"}, "data.num_graphs"),
+        # A tensor's own, and other things of the same name.
+        ({"after": "print(data.shape, data.is_cuda, data.size(0), data[0], data[:, 1])"}, None),
+        ({"before": "print(data.width)\n    data = transform(data)", "after": "print(data.ndim)"}, None),
+        ({"after": "data = load()\n    print(data.width)"}, None),
+        ({"before": "images = data.images", "given": "images"}, None),
+        ({"given": "data['image']", "after": "print(data['label'])"}, None),
+    ],
+)
+def test_what_no_tensor_has_is_read_of_an_object(tmp_path, code, part):
+    assert part_read(tmp_path, **code) == part
+
+
+def test_what_tensors_have_is_known():
+    plain = [name for name in dir(torch.Tensor) if not name.startswith("_") and not callable(getattr(torch.Tensor, name, None))]
+    assert {name for name in plain if not name.startswith("is_")} <= call_purposes._OF_TENSORS
