@@ -30,14 +30,12 @@ def only_looks(module: Module, scope: ast.AST | None) -> bool:
 def trains_anywhere(module: Module) -> bool:
     """Whether the file back-propagates, so that a model's weights may change between calls."""
     calls = (node for node in module.calls if last_name(node.func) in TRAINING_CALLS)
-    return not only_maps(module) and any(not explains(module, node) for node in calls)
+    return any(not explains(module, node) for node in calls) and not only_maps(module)
 
 
 def explains(module: Module, call: ast.Call) -> bool:
     """Whether `score.backward()` is for a map of what the score came from: it is no loss, and the file changes no weights."""
-    if last_name(call.func) != "backward" or _LOSS.search(ast.unparse(call)):
-        return False
-    return all(last_name(node.func) not in _UPDATES for node in module.calls)
+    return last_name(call.func) == "backward" and not _LOSS.search(ast.unparse(call)) and not _changes_weights(module)
 
 
 def _back_propagating(scope: ast.AST | None) -> Iterator[ast.Call]:
@@ -51,9 +49,13 @@ def _back_propagating(scope: ast.AST | None) -> Iterator[ast.Call]:
 def only_maps(module: Module) -> bool:
     """Whether what the file back-propagates trains nothing: it looks at gradients, and no optimizer takes them."""
     attributes = {node.attr for node in module.of_kind(ast.Attribute)}
-    if not attributes & _LOOKS_AT_GRADIENTS or any(last_name(node.func) in _UPDATES for node in module.calls):
+    if not attributes & _LOOKS_AT_GRADIENTS or _changes_weights(module):
         return False
     return not any("optim" in word.lower() for word in (*module.words, *module.imports.values(), *attributes))
+
+
+def _changes_weights(module: Module) -> bool:
+    return any(last_name(node.func) in _UPDATES for node in module.calls)
 
 
 def always_gradless(module: Module, call: ast.AST) -> bool:

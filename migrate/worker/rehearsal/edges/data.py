@@ -58,6 +58,7 @@ _LINE = re.compile(rf"{MADE_NAME.pattern} \d+")
 _OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
 """What a script may end with that found no images."""
 _MOST_COLUMNS = 22_000
+"""So many columns that are asked for together are made."""
 _SET_UP: dict[int, Paths] = {}
 
 

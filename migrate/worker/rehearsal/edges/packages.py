@@ -96,37 +96,37 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     untouched = is_users(passed[-1].f_code.co_filename, stage.root) and not stood_in
     own = re.match(r"module '([\w.]+)' has no attribute", str(error))
     own_module = own is not None and is_users(file_of(sys.modules.get(own[1], sys)), stage.root)
-    missing = _own_missing(stage, error)
+    sought = _looked_for(stage, error)
+    missing = sought if isinstance(error, ModuleNotFoundError) else None
     if not (untouched or own_module or missing or isinstance(error, NameError | SyntaxError) or EVERYWHERE.search(str(error))):
         return None
-    mend = _left_out(stage, error) or (f"{missing} is not in this copy: add it" if missing else "mend it")
+    mend = (sought and _left_out(stage, sought)) or (f"{missing} is not in this copy: add it" if missing else "mend it")
     return (
         f"the repository's own code fails at {where}, and would without Headrace: {mend}, or take another script with --entry"
     )
 
 
-def _own_missing(stage: Stage, error: BaseException) -> str | None:
-    """The module that is looked for in the repository's own package and is not here, as a path without an ending."""
-    above, _, name = (error.name or "").rpartition(".") if isinstance(error, ModuleNotFoundError) else ("", "", "")
+def _looked_for(stage: Stage, error: BaseException) -> str | None:
+    """The module that an import looked for in the repository's own package, as a path without an ending."""
+    above, _, name = (error.name or "" if isinstance(error, ImportError) else "").rpartition(".")
     package = sys.modules.get(above)
     if package is None or not is_users(file_of(package), stage.root):
         return None
     return os.path.relpath(os.path.join(os.path.dirname(file_of(package)), name), stage.root)
 
 
-def _left_out(stage: Stage, error: BaseException) -> str | None:
+def _left_out(stage: Stage, missing: str) -> str | None:
     """What to do about a module of the repository's own package that is not here because git was told to leave it out."""
-    above, _, name = (error.name or "" if isinstance(error, ImportError) else "").rpartition(".")
-    package = sys.modules.get(above)
-    if package is None or not is_users(file_of(package), stage.root):
-        return None
-    missing = os.path.relpath(os.path.join(os.path.dirname(file_of(package)), name), stage.root)
     ignored = Path(stage.root, ".gitignore")
     lines = ignored.read_text(encoding="utf-8", errors="replace").splitlines() if ignored.is_file() else []
     for number, line in enumerate(lines, start=1):
         pattern = line.strip().strip("/").removeprefix("**/")
-        names = (missing, f"{missing}.py") if "/" in pattern else (name, f"{name}.py")
-        if pattern and not line.startswith(("#", "!")) and any(fnmatch.fnmatchcase(item, pattern) for item in names):
+        name = missing if "/" in pattern else os.path.basename(missing)
+        if (
+            pattern
+            and not line.startswith(("#", "!"))
+            and any(fnmatch.fnmatchcase(f"{name}{end}", pattern) for end in ("", ".py"))
+        ):
             kept_out = f"and .gitignore:{number} ({line.strip()}) keeps it out of git"
             return f"{missing} is not in this copy, {kept_out}; where you have it, git add -f {missing}"
     return None

@@ -153,14 +153,12 @@ class _Asked:
         try:
             said = request()
         except Exception as error:  # noqa: BLE001 - whatever the route raises; the first one is raised at the end
-            if path in self._stage.learned.get(_FAILING, ()):
-                said = f"500 {type(error).__name__}: {error}"
-                self._stage.note("servers", f"POST {path} ended with an error of its own, as a server answers with 500")
-            elif self._first is None:
-                self._first, self._stage.failed_route = error, path
+            if path not in self._stage.learned.get(_FAILING, ()):
+                if self._first is None:
+                    self._first, self._stage.failed_route = error, path
                 return
-            else:
-                return
+            said = f"500 {type(error).__name__}: {error}"
+            self._stage.note("servers", f"POST {path} ended with an error of its own, as a server answers with 500")
         else:
             self._stage.came_by_route |= self._stage.seen() and not before
         sys.stdout.write(f"POST {path}: {said}\n")
