@@ -65,12 +65,12 @@ def measure(
 ) -> list[Samples]:
     """Samples of each session on the same inputs, after one call to warm up.
 
-    At least three rounds (one, for a long call that takes half as long again as `patience` times the best); then until the
-    fastest is told from the next, or is surely within 4 % of it, or `seconds` are over by the clock (the wall's unless one is
-    given), or 25 rounds. What takes `patience` times the best is not measured further, nor what `failed`. Nothing runs for
-    `pause` seconds before each turn, for threads of the one before may spin. On a device that all sessions can be given rows on
-    ahead, these lie there: to copy them takes as long for each and up to three times what the computation takes, and a server
-    copies while it computes.
+    At least three rounds (one, for a long call that takes half as long again as `patience` times the best; seven, where memory
+    grew in all so far); then until the fastest is told from the next, or is surely within 4 % of it, or `seconds` are over by
+    the clock (the wall's unless one is given), or 25 rounds. What takes `patience` times the best is not measured further, nor
+    what `failed`. Nothing runs for `pause` seconds before each turn, for threads of the one before may spin. On a device that
+    all sessions can be given rows on ahead, these lie there: to copy them takes as long for each and up to three times what the
+    computation takes, and a server copies while it computes.
     """
     clock = clock or time.monotonic
     deadline = clock() + seconds
@@ -107,6 +107,8 @@ def measure(
         running = [index for index in running if not _hopeless(samples[index].median_ms, best, round_number + 1, patience)]
         if round_number + 1 < _LEAST_ROUNDS:
             continue
+        if round_number + 1 < _USUAL_ROUNDS and any(samples[index].leak for index in running):
+            continue  # a library that still allocates what it keeps, or a leak: more rounds tell
         told_apart = round_number + 1 >= _USUAL_ROUNDS and _separated([samples[index] for index in running])
         if told_apart or clock() >= deadline:
             break

@@ -96,6 +96,26 @@ def test_memory_that_grows_with_every_call_is_a_leak(grown, leaks):
     assert (Samples(grown=grown).leak is not None) == leaks
 
 
+class Growing(Sleeper):
+    """Keeps two megabytes of each of its first calls."""
+
+    def __init__(self, calls):
+        super().__init__(0.003)
+        self.calls, self.kept = calls, []
+
+    def run(self, inputs):
+        if len(self.kept) < self.calls:
+            self.kept.append(np.ones(1 << 21, np.uint8))
+        return super().run(inputs)
+
+
+@pytest.mark.parametrize(("calls", "rounds", "leaks"), [(7, 4, False), (100, 7, True)])
+def test_what_grows_at_first_is_watched_for_longer_before_it_is_called_a_leak(calls, rounds, leaks):
+    (samples,) = measure([Growing(calls)], ROWS, seconds=0)
+    assert len(samples.seconds) == rounds
+    assert (samples.leak is not None) == leaks
+
+
 def test_spread_is_the_interquartile_range():
     assert Samples([0.001, 0.002, 0.003, 0.004, 0.005]).spread_ms == 2.0
 
