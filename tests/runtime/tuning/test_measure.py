@@ -99,18 +99,23 @@ def test_memory_that_grows_with_every_call_is_a_leak(grown, leaks):
 class Growing(Sleeper):
     """Keeps two megabytes of each of its first calls."""
 
+    memory = 0
+
     def __init__(self, calls):
         super().__init__(0.003)
-        self.calls, self.kept = calls, []
+        self.calls = calls
 
     def run(self, inputs):
-        if len(self.kept) < self.calls:
-            self.kept.append(np.ones(1 << 21, np.uint8))
+        if self.calls:
+            self.calls -= 1
+            Growing.memory += 1 << 21
         return super().run(inputs)
 
 
 @pytest.mark.parametrize(("calls", "rounds", "leaks"), [(7, 4, False), (100, 7, True)])
-def test_what_grows_at_first_is_watched_for_longer_before_it_is_called_a_leak(calls, rounds, leaks):
+def test_what_grows_at_first_is_watched_for_longer_before_it_is_called_a_leak(monkeypatch, calls, rounds, leaks):
+    process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=Growing.memory))
+    monkeypatch.setattr("psutil.Process", lambda: process)
     (samples,) = measure([Growing(calls)], ROWS, seconds=0)
     assert len(samples.seconds) == rounds
     assert (samples.leak is not None) == leaks
