@@ -25,18 +25,20 @@ def site_of(loop: Loop) -> str:
     return f"{loop.path}:{loop.call_line}"
 
 
-def install(tree: Path, folder: Path, loops: Iterable[Loop], entry: str) -> list[str]:
-    """Instrument the files of `loops` below `tree`, seed `entry`, put the recorder into `folder`; return the sites inserted."""
+def install(tree: Path, folder: Path, loops: Sequence[Loop], entry: str) -> list[str]:
+    """Instrument the files of `loops`, and of their steps, below `tree`, seed `entry`, put the recorder into `folder`; return the
+    sites inserted."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{MODULE}.py").write_bytes(RECORDER.read_bytes())
     by_path: dict[str, list[Loop]] = {entry: []}
-    for loop in loops:
+    steps = {step for loop in loops for step in loop.steps}
+    for loop in (*loops, *sorted(steps.difference(loops), key=site_of)):
         by_path.setdefault(loop.path, []).append(loop)
     found: list[str] = []
     for path, there in by_path.items():
         file = tree / path
         data, sites = instrument(
-            file.read_bytes(), path, there, seeded=path == entry, reached=roots(tree) if path == entry else ()
+            file.read_bytes(), path, there, steps=steps, seeded=path == entry, reached=roots(tree) if path == entry else ()
         )
         found += sites
         file.write_bytes(data)
@@ -49,11 +51,17 @@ def roots(tree: Path) -> list[Path]:
 
 
 def instrument(
-    data: bytes, path: str, loops: Iterable[Loop], *, seeded: bool = False, reached: Sequence[Path] = ()
+    data: bytes,
+    path: str,
+    loops: Iterable[Loop],
+    *,
+    steps: Set[Loop] = frozenset(),
+    seeded: bool = False,
+    reached: Sequence[Path] = (),
 ) -> tuple[bytes, list[str]]:
     """The source with its model calls recorded, and the sites that were found. Unparsable sources come back as they are.
 
-    `seeded` starts its random numbers alike in every run; `reached` are folders to end its import path with.
+    Of `steps`, which serve training too, the calls count that want no gradients. `seeded` starts its random numbers alike in every run; `reached` are folders to end its import path with.
     """
     source = parse_source(path, data)
     if source.tree is None or source.text is None:
@@ -74,7 +82,8 @@ def instrument(
         targets = loop.targets if loop.targets and loop.targets.isidentifier() else "None"
         names = "".join(f"{name}, " for name in _names(loop.iterator))
         before = f'__import__("{MODULE}").wrap({site_of(loop)!r}, '
-        edits += [(start, start, before), (end, end, f", lambda: {targets}, lambda: ({names}))")]
+        graded = "" if loop not in steps else ", graded=False"
+        edits += [(start, start, before), (end, end, f", lambda: {targets}, lambda: ({names}){graded})")]
         sites.append(site_of(loop))
     if seeded:
         edits += _seeding(source.tree, offset)

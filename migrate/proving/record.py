@@ -160,10 +160,14 @@ def listen(waiting: socket.socket, *backlog: int) -> None:
     LISTEN(waiting, *backlog)
 
 
-def wrap(site: str, model: Callable[..., Any], targets: Callable[[], Any], loaders: Callable[[], Any]) -> Callable[..., Any]:
-    """A stand-in for `model` in one call: the same call, noted."""
+def wrap(
+    site: str, model: Callable[..., Any], targets: Callable[[], Any], loaders: Callable[[], Any], *, graded: bool = True
+) -> Callable[..., Any]:
+    """A stand-in for `model` in one call: the same call, noted; not `graded`, only where no gradients are wanted."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if not graded and sys.modules["torch"].is_grad_enabled():
+            return model(*args, **kwargs)
         notes = SITES.setdefault(site, Site())
         fed = [*args, *kwargs.values()]
         noting = bool(fed) and not notes.full and os.getpid() == OWNER

@@ -54,6 +54,8 @@ class Loop:
     call_column: int
     through: tuple[str, ...] = ()
     """Files of the modules that a trainer may be given here, whose steps it calls."""
+    steps: tuple["Loop", ...] = ()
+    """The calls of the network in those steps. They serve training, too: they count where no gradients are wanted."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,10 @@ import ast
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
-from ..reading.nodes import inside
-from ..reading.scopes import dotted
 from ..rewriting.graph_mode import bound_elsewhere, import_edits
 from ..rewriting.rule import Context, Fix, Rule, diff
-from ..survey.lightning_module import network, parts
+from ..survey.lightning_module import evaluation_calls, network, parts
 
-_TRAINS = frozenset(["__init__", "training_step", "configure_model", "configure_optimizers", "on_fit_start"])
 _EXAMPLE = diff("""\
 import pytorch_lightning as pl
 +import headrace
@@ -104,18 +101,9 @@ class LightningEvaluation(Rule):
                 continue
             attribute = network(model)
             for name in [attribute] if attribute is not None else parts(model, table):
-                for call in _calls(model.node, f"self.{name}"):
+                for call in evaluation_calls(model.node, f"self.{name}"):
                     if isinstance(module.parents[call], ast.Expr):
                         continue  # what it gives is thrown away
                     start, end = context.positions.span(call.func)
                     edits = [Edit(start, end, f"headrace.evaluation_step(self.{name})"), *import_edits(context)]
                     yield self.fix(context, call, f"{model.node.name} evaluates self.{name} eagerly", edits, severity="note")
-
-
-def _calls(owner: ast.ClassDef, name: str) -> Iterator[ast.Call]:
-    """The calls of the network on images alone, where more than training may reach them."""
-    for method in owner.body:
-        if isinstance(method, ast.FunctionDef) and method.name not in _TRAINS:
-            for call in inside(method, ast.Call):
-                if dotted(call.func) == name and len(call.args) == 1 and not call.keywords:
-                    yield call

@@ -10,16 +10,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..reading.facts import LoopKind
+from ..reading.facts import Loop, LoopKind
 from ..reading.nodes import inside, is_docstring, keyword_of, text_of, values_of
 from ..reading.scopes import Function, Module, Repository, dotted, last_name, parameters
 from ..slicing.classes import ClassReduction
 from ..slicing.factories import ModelClass, ModelTable
 from ..slicing.liveness import Options
-from .loops import TrainerSite, trainer_loop
+from .loops import TrainerSite, call_site, trainer_loop
 
 _CALLS: dict[str, LoopKind] = {"test": "evaluate", "validate": "evaluate", "predict": "predict", "fit": "train"}
 _STEPS = ("test_step", "validation_step", "predict_step", "training_step", "forward")
+_TRAINS = frozenset(["__init__", "training_step", "configure_model", "configure_optimizers", "on_fit_start"])
 _LOADERS = ("dataloaders", "test_dataloaders", "val_dataloaders", "datamodule", "dm")
 _SIDE = ("loss", "criterion", "metric", "acc", "precision", "recall", "f1", "log", "hparams", "print", "_step", "transform")
 # What `save_hyperparameters` leaves in the object, and what `load_from_checkpoint` does, as far as the network is concerned.
@@ -90,9 +91,29 @@ def _site(module: Module, call: ast.Call, table: ModelTable) -> LightningSite | 
     attribute = network(owner)
     text = ast.unparse(model) + (f".{attribute}" if attribute else "")
     fact = trainer_loop(module, call, _CALLS[call.func.attr], text)
-    fact = replace(fact, through=tuple(sorted({item.module.path for item in owners})))
+    steps = [loop for item in owners for loop in _steps_of(item, table)]
+    fact = replace(fact, through=tuple(sorted({item.module.path for item in owners})), steps=tuple(steps))
     loaders = [*(value for name, value in keywords.items() if name in _LOADERS), *call.args[1:], model]
     return LightningSite(fact, module, call, function, None, True, owner=owner, attribute=attribute, loaders=tuple(loaders))
+
+
+def _steps_of(owner: ModelClass, table: ModelTable) -> Iterator[Loop]:
+    """Where evaluation calls the module's network, its parts, or the module itself where it is the network."""
+    attribute = network(owner)
+    names = [attribute] if attribute is not None else parts(owner, table)
+    for called in [f"self.{name}" for name in names] or ["self", "self.forward"]:
+        for call in evaluation_calls(owner.node, called):
+            function = owner.module.function_of(call)
+            yield call_site(owner.module, call, function, called, call.args[0]).fact
+
+
+def evaluation_calls(owner: ast.ClassDef, called: str) -> Iterator[ast.Call]:
+    """The calls of a network on images alone in a module's methods, where more than training may reach them."""
+    for method in owner.body:
+        if isinstance(method, ast.FunctionDef) and method.name not in _TRAINS:
+            for call in inside(method, ast.Call):
+                if dotted(call.func) == called and len(call.args) == 1 and not call.keywords:
+                    yield call
 
 
 def _is_lightnings(module: Module, function: Function | None, receiver: ast.expr) -> bool:

@@ -270,3 +270,16 @@ def test_what_lies_at_the_root_is_found_last_as_if_installed(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout == "lib deep\n"
     assert len((examples / "main.py").read_text().splitlines()) == len(source.splitlines())
+
+
+def test_the_steps_of_a_trainers_module_are_recorded_in_its_own_file_where_they_do_not_train(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text("import net\ntrainer = net.Trainer()\ntrainer.fit(net.Net())\n")
+    (tmp_path / "net.py").write_text(
+        "import headrace\nclass Net:\n    def forward(self, x):\n        return headrace.evaluation_step(self.net)(x)\n"
+    )
+    none = {"outputs": None, "targets": None, "iterator": None}
+    step = loop(path="net.py", function="Net.forward", model="self.net", inputs="x", call_line=4, **none)
+    fit = loop(path="run.py", function=None, model="net.Net()", inputs="", outputs=None, call_line=3, steps=(step,))
+    assert install(tmp_path, tmp_path / "recorder", [fit, fit], "run.py") == ["net.py:4"]
+    text = (tmp_path / "net.py").read_text()
+    assert ".wrap('net.py:4', headrace.evaluation_step(self.net), lambda: None, lambda: (), graded=False)(x)" in text

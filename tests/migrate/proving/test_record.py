@@ -69,6 +69,30 @@ def test_outputs_are_nudged_and_random_numbers_are_not(tmp_path: Path, nudge: st
         assert np.array_equal(noted["main.py:1/outputs"], np.arange(600.0).reshape(100, 6))
 
 
+SHARED = """
+import sys
+sys.path.insert(0, {folder!r})
+import record
+import torch
+step = record.wrap("module.py:1", lambda x: 2 * x, lambda: None, lambda: (), graded=False)
+trained = step(torch.ones(1, 2))
+with torch.no_grad():
+    print(trained.tolist(), step(torch.zeros(1, 2)).tolist())
+"""
+
+
+def test_a_call_that_serves_training_too_counts_where_no_gradients_are_wanted(tmp_path: Path) -> None:
+    script = tmp_path / "shared.py"
+    script.write_text(SHARED.format(folder=str(RECORDER.parent)))
+    environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz"), "HEADRACE_NUDGE": "0.5"}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120, check=True)
+    trained, evaluated = done.stdout.split("]] ")
+    assert trained == "[[2.0, 2.0"
+    assert "0.5" in evaluated, "only the evaluation is nudged"
+    with np.load(tmp_path / "record.npz") as noted:
+        assert noted["module.py:1/outputs"].tolist() == [[0, 0]]
+
+
 TOGETHER = """
 import sys
 sys.path.insert(0, {folder!r})

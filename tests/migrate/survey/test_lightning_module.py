@@ -190,6 +190,23 @@ def test_network_inside_the_module(methods, attribute, tmp_path):
     assert network(lit) == attribute
 
 
+@pytest.mark.parametrize(
+    ("methods", "calls"),
+    [
+        (FORWARD, {("Lit.forward", "self.net", "x", None)}),
+        (BATCH, {("Lit.forward", "self.net", "images", "predictions")}),
+        (STEP, {("Lit.shared_step", "self.net", "images", None), ("Lit.validation_step", "self.net", "batch[0]", "logits")}),
+        (SOFTMAX, {("Lit.test_step", "self", "images", None)}),
+        (SHARED_CALL, {("Lit.step", "self.net", "batch[0]", None)}),
+    ],
+)
+def test_a_trainers_call_knows_where_the_steps_call_the_network(methods, calls, tmp_path):
+    (script,) = survey(written(tmp_path, module=MODULE % methods, pictures=PICTURES, run=SCRIPT)).scripts
+    for loop in script.loops:
+        assert {(step.function, step.model, step.inputs, step.outputs) for step in loop.steps} == calls
+        assert {step.path for step in loop.steps} == {"module.py"}
+
+
 @pytest.mark.parametrize("methods", [FORWARD, BATCH, STEP])
 def test_inner_network_is_built_without_lightning(methods, tmp_path, monkeypatch):
     found = resolved(tmp_path, monkeypatch, methods)
