@@ -26,8 +26,10 @@ def site_of(loop: Loop) -> str:
 
 
 def install(tree: Path, folder: Path, loops: Sequence[Loop], entry: str) -> list[str]:
-    """Instrument the files of `loops`, and of their steps, below `tree`, seed `entry`, put the recorder into `folder`; return the
-    sites inserted."""
+    """Instrument the files of `loops` and their steps below `tree`, seed `entry`, put the recorder into `folder`.
+
+    Returns the sites inserted.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{MODULE}.py").write_bytes(RECORDER.read_bytes())
     by_path: dict[str, list[Loop]] = {entry: []}
@@ -61,7 +63,8 @@ def instrument(
 ) -> tuple[bytes, list[str]]:
     """The source with its model calls recorded, and the sites that were found. Unparsable sources come back as they are.
 
-    Of `steps`, which serve training too, the calls count that want no gradients. `seeded` starts its random numbers alike in every run; `reached` are folders to end its import path with.
+    Of `steps`, which serve training too, the calls count that want no gradients. `seeded` starts its random numbers alike in
+    every run; `reached` are folders to end its import path with.
     """
     source = parse_source(path, data)
     if source.tree is None or source.text is None:

@@ -38,6 +38,7 @@ class Site:
         self.calls: list[np.ndarray] = []
         self.classes: list[str] | None = None
         self.bytes = 0
+        self.made = 0  # calls
 
     @property
     def full(self) -> bool:
@@ -80,6 +81,8 @@ LISTEN = socket.socket.listen
 SIGNS = np.random.default_rng(0)
 CALLS = itertools.count()
 """Those of all sites, in their order."""
+ENOUGH: list[tuple[int, type[BaseException]]] = []
+"""In a rehearsal: after how many calls of one site the script has been run far enough, and what ends it then."""
 SLICES: list[tuple[int, int]] = []
 """Rows that were taken, of how many, for each pass over a loader that was not gone through whole."""
 
@@ -180,6 +183,10 @@ def wrap(
             notes.add(given, result, value_of(targets), number)
             if notes.full:
                 save()
+        notes.made += 1
+        for most, end in ENOUGH:
+            if notes.made >= most:
+                raise end(f"ended after {most} calls of the model at {site}")
         return nudged(result, nudge_of(site))
 
     return call

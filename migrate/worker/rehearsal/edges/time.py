@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ....proving.instrument import MODULE as RECORDER
 from ..places import called_by_user
 from ..stage import Enough, Stage
 
@@ -36,12 +37,15 @@ _CLASSES_MISSED = re.compile(
 """What metrics and tables say of fewer classes than the script names: few batches seldom hold them all."""
 STEPS = 200
 """Optimizer steps of one rehearsal, in all its loops."""
+CALLS = 200
+"""Calls of a model in one place of the source: more is a loop over what the script makes itself, such as noise."""
 
 
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
     stage.wrap(time, "sleep", lambda original, seconds: None if called_by_user(stage.root) else original(seconds))
     stage.when_imported("torch", lambda torch: _short(stage, torch))
+    stage.when_imported(RECORDER, lambda recorder: recorder.ENOUGH.append((CALLS, Enough)))
     for name in ("pytorch_lightning", "lightning.pytorch"):
         stage.when_imported(name, lambda library: stage.wrap(library.Trainer, "__init__", _short_trainer(stage, library)))
     stage.when_imported("transformers", lambda library: _short_hugging_face(stage, library))

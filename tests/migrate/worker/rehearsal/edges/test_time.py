@@ -1,8 +1,10 @@
+import sys
 import time as clock
 from types import SimpleNamespace
 
 import pytest
 
+from headrace.migrate.proving.instrument import RECORDER
 from headrace.migrate.worker.rehearsal import Enough
 from headrace.migrate.worker.rehearsal.edges import time
 
@@ -49,6 +51,23 @@ def test_training_without_end_ends(on_stage):
     world = on_stage(time)
     with pytest.raises(Enough, match="pass 5"):
         world.play(LOADER + TRAINING)
+
+
+MANY = """
+import sys
+sys.path.insert(0, {folder!r})
+import torch, _headrace_record as record
+for index in range(1_000_000):
+    record.wrap("main.py:7", lambda x: x, lambda: None, lambda: ())(torch.zeros(1, 2))
+"""
+
+
+def test_calls_on_what_the_script_makes_itself_end(on_stage, tmp_path, monkeypatch):
+    (tmp_path / "_headrace_record.py").write_bytes(RECORDER.read_bytes())
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "_headrace_record", raising=False)
+    with pytest.raises(Enough, match=r"after 200 calls of the model at main.py:7"):
+        on_stage(time).play(MANY.format(folder=str(tmp_path)))
 
 
 def test_several_models_are_trained_on_one_loader(on_stage):
