@@ -219,12 +219,16 @@ def _saved(stage: Stage, paths: Paths) -> Any:
     def save(original: Any, value: Any, f: Any, *args: Any, **named: Any) -> Any:
         if isinstance(f, str | os.PathLike) and not os.access(os.path.dirname(os.path.abspath(f)), os.W_OK):
             f = paths.for_output(os.fspath(f))
-        before = isinstance(f, str | os.PathLike) and os.path.isfile(f) and not stage.has_made(f)
+        named_file = isinstance(f, str | os.PathLike)
+        there = named_file and os.path.isfile(f)
+        before = there and not stage.has_made(f)
         answer = original(value, f, *args, **named)
+        if named_file and not there:
+            stage.keep(os.fspath(f))  # the next attempt does not go on with the training of this one
         if before and os.path.abspath(f).startswith(stage.root + os.sep) and holds_weights(value):
             stage.saved_over[os.path.relpath(f, stage.root)] = None
         kept = stage.made.with_suffix(".saved.pth")
-        fresh = kept not in stage.saved and isinstance(f, str | os.PathLike)  # the first of each script, so that runs agree
+        fresh = kept not in stage.saved and named_file  # the first of each script, so that runs agree
         if fresh and holds_weights(value) and os.path.getsize(f) < _MOST_BYTES:
             stage.saved.append(kept)
             shutil.copyfile(f, kept.with_suffix(".part"))

@@ -122,6 +122,9 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
     stage.wrap(torch.nn.Module, "to", module_to)
     stage.wrap(torch, "set_default_device", lambda original, device: original(here(device)))
     stage.wrap(torch, "set_default_tensor_type", lambda original, kind: original(_cpu_type(torch, kind)))
+    # Without a GPU it would turn itself off, and hold nothing of the scale that scripts print and store.
+    stage.wrap(torch.amp.GradScaler, "__init__", lambda original, self, device="cuda", *args, **named: original(
+        self, here(device).type if is_cuda(device) else device, *args, **named))  # fmt: skip
     _loading(stage, torch, here)
     _cuda_module(stage, torch)
 

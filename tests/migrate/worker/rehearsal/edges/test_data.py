@@ -557,3 +557,26 @@ def test_a_checkpoint_named_as_lightning_names_it_is_made(rehearsed):
     done = rehearsed({"main.py": text})
     assert done.report.ended == "finished", done.report.why
     assert any("epoch=33-step=7582.ckpt" in item.what for item in done.standins("data"))
+
+
+RESUMES = """
+import os
+import torch
+
+net = torch.nn.Linear(4, 2)
+if os.path.exists("last.pth"):
+    torch.load("last.pth")
+    print("goes on")
+for epoch in range(2):
+    torch.save({"model": net.state_dict(), "epoch": epoch, "by": print}, "last.pth")
+numbers = open("numbers.txt").read()
+raise ValueError("number of classes does not match")
+"""
+
+
+def test_an_attempt_does_not_go_on_with_what_the_one_before_it_saved(rehearsed):
+    done = rehearsed({"main.py": RESUMES})
+    assert done.report.attempts > 1
+    assert "goes on" not in done.stdout
+    assert "number of classes" in done.report.why
+    assert not done.report.saved_over, "a file that the script made itself"

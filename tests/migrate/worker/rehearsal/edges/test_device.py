@@ -143,3 +143,20 @@ print(torch.jit.script(ramp)(3).tolist())
 """
     done = rehearsed({"main.py": text})
     assert done.stdout == "[1, 2, 3]\n", done.report.why
+
+
+@pytest.mark.parametrize("made", ["torch.cuda.amp.GradScaler()", "torch.amp.GradScaler()", "torch.amp.GradScaler('cuda')"])
+def test_a_scaler_for_gradients_on_a_gpu_scales_them_here(rehearsed, made):
+    text = f"""
+import torch
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=1.0)
+scaler = {made}
+scaler.scale((weight * 3).sum()).backward()
+scaler.unscale_(optimizer)
+scaler.step(optimizer)
+scaler.update()
+print(weight.tolist(), scaler.state_dict()["scale"], torch.amp.GradScaler("cuda", enabled=False).state_dict())
+"""
+    done = rehearsed({"main.py": text})
+    assert done.stdout == "[-2.0, -2.0] 65536.0 {}\n", done.report.why
