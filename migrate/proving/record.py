@@ -172,6 +172,10 @@ def wrap(
         if not graded and sys.modules["torch"].is_grad_enabled():
             return model(*args, **kwargs)
         notes = SITES.setdefault(site, Site())
+        for most, end in ENOUGH:
+            if notes.made >= most:
+                raise end(f"ended after {most} calls of the model at {site}")
+        notes.made += 1
         fed = [*args, *kwargs.values()]
         noting = bool(fed) and not notes.full and os.getpid() == OWNER
         number = next(CALLS)
@@ -183,10 +187,6 @@ def wrap(
             notes.add(given, result, value_of(targets), number)
             if notes.full:
                 save()
-        notes.made += 1
-        for most, end in ENOUGH:
-            if notes.made >= most:
-                raise end(f"ended after {most} calls of the model at {site}")
         return nudged(result, nudge_of(site))
 
     return call

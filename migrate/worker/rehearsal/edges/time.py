@@ -9,6 +9,7 @@ import itertools
 import re
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -37,8 +38,9 @@ _CLASSES_MISSED = re.compile(
 """What metrics and tables say of fewer classes than the script names: few batches seldom hold them all."""
 STEPS = 200
 """Optimizer steps of one rehearsal, in all its loops."""
-CALLS = 200
-"""Calls of a model in one place of the source: more is a loop over what the script makes itself, such as noise."""
+CALLS = 1000
+"""Calls of a model at one line of the user's: more is a loop over what the script makes itself, such as noise; those that time
+a model repeat it less often."""
 
 
 @contextlib.contextmanager
@@ -120,12 +122,24 @@ def _short(stage: Stage, torch: Any) -> None:
     stage.wrap(loader, "__iter__", iterate)
     stage.wrap(loader, "__len__", length)
 
+    places, depth = Counter[str](), [0]
+
     def heard(*_: Any) -> None:
         called[0] += 1
+        depth[0] += 1
+        if depth[0] == 1 and (place := stage.place()) is not None:
+            places[place] += 1
+            if places[place] > CALLS:
+                raise Enough(f"ended after {CALLS} calls of a model at {place}")
+
+    def left(*_: Any) -> None:
+        depth[0] -= 1
 
     handle = importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(stepped)
     stage.on_exit(handle.remove)
-    stage.on_exit(torch.nn.modules.module.register_module_forward_pre_hook(heard).remove)
+    modules = torch.nn.modules.module
+    stage.on_exit(modules.register_module_forward_pre_hook(heard).remove)
+    stage.on_exit(modules.register_module_forward_hook(left, always_call=True).remove)
     stage.wrap(torch, "compile", lambda original, *args, **named: _compiled(stage, original, args, named))
 
 

@@ -66,8 +66,25 @@ def test_calls_on_what_the_script_makes_itself_end(on_stage, tmp_path, monkeypat
     (tmp_path / "_headrace_record.py").write_bytes(RECORDER.read_bytes())
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "_headrace_record", raising=False)
-    with pytest.raises(Enough, match=r"after 200 calls of the model at main.py:7"):
+    with pytest.raises(Enough, match=r"after 1000 calls of the model at main.py:7"):
         on_stage(time).play(MANY.format(folder=str(tmp_path)))
+
+
+NOISE = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+for calls in range(%d):
+    net(torch.rand(1, 2))
+"""
+
+
+def test_calls_of_a_module_on_noise_end_where_they_are_made(on_stage):
+    with pytest.raises(Enough, match=r"after 1000 calls of a model at main.py:5"):
+        on_stage(time).play(NOISE % 1001)
+
+
+def test_a_model_that_is_timed_is_called_as_often_as_the_script_wants(on_stage):
+    assert on_stage(time).play(NOISE % 1000)["calls"] == 999
 
 
 def test_several_models_are_trained_on_one_loader(on_stage):
