@@ -190,8 +190,7 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     part = re.search(rf"{_USED}|module '([\w.]+)' has no attribute|cannot import name .* from '([\w.]+)'", str(error))
     lacks = part is not None and part[2] is not None
     name = error.name if isinstance(error, ModuleNotFoundError) and not lacks else part[part.lastindex or 0] if part else None
-    shared = next((item for item in stage.learned.get("absent", ()) if "." in item and item in str(error)), None)
-    library = shared or (name or "").partition(".")[0]
+    library = _named(stage, error) or (name or "").partition(".")[0]
     loaded = sys.modules.get(library)
     if not library:
         return _what_stood_in(stage, error)
@@ -216,6 +215,14 @@ def _bring(root: str, libraries: Sequence[str]) -> str:
             if _plain(library) in map(_plain, path.split("/")):
                 return f"{library} is the git submodule {path}, {fetch}"
     return f"{install}, or, where it is of the git submodule {paths[0]}, {fetch}" if paths else install
+
+
+def _named(stage: Stage, error: BaseException) -> str | None:
+    """A library that is not installed and that an error names: another one may not take what can only be imported."""
+    words = re.split(r"[^\w.-]+", str(error))
+    return next(
+        (item for item in stage.learned.get("absent", ()) if ("." in item and item in str(error)) or item in words), None
+    )
 
 
 def _of_other(library: str) -> str:

@@ -153,6 +153,12 @@ def test_what_a_missing_library_gave_may_explain_a_later_error(rehearsed):
     assert done.report.remedy.startswith("the repository's own code fails at main.py:3")
 
 
+def test_a_library_that_another_one_asks_for_by_name_is_to_be_installed(rehearsed):
+    text = "import nobody_has_this\nraise ValueError('the engine wants nobody_has_this 3.0; version 0 is installed')\n"
+    done = rehearsed({"main.py": text})
+    assert done.report.remedy.startswith("install nobody_has_this (nothing here says where from")
+
+
 def test_what_a_missing_library_gives_does_nothing_and_is_said(rehearsed):
     text = (
         "import torch\nfrom nobody_has_this.bars import Bar\nfrom nobody_has_this import Base, register, track\n"
