@@ -393,7 +393,7 @@ def _preprocessing(migration: Migration, resolved: Resolved, traced: Traced, row
     sizes = ", ".join("x".join(map(str, row_shape(candidate) or ())) or "any size" for candidate in traced.candidates)
     why = traced.why or f"the transform gives {sizes}, the model takes {'x'.join(map(str, row))}"
     source = resolved.transform_recipe.source_at if resolved.transform_recipe is not None else ""
-    message = f"packaged without preprocessing, so the model takes tensors, not images: {why}"
+    message = f"no preprocessing is known, so the model takes tensors, not images: {why}"
     migration.remark("PS504", message, "warning", source)
     return None, migration.plain(why)
 
@@ -452,7 +452,7 @@ def _labels(
     if resolved.labels:
         for number, (part, names) in enumerate(zip(task.split(","), resolved.labels, strict=False)):
             if names is None and kind_of(part) in (SINGLE_LABEL, MULTI_LABEL):
-                message = f"output {number} is packaged without labels: no list of {resolved.widths[number]} names is its alone"
+                message = f"output {number} has no labels: no list of {resolved.widths[number]} names is its alone"
                 migration.remark("PS505", message, "note")
         return resolved.labels
     if classes is None or not may_have_labels(task):
@@ -473,7 +473,7 @@ def _labels(
         if len(named) == classes and all(name and "\n" not in name and "\r" not in name for name in named):
             return (tuple(named),)
     counts = " and ".join(f"{len(names)} in {where}" for where, names in found.items()) or "none"
-    migration.remark("PS505", f"packaged without labels: the model has {classes} outputs; class names found: {counts}", "note")
+    migration.remark("PS505", f"no labels are known: the model has {classes} outputs; class names found: {counts}", "note")
     return ()
 
 
