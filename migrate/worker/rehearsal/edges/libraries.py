@@ -41,6 +41,8 @@ OWNS = frozenset([
 """Libraries that hold a script's model, its data or its configuration, or own its loop: nothing stands in for their use."""
 OTHERS = frozenset(["flax", "jax", "keras", "mindspore", "mxnet", "paddle", "tensorflow", "tf_keras", "tflite_runtime"])
 """Libraries whose models are no PyTorch's: with them installed, the script would show none that can be migrated."""
+_HOSTS = frozenset(["google.colab", "kaggle_datasets", "kaggle_secrets", "kaggle_web_client"])
+"""Modules of services that run notebooks: they are there and nowhere else, and no index has them."""
 _NAMES = (("lightning.pytorch", "pytorch_lightning"), ("lightning.fabric", "lightning_fabric"))
 """One library under two names: people have one installed, and scripts import either."""
 _USED = r"of which ([\w.]+) is used|^([\w.]+) is not in the installed"
@@ -206,7 +208,9 @@ def _bring(root: str, libraries: Sequence[str]) -> str:
     """What is to be done for libraries that are missing: they are installed, or are git submodules that are not checked out."""
     if other := sorted(OTHERS.intersection(libraries)):
         return _of_other(other[0])
-    names = _to_install(root, libraries) or "the libraries that are missing"
+    if libraries and _HOSTS.issuperset(libraries):
+        return f"{' and '.join(libraries)} is there only where the service runs notebooks, and cannot be installed"
+    names = _to_install(root, [name for name in libraries if name not in _HOSTS]) or "the libraries that are missing"
     install = f"install {names} into the environment in which headrace runs"
     fetch = "which is not checked out: git submodule update --init --recursive fetches it"
     paths = [path for _, path in missing_paths(Path(root))]
