@@ -341,6 +341,7 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
         flat=call.flat,
         output=output,
         weights=weights,
+        settled=call.training and seen.settled is not None,
     )
     return SeenModel(
         live=live,
