@@ -56,9 +56,9 @@ def _changes_inputs(module: Module, function: ast.AST) -> bool:
     for node in inside(function, ast.Assign):
         if any(map(_asks_for_gradients, inside(node, ast.Call))):
             wanted |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    for node in inside(function, ast.Call):
-        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
-        if _asks_for_gradients(node) and isinstance(receiver, ast.Name):
+    for call in inside(function, ast.Call):
+        receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if _asks_for_gradients(call) and isinstance(receiver, ast.Name):
             wanted.add(receiver.id)
     for loop in inside(function, ast.For):
         if "parameters" in ast.unparse(loop.iter):  # weights that are thawed

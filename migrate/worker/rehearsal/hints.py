@@ -104,7 +104,8 @@ def class_names(root: str, script: str) -> tuple[str, ...] | None:
             numbered = _numbered(value) if isinstance(value, ast.Dict) else None
             if not _NAMES.match(name) and not (numbered and _TO_NUMBER.match(name)):
                 continue
-            items = numbered or (value.values if isinstance(value, ast.Dict) else getattr(value, "elts", ()))
+            written: list[ast.expr] = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [])
+            items = numbered or written
             names = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
             if len(names) >= 2 and len(set(names)) == len(items):
                 return tuple(names)
@@ -113,9 +114,13 @@ def class_names(root: str, script: str) -> tuple[str, ...] | None:
 
 def _numbered(table: ast.Dict) -> list[ast.expr] | None:
     """The keys of a table from what is numbered from 0 on, in the order of their numbers: `{"cats": 0, "dogs": 1}`."""
-    numbers = {getattr(value, "value", None): key for key, value in zip(table.keys, table.values, strict=True)}
-    counted = all(type(number) is int for number in numbers) and sorted(numbers) == list(range(len(table.values)))
-    return [key for _, key in sorted(numbers.items()) if key is not None] if counted else None
+    numbers = {
+        value.value: key
+        for key, value in zip(table.keys, table.values, strict=True)
+        if key is not None and isinstance(value, ast.Constant) and type(value.value) is int
+    }
+    counted = sorted(numbers) == list(range(len(table.values)))
+    return [numbers[number] for number in sorted(numbers)] if counted else None
 
 
 @functools.cache
