@@ -17,6 +17,8 @@ from .worker_protocol import read_as
 
 WANTING = "is not here, and the script takes"
 """Part of what a rehearsal says that was stopped for the want of what only a real checkpoint holds."""
+GUESSED = "classes, as many as nothing states"
+"""Part of what a rehearsal says that made a folder for each class and had to guess how many there are."""
 OF_MIGRATED = "the migrated script:"
 """After these words stands what the migrated script ended with, at its own lines."""
 Ended = Literal["finished", "taken", "enough", "stopped"]

@@ -10,6 +10,7 @@ lines, help) is turned into comments that say how to turn it back, so that an ed
 
 import ast
 import bisect
+import difflib
 import json
 import re
 import warnings
@@ -23,6 +24,9 @@ from .notebook_json import Source, code_sources, edit_source
 from .notebook_magics import Magics, python_part
 from .text_lines import split_lines
 
+_INDENT = re.compile(r"(?:[ \t]*(?:\r?\n|\r))*([ \t]*)")
+"""The empty lines before a cell's first one, and its indentation."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -34,6 +38,8 @@ class Cell:
     source: Source = field(repr=False)
     shown: str | None = field(repr=False)
     broken: str | None = field(default=None, repr=False)
+    indent: str = field(default="", repr=False)
+    """What the cell's first line is indented by, and `shown` is not: IPython takes it away before it reads a cell."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class Notebook:
                 continue
             new = self.magics.restore(before + part.removesuffix(_newline(cell.source.text)))
             before = ""
+            new = _indented(cell, new)
             if new != cell.source.text:
                 edits += edit_source(self.raw, cell.source, new)
         result = self.raw
@@ -98,12 +105,20 @@ def read_notebook(path: str, raw: str) -> Notebook:
     line = 1
     for number, source in sources:
         shown, problem = _python(source.text, magics)
+        indent = first[1] if problem is not None and (first := _INDENT.match(source.text)) is not None else ""
+        if indent:
+            plain, still = _python(_dedented(source.text, indent), magics)
+            shown, problem, indent = (plain, None, indent) if still is None else (shown, problem, "")
+            if indent and not _all_indented(source.text, indent):
+                message = "the cell's first line is indented and others are not, which newer IPython takes for an error"
+                findings.append(Finding(path, line + 1, 0, "PS001", message, "note"))
         if problem is not None:
             message = f"the cell does not parse, and was left as it is: {problem[1]}"
             findings.append(Finding(path, line + problem[0], 0, "PS001", message, "warning"))
         body = shown + _newline(source.text) if shown is not None else "\n" * len(split_lines(source.text + "\n"))
         starts.append(line)
-        cells.append(Cell(number, source, shown, magics.comment_out(source.text) if problem is not None else None))
+        broken = magics.comment_out(source.text) if problem is not None else None
+        cells.append(Cell(number, source, shown, broken, indent))
         text += [f"{magics.marker} cell {number}\n", body]
         line += 1 + len(split_lines(body))
     findings += _disorder(path, data)
@@ -146,6 +161,30 @@ def _python(source: str, magics: Magics) -> tuple[str | None, tuple[int, str] | 
     shown = magics.comment_out(source)
     problem = _parse_error(shown)
     return (None, problem) if problem is not None else (shown, None)
+
+
+def _dedented(source: str, indent: str) -> str:
+    """The cell without the indentation of its first line, which IPython takes from each line that begins with it."""
+    return "".join(line.removeprefix(indent) for line in split_lines(source))
+
+
+def _all_indented(source: str, indent: str) -> bool:
+    return all(line.startswith(indent) for line in split_lines(source) if line.strip())
+
+
+def _indented(cell: Cell, new: str) -> str:
+    """An edited cell with the indentation that its text had; new lines have it too, so that IPython takes it away again."""
+    if not cell.indent:
+        return new
+    old, lines = split_lines(cell.source.text), split_lines(new)
+    plain = [line.removeprefix(cell.indent) for line in old]
+    result: list[str] = []
+    for what, begin, end, first, last in difflib.SequenceMatcher(None, plain, lines, autojunk=False).get_opcodes():
+        kept = (
+            old[begin:end] if what == "equal" else [cell.indent + line if line.strip() else line for line in lines[first:last]]
+        )
+        result += kept
+    return "".join(result)
 
 
 def _parse_error(source: str) -> tuple[int, str] | None:

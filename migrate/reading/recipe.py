@@ -30,6 +30,9 @@ class LiveModel:
     """Digests of its weights in another run, with other random numbers: at that call, but before the run trained it."""
     random: bool = False
     """Its weights need not be anybody's."""
+    settled: bool = False
+    """That first call was one in training mode, as where the accuracy of a step is measured, and others in evaluation mode
+    follow: what is done to their images is what is done in evaluation."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

@@ -451,12 +451,17 @@ def _chain(
     path = construction.script.path
     if chooser is not None:
         yield ChainStep("argument", path, chooser.line, f"{flag_of(chooser)} = {value}")
+    model = {ast.unparse(construction.program.expression)}
     for statement in construction.statements:
+        if construction.names_model(statement) and isinstance(statement, ast.Assign):
+            model |= {ast.unparse(target) for target in statement.targets}
         text = ast.unparse(statement).partition("\n")[0]
         kind: Literal["argument", "import", "factory", "checkpoint", "wrapper", "statement"] = "statement"
         if re.search(r"torch\.load|load_state_dict|load_checkpoint|load_weights", text):
             kind = "checkpoint"
-        elif re.search(r"DataParallel|DDP\(|convert_sync_batchnorm|\.to\(|\.cuda\(", text):
+        elif re.search(r"DataParallel|DDP\(|convert_sync_batchnorm|\.to\(|\.cuda\(", text) and (
+            model & {ast.unparse(node) for node in ast.walk(statement) if isinstance(node, ast.Name | ast.Attribute)}
+        ):  # and not `images = images.to(device)`
             kind = "wrapper"
         elif construction.names_model(statement):
             kind = "factory"

@@ -61,6 +61,11 @@ class Resolved:
     """the files of weights that its script read, where it was taken from a run."""
 
     @property
+    def place(self) -> str:
+        """Where the repository has it: its script, or its factory where no script of the repository's builds it."""
+        return self.factory if self.script is None and self.factory is not None else self.recipe.script
+
+    @property
     def classes(self) -> int | None:
         """The numbers of the first output that has any, where it was taken from a run."""
         return next((width for width in self.widths if width is not None), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 
 from ..reading.facts import Script, Survey
@@ -20,6 +21,9 @@ _VECTORS = frozenset(
     {"cosine_similarity", "CosineSimilarity", "TripletMarginLoss", "triplet_margin_loss", "CosineEmbeddingLoss"}
 )
 
+_LAYER = re.compile(r"(Linear|Conv\d?d?|Dense|Net\w*|Model|Classifier|Head|ViT)$|resnet|vgg|create_model|build", re.I)
+_OUTPUTS = re.compile(r"class|label|out", re.I)
+
 
 def stated_task(modules: Iterable[Module], width: int) -> str:
     """The task that the functions named in these files tell of, for an output with so many numbers; empty where they tell of
@@ -28,6 +32,17 @@ def stated_task(modules: Iterable[Module], width: int) -> str:
     telling = [(_ONE_OF_MANY, SINGLE_LABEL), (_EACH, MULTI_LABEL), (_VECTORS, EMBEDDING)]
     found = [kind for names, kind in telling if names & used]
     return found[0] if len(found) == 1 and not (found[0] == SINGLE_LABEL and width == 1) else ""
+
+
+def states_width(modules: Iterable[Module], width: int) -> bool:
+    """Whether a file gives a layer or a network that number of outputs: `nn.Linear(512, 10)`, `build(num_classes=10)`."""
+    for module in modules:
+        for call in module.calls:
+            given = [*(call.args if _LAYER.search(dotted(call.func) or "") else ())]
+            given += [item.value for item in call.keywords if item.arg is not None and _OUTPUTS.search(item.arg)]
+            if any(isinstance(value, ast.Constant) and type(value.value) is int and value.value == width for value in given):
+                return True
+    return False
 
 
 def stated_threshold(modules: Iterable[Module]) -> float | None:

@@ -5,7 +5,11 @@ from collections.abc import Iterator
 
 from ..reading.edits import Edit
 from ..reading.names import uses
+from ..reading.nodes import inside
+from ..reading.scopes import Module, last_name
 from .rule import Context
+
+_FRESH = frozenset(f"torch.{name}" for name in ("empty", "full", "ones", "rand", "randn", "zeros"))
 
 
 def calls_of(context: Context, name: str) -> Iterator[ast.Call]:
@@ -57,3 +61,21 @@ def source_of(context: Context, node: ast.expr) -> str:
 def truth(node: ast.expr | None) -> bool | None:
     """True or False where the source says so."""
     return bool(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, bool | int) else None
+
+
+def sized_as(module: Module, call: ast.Call) -> str | None:
+    """The tensor of a function beside which `torch.zeros(x.size(0), 3).cuda()` makes another: the one that says its size, if
+    the function does not move that itself."""
+    function = module.function_of(call)
+    made = call.func.value if isinstance(call.func, ast.Attribute) else None
+    parts, first = [], made
+    while isinstance(first, ast.Call):
+        parts.append(first)
+        wrapped = last_name(first.func) == "Variable" and first.args
+        first = first.args[0] if wrapped else first.func.value if isinstance(first.func, ast.Attribute) else first.func
+    if function is None or not any(module.expand(part.func) in _FRESH for part in parts):
+        return None
+    said = [node for node in ast.walk(parts[-1]) if isinstance(node, ast.Attribute) and node.attr in ("size", "shape")]
+    names = [node.value.id for node in said if isinstance(node.value, ast.Name)]
+    moved = {ast.unparse(node.value) for node in inside(function, ast.Attribute) if node.attr in ("cuda", "to", "cpu")}
+    return next((name for name in names if name not in moved), None)

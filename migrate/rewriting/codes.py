@@ -126,6 +126,9 @@ PS530 trained-otherwise
 PS531 evaluated-in-training-mode
     A script uses its model without calling eval() first, so that batch normalization and dropout work as in training. The
     package has the model in evaluation mode, as it is meant to be used: its answers differ from those of that script.
+PS532 guessed-classes
+    No file states how many classes there are, and the data is not here: the model has as many outputs as the data that stood in
+    had classes. With --data DIR it has as many as yours.
 """
 
 CODES: dict[str, tuple[str, str]] = {

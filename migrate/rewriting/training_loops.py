@@ -175,7 +175,7 @@ def _check_bounds(module: Module, site: CallSite, loop: Scope, sites: Sequence[C
     if (part := part_of_input(module, site.function, site.call.args[0])) is not None:
         raise RejectedError(f"what {model} is given is no tensor: {part} is read beside")
     if len([other for other in sites if (other.loop or other.function) is loop and other.fact.kind == "train"]) > 1:
-        raise RejectedError("the loop makes more than one forward pass that trains")
+        raise RejectedError("the loop has more than one forward pass that trains")
     for node in module.nodes:
         if isinstance(node, ast.Call) and last_name(node.func).endswith(("forward_hook", "forward_pre_hook", "backward_hook")):
             raise RejectedError("this file registers hooks, which a captured step would not call")

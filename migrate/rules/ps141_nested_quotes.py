@@ -12,6 +12,7 @@ from ..rewriting.rule import Fix, TextRule, diff
 
 _START = re.compile(r"(?<!\w)([rRbBuUfF]{0,2})('''|\"\"\"|'|\")")
 _ESCAPES = {"\\n": "chr(10)", "\\t": "chr(9)", "\\r": "chr(13)", "\\\\": "chr(92)"}
+_NUMBERED = r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
 _VALID = """\
 import torch
 
@@ -24,8 +25,8 @@ import torch
 -print(f"{"\\n- ".join(lines)}{"\\n".join(lines)}")
 +print(f\"\"\"{names["best"]:.3f} of {f"{names['all']}"}, {"it's"}\"\"\")
 +print(f"{(chr(10) + '- ').join(lines)}{chr(10).join(lines)}")
--print(f"{now("%H")} {"{"}")
-+print(f"{now('%H')} {'{'}")
+-print(f"{now("%H")} {"{"}{"\\u2500" * 3}")
++print(f"{now('%H')} {'{'}{chr(9472) * 3}")
 """)
 
 
@@ -185,10 +186,15 @@ def _spelled(text: str, literal: _String, taken: str) -> str | None:
         return None
     quote = next((mark for mark in "'\"" if mark not in taken), None)
     parts = []
-    for part in re.findall(r"\\.|[^\\]+", text[slice(*literal.body)], re.DOTALL):
+    for part in re.findall(rf"{_NUMBERED}|\\.|[^\\]+", text[slice(*literal.body)], re.DOTALL):
         plain = quote is not None and not part.startswith("\\") and not re.search("['\"]", part)
-        spelled = f"{quote}{part}{quote}" if plain else _ESCAPES.get(part)
+        spelled = f"{quote}{part}{quote}" if plain else _ESCAPES.get(part) or _numbered(part)
         if spelled is None:
             return None
         parts.append(spelled)
     return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
+
+
+def _numbered(part: str) -> str | None:
+    """`chr(9472)` of the escape with that number."""
+    return f"chr({int(part[2:], 16)})" if re.fullmatch(_NUMBERED, part) else None

@@ -66,6 +66,6 @@ class EvaluationWhileTraining(Rule):
                     yield at_call(site, self.code, f"the {what} stays eager: {reason}")
                 else:
                     script = training_script(context, group)
-                    also = "which this script also trains" if script is None else f"and {script}, which runs it, also trains"
+                    also = "and this script also trains" if script is None else f"and {script}, which runs it, also trains"
                     message = f"the {what} calls {group.model} eagerly, {also}"
                     yield at_call(site, self.code, message, edits)

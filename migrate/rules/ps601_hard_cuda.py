@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from ..reading.edits import Edit
 from ..reading.scopes import Module
+from ..rewriting.call_edits import sized_as
 from ..rewriting.rule import Context, Fix, Repair, diff
 
 _ASKED = re.compile(r"cuda|gpu|device|distributed|world_size|local_rank", re.I)
@@ -40,7 +41,7 @@ class HardCuda(Repair):
     else "cpu")`.
 
     Fix safety: unsafe: on a machine with a GPU it is the same, but it adds a name to the file. Calls under an `if`, and
-    those that name a GPU, stay.
+    those that name a GPU, stay; tensors that are made beside an input are PS604's.
     """
 
     safety = "unsafe"
@@ -50,7 +51,7 @@ class HardCuda(Repair):
     def check(self, context: Context) -> Iterator[Fix]:
         """One fix for a file: the name and all calls that use it go together."""
         module = context.module
-        calls = [call for call in module.of_kind(ast.Call) if _is_hard(module, call)]
+        calls = [call for call in module.of_kind(ast.Call) if is_hard(module, call) and sized_as(module, call) is None]
         if not calls or "torch" not in {name.partition(".")[0] for name in module.imports.values()}:
             return
         place = _device(context)
@@ -60,7 +61,8 @@ class HardCuda(Repair):
         yield self.fix(context, first, message, edits, severity="note")
 
 
-def _is_hard(module: Module, call: ast.Call) -> bool:
+def is_hard(module: Module, call: ast.Call) -> bool:
+    """Whether a call is `.cuda()`, of no GPU that it names, and nothing around it asks whether there is one."""
     node = call.func
     if not (isinstance(node, ast.Attribute) and node.attr == "cuda") or call.args:
         return False

@@ -173,7 +173,7 @@ def _keep_routes(migration: Migration, resolved: Resolved, name: str, recipe: Re
         return
     if recipe.script not in migration.asked:
         message = f"its routes cannot be kept: only those of Flask and FastAPI that take POST are asked; {_INSTEAD}"
-        migration.remark("PS522", message, "note", resolved.recipe.script)
+        migration.remark("PS522", message, "note", resolved.place)
         return
     migration.stages.start("Asking the application's routes")
     migration.fresh_tree()  # the script runs again
@@ -181,7 +181,7 @@ def _keep_routes(migration: Migration, resolved: Resolved, name: str, recipe: Re
         routes = keep_routes(recipe, migration.sandbox.models / name, migration.sandbox)
     except SandboxError as error:
         message = f"none of its routes can be kept: {error}; {_INSTEAD}"
-        migration.remark("PS522", message, "note", resolved.recipe.script)
+        migration.remark("PS522", message, "note", resolved.place)
         return
     for route in routes:
         where = route.where or resolved.recipe.script
@@ -298,9 +298,9 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
             raise AmbiguousError(message, candidates=candidates or _SIZES, flag="--input-size")
         for first in failures[:1]:
             message = f"the model does not build with its own weights: {first.error}"
-            migration.remark("PS503", message, "warning", first.where or resolved.recipe.script)
+            migration.remark("PS503", message, "warning", first.where or resolved.place)
         for note in answer.notes:
-            migration.remark("PS514", note, "note", resolved.recipe.script)
+            migration.remark("PS514", note, "note", resolved.place)
         return _Built(
             recipe=local,
             fresh=fresh,
@@ -315,7 +315,7 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
     if last.error != first.error:
         message += f"; nor without its weights: {last.error}"
     message += _what_helps(migration, resolved) if not remedy(first.error) else ""
-    migration.remark("PS501", f"{resolved.name}: {message}", "error", first.where or resolved.recipe.script)
+    migration.remark("PS501", f"{resolved.name}: {message}", "error", first.where or resolved.place)
     return migration.plain(message)
 
 
@@ -349,7 +349,7 @@ def _no_weights(migration: Migration, resolved: Resolved) -> str:
         "--checkpoint FILE, or package random ones with --random-weights"
     )
     where = f"{sites[0].path}:{sites[0].line}" if sites else ""
-    migration.remark("PS503", message, "error", where or resolved.recipe.script)
+    migration.remark("PS503", message, "error", where or resolved.place)
     return migration.plain(message)
 
 
@@ -393,7 +393,7 @@ def _preprocessing(migration: Migration, resolved: Resolved, traced: Traced, row
     sizes = ", ".join("x".join(map(str, row_shape(candidate) or ())) or "any size" for candidate in traced.candidates)
     why = traced.why or f"the transform gives {sizes}, the model takes {'x'.join(map(str, row))}"
     source = resolved.transform_recipe.source_at if resolved.transform_recipe is not None else ""
-    message = f"packaged without preprocessing, so the model takes tensors, not images: {why}"
+    message = f"no preprocessing is known, so the model takes tensors, not images: {why}"
     migration.remark("PS504", message, "warning", source)
     return None, migration.plain(why)
 
@@ -430,7 +430,7 @@ def _task(migration: Migration, resolved: Resolved, name: str, classes: int | No
         task = with_threshold(stated_task(near, classes), near)
     if any(kind_of(part) == MULTI_LABEL and ":" not in part for part in task.split(",")):
         message = f"labels of {name} hold above a probability of 0.5, since no one threshold was found (--task multi-label:0.3)"
-        migration.remark("PS519", message, "note", resolved.recipe.script)
+        migration.remark("PS519", message, "note", resolved.place)
     return task
 
 
@@ -442,7 +442,7 @@ def _remark_taken_for(migration: Migration, resolved: Resolved, name: str, class
             "(--task says otherwise)"
         )
     if classes is not None:
-        migration.remark("PS519", message, "note", resolved.recipe.script)
+        migration.remark("PS519", message, "note", resolved.place)
 
 
 def _labels(
@@ -452,7 +452,7 @@ def _labels(
     if resolved.labels:
         for number, (part, names) in enumerate(zip(task.split(","), resolved.labels, strict=False)):
             if names is None and kind_of(part) in (SINGLE_LABEL, MULTI_LABEL):
-                message = f"output {number} is packaged without labels: no list of {resolved.widths[number]} names is its alone"
+                message = f"output {number} has no labels: no list of {resolved.widths[number]} names is its alone"
                 migration.remark("PS505", message, "note")
         return resolved.labels
     if classes is None or not may_have_labels(task):
@@ -466,14 +466,14 @@ def _labels(
         try:
             found["the source"] = class_names(resolved.class_names_recipe.in_copy(migration.tree), migration.sandbox)
         except SandboxError as error:
-            migration.remark("PS505", str(error), "note", resolved.recipe.script)
+            migration.remark("PS505", str(error), "note", resolved.place)
     if classes == 1:  # the probability of the second of two
         found = {where: names[1:] if len(names) == 2 else names for where, names in found.items()}
     for named in found.values():
         if len(named) == classes and all(name and "\n" not in name and "\r" not in name for name in named):
             return (tuple(named),)
     counts = " and ".join(f"{len(names)} in {where}" for where, names in found.items()) or "none"
-    migration.remark("PS505", f"packaged without labels: the model has {classes} outputs; class names found: {counts}", "note")
+    migration.remark("PS505", f"no labels are known: the model has {classes} outputs; class names found: {counts}", "note")
     return ()
 
 

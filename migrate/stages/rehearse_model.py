@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import AmbiguousError, MigrateError
 from ..proving.confined_run import patience
-from ..proving.rehearsal_protocol import kept_in, saved_by_training
+from ..proving.rehearsal_protocol import GUESSED, kept_in, saved_by_training
 from ..proving.worker_protocol import Failed, Rehearse, Rehearsed, SeenModel
 from ..reading.facts import Script, Survey
 from ..reading.finding import Finding
@@ -27,7 +27,7 @@ from ..resolving.ranking import (
     told_as,
 )
 from ..resolving.resolved import ChainStep, Resolved
-from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_near, stated_task, with_threshold
+from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_near, stated_task, states_width, with_threshold
 from ..slicing.recipes import names_model, working_folder
 from ..survey.survey import project_index, runnable
 from .migration import Migration
@@ -349,6 +349,13 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
     if run.seen.standins:
         message = f"run to see its model, with stand-ins: {'; '.join(run.seen.standins)}"
         migration.remark("PS517", message, "note", run.script.path)
+    for width in filter(None, best.widths):
+        if any(item.endswith(f" {width} {GUESSED}") for item in run.seen.standins) and not _states(migration, width):
+            message = (
+                f"nothing states how many classes there are: {live.class_name} has {width} outputs because the data that stood "
+                "in had as many classes; --data DIR gives the folder of yours"
+            )
+            migration.remark("PS532", message, "warning", best.site)
     if best.in_training and best.evaluates:
         message = (
             f"{live.class_name} is used here in training mode, where {' and '.join(best.in_training)} compute something else; "
@@ -385,6 +392,10 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
         findings=_still_true(static, run.script, same is not None),
         weights_from=run.seen.weights_from,
     )
+
+
+def _states(migration: Migration, width: int) -> bool:
+    return states_width(project_index(migration.surveyed).repository.modules.values(), width)
 
 
 def _task(migration: Migration, best: SeenModel, script: Script) -> str:

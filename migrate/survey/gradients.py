@@ -34,8 +34,51 @@ def trains_anywhere(module: Module) -> bool:
 
 
 def explains(module: Module, call: ast.Call) -> bool:
-    """Whether `score.backward()` is for a map of what the score came from: it is no loss, and the file changes no weights."""
-    return last_name(call.func) == "backward" and not _LOSS.search(ast.unparse(call)) and not _changes_weights(module)
+    """Whether `score.backward()` is for a map of what the score came from: it is no loss, and the file changes no weights; or
+    for what the images are changed by, as an attack does it: the function around takes the gradient of what it asked it for."""
+    if last_name(call.func) != "backward":
+        return False
+    if not _LOSS.search(ast.unparse(call)) and not _changes_weights(module):
+        return True
+    function = module.function_of(call)
+    return function is not None and _changes_inputs(module, function)
+
+
+def _changes_inputs(module: Module, function: ast.AST) -> bool:
+    """Whether a function wants the gradient of a tensor that is no weight, reads it, and changes nothing else."""
+    wanted = {
+        target.value.id
+        for node in inside(function, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and target.attr == "requires_grad" and isinstance(target.value, ast.Name)
+        if isinstance(node.value, ast.Constant) and node.value.value is True
+    }
+    for node in inside(function, ast.Assign):
+        if any(map(_asks_for_gradients, inside(node, ast.Call))):
+            wanted |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    for call in inside(function, ast.Call):
+        receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if _asks_for_gradients(call) and isinstance(receiver, ast.Name):
+            wanted.add(receiver.id)
+    for loop in inside(function, ast.For):
+        if "parameters" in ast.unparse(loop.iter):  # weights that are thawed
+            wanted -= {name.id for name in inside(loop.target, ast.Name)}
+    read = {
+        node.value.id for node in inside(function, ast.Attribute) if node.attr == "grad" and isinstance(node.value, ast.Name)
+    }
+    updated = {
+        ast.unparse(node.func).partition(".")[0] for node in inside(function, ast.Call) if last_name(node.func) in _UPDATES
+    }
+    return bool(wanted & read) and updated <= wanted
+
+
+def _asks_for_gradients(call: ast.Call) -> bool:
+    if last_name(call.func) == "requires_grad_":
+        return not any(isinstance(given, ast.Constant) and given.value is False for given in call.args)
+    return any(
+        item.arg == "requires_grad" and isinstance(item.value, ast.Constant) and item.value.value is True
+        for item in call.keywords
+    )
 
 
 def _back_propagating(scope: ast.AST | None) -> Iterator[ast.Call]:

@@ -236,6 +236,8 @@ class ModuleCalls:
         first = call.evaluating not in seen.first
         if first:
             seen.first[call.evaluating] = call
+        if seen.settled is None and not call.training:
+            seen.settled = call
         if self._on_call is not None:
             self._on_call(seen, call)
         self._local.depth = 1

@@ -341,12 +341,13 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
         flat=call.flat,
         output=output,
         weights=weights,
+        settled=call.training and seen.settled is not None,
     )
     return SeenModel(
         live=live,
         factory=defined_at(type(seen.module), Path(recipe.root)),
         parameters=sum(parameter.numel() for parameter in seen.module.parameters()),
-        site=call.site,
+        site=(seen.settled or call).site,
         calls=sum(count for (_, how), count in seen.sites.items() if how == evaluating),
         dtype=str(call.images.dtype).removeprefix("torch."),
         low=float(images.min()),
@@ -358,7 +359,7 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
         fits=fits(seen.module, recipe.checkpoint) if recipe.checkpoint is not None else None,
         trained=False in seen.first or bool(seen.learned),
         evaluates=evaluating not in seen.learned,
-        in_training=_told_apart(seen.module) if call.training else (),
+        in_training=_told_apart(seen.module) if call.training and seen.settled is None else (),
         feeds=tuple(sorted({name for name, how in seen.feeds if how == evaluating})),
         labels=tuple(
             _labels(seen, call, str(place[-1]).strip(".") if place else "", task, width, widths, own_data=own_data)

@@ -54,6 +54,8 @@ class Seen:
     sites: Counter[tuple[str, bool]] = field(default_factory=Counter)
     first: dict[bool, Call] = field(default_factory=dict)
     """The first call while evaluating, and the first of the others."""
+    settled: Call | None = None
+    """The first call in evaluation mode: the first while evaluating may measure the accuracy of a training step."""
     reads: dict[Place, Counter[str]] = field(default_factory=dict)
     feeds: set[tuple[str, bool]] = field(default_factory=set)
     """Classes of the modules with parameters that take its outputs further, and whether those of a call while evaluating."""

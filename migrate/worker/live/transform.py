@@ -165,7 +165,8 @@ class Tracer:
         return told.exists()
 
     def _hear(self, seen: Seen, call: Call) -> None:
-        wanted = seen.ordinal == self.live.ordinal and call.evaluating == self.live.evaluating and self._is_of_this(call)
+        meant = seen.ordinal == self.live.ordinal and call.evaluating == self.live.evaluating
+        wanted = meant and not (self.live.settled and call.training) and self._is_of_this(call)
         if self.looking and wanted:
             since = range(self.before + 1, self.sources.count + 1)
             (self.out / "events.json").write_text(json.dumps(list(since)))

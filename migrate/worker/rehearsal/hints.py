@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...reading.source import NOTEBOOK, read_source
 from .places import is_users
 
 _COUNT = re.compile(
@@ -34,9 +35,10 @@ CLASSES = 10
 
 @functools.cache
 def sources(root: str, first: str) -> tuple[ast.Module, ...]:
-    """The parsed files of the repository, that of the script before all others."""
+    """The parsed files of the repository, that of the script before all others; of notebooks only that which is run."""
+    own = read_source(Path(root), os.path.relpath(first, root)).tree if first.endswith(NOTEBOOK) else None
     paths = sorted(str(path) for path in Path(root).rglob("*.py") if is_users(str(path), root))[:500]
-    found = []
+    found = [own] if own is not None else []
     for path in sorted(paths, key=lambda path: path != first):
         try:
             found.append(ast.parse(Path(path).read_bytes()))
@@ -47,7 +49,7 @@ def sources(root: str, first: str) -> tuple[ast.Module, ...]:
 
 def path_of(root: str, script: str) -> str:
     """The file of a script that is named as a path or as a module."""
-    return os.path.join(root, script if script.endswith(".py") else script.replace(".", os.sep) + ".py")
+    return os.path.join(root, script if script.endswith((".py", NOTEBOOK)) else script.replace(".", os.sep) + ".py")
 
 
 @functools.cache
@@ -96,16 +98,29 @@ def image_ending(root: str, script: str) -> str:
 
 
 def class_names(root: str, script: str) -> tuple[str, ...] | None:
-    """A list of names that the sources call classes or labels; the script's own before others."""
+    """A list of names that the sources call classes or labels, or number; the script's own before others."""
     for tree in sources(root, path_of(root, script)):
         for name, value in _bound(tree):
-            if not _NAMES.match(name):
+            numbered = _numbered(value) if isinstance(value, ast.Dict) else None
+            if not _NAMES.match(name) and not (numbered and _TO_NUMBER.match(name)):
                 continue
-            items = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", ())
+            written: list[ast.expr] = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [])
+            items = numbered or written
             names = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
             if len(names) >= 2 and len(set(names)) == len(items):
                 return tuple(names)
     return None
+
+
+def _numbered(table: ast.Dict) -> list[ast.expr] | None:
+    """The keys of a table from what is numbered from 0 on, in the order of their numbers: `{"cats": 0, "dogs": 1}`."""
+    numbers = {
+        value.value: key
+        for key, value in zip(table.keys, table.values, strict=True)
+        if key is not None and isinstance(value, ast.Constant) and type(value.value) is int
+    }
+    counted = sorted(numbers) == list(range(len(table.values)))
+    return [numbers[number] for number in sorted(numbers)] if counted else None
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ...proving.rehearsal_protocol import GUESSED
 from . import hints
 from .stage import Stage
 
@@ -110,6 +111,7 @@ class Maker:
         learned = stage.learned.get("classes")
         stated = len(names) if names else hints.class_count(stage.root, request.script)
         self.classes: int = learned or stated or hints.CLASSES
+        self._guessed = not (learned or stated)
         names = names if names and len(names) == self.classes else hints.mapped_names(stage.root, self.classes)
         if stage.learned.get("numbered"):
             names = tuple(map(str, range(self.classes)))
@@ -156,6 +158,8 @@ class Maker:
         # Few pictures are drawn, and each is written many times: a thousand classes take a second.
         drawn = [self._image(f"{number}{suffix}") for number in range(16)]
         each = (self._listed if self.agreed else ROWS) if flat else max(1, min(PER_CLASS, 400 // self.classes))
+        if not flat and self._guessed:
+            self.stage.note("data", f"{self.classes} {GUESSED}")
         for order, name in enumerate(["."] if flat else self.names):
             folder = os.path.normpath(os.path.join(path, name))
             os.makedirs(folder, exist_ok=True)

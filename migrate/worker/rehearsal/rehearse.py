@@ -230,7 +230,8 @@ def _clean_exit(error: BaseException) -> bool:
 
 def _said(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return f"the script ended itself: {error.code}"
+        code = int(error.code) if isinstance(error.code, bool) else error.code  # sys.exit(not passed)
+        return f"the script ended itself: {code}"
     first, *rest = str(error).strip().splitlines() or [""]
     if first.endswith(":") and rest:  # a heading
         first = f"{first} {rest[0].strip()}"

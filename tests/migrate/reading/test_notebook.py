@@ -128,7 +128,7 @@ def test_places_lead_back_to_cells() -> None:
 
 
 def test_a_cell_that_does_not_parse_stops_no_other() -> None:
-    broken = ["print 'python 2'\n%cd", "a = 1", "def f(:", "x = '\x00'", "y = '\ud800'", "  indented = 1"]
+    broken = ["print 'python 2'\n%cd", "a = 1", "def f(:", "x = '\x00'", "y = '\ud800'", "  indented = 1\n    more = 2"]
     file = read(notebook4(broken), ensure_ascii=True)
     assert file.problem is None
     assert file.notebook is not None
@@ -137,6 +137,27 @@ def test_a_cell_that_does_not_parse_stops_no_other() -> None:
     assert ast.unparse(file.tree) == "a = 1"
     edited = json.loads(file.encode(file.text.replace("a = 1", "a = 2")))
     assert [cell["source"] for cell in edited["cells"]] == [*broken[:1], "a = 2", *broken[2:]]
+
+
+@pytest.mark.parametrize("form", [str, listed])
+def test_a_cell_that_is_indented_as_a_whole_is_read_as_ipython_reads_it(form) -> None:
+    cell = "\n  sizes = [1, 2]\n  for size in sizes:\n      y = net(size)\n\n  %matplotlib inline\n  print(y)"
+    file = read(notebook4([form(CODE[0]), form(cell)]))
+    assert file.problem is None
+    assert file.notebook.findings == ()
+    assert "\nsizes = [1, 2]\nfor size in sizes:\n    y = net(size)\n" in file.text
+    assert file.encode(file.text) == file.data
+    edited = file.text.replace("    y = net(size)\n", "    step = 1\n    y = step(size)\n")
+    changed = cell.replace("      y = net(size)\n", "      step = 1\n      y = step(size)\n")
+    assert sources(file.encode(edited)) == [CODE[0], changed]
+
+
+def test_a_first_line_alone_that_is_indented_is_remarked() -> None:
+    file = read(notebook4([" sizes = [1, 2]\nfor size in sizes:\n    print(size)"]))
+    assert file.text.partition("\n")[2] == "sizes = [1, 2]\nfor size in sizes:\n   print(size)\n"
+    assert file.encode(file.text) == file.data
+    (found,) = file.notebook.findings
+    assert (found.code, found.severity, "newer IPython" in found.message) == ("PS001", "note", True)
 
 
 def test_the_order_of_execution_is_remarked() -> None:
@@ -247,6 +268,7 @@ def test_any_notebook_comes_back_and_takes_edits(texts: list[str], escaped: bool
     text = file.text.replace(marker, marker + new)
     edited = file.encode(text)
     before, after = cell_sources(file.data.decode()), cell_sources(edited.decode())
+    new = "".join(chosen.indent + line for line in new.splitlines(keepends=True))
     assert after == {**before, chosen.number: new + before[chosen.number]}
     back = parse_source("a.ipynb", edited)
     assert back.notebook is not None

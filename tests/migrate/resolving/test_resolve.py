@@ -681,6 +681,8 @@ def test_factories_alone(repository, run):
     resolved = resolve(surveyed, model="wide(num_classes=11)")
     assert run(resolved.recipe, input=[3, 16, 16])["shape"] == [2, 11]
     assert resolved.script is None
+    assert resolved.place == resolved.factory
+    assert resolved.place.startswith("zoo/net.py:")
     with pytest.raises(AmbiguousError, match="no model 'resnet'"):
         resolve(surveyed, model="resnet")
 
@@ -750,6 +752,27 @@ def test_a_launcher_is_not_a_script_of_its_own(repository):
     (line,) = [option.line for option in resolved.script.options if option.dest == "arch"]
     assert (step.text, step.line) == ("--arch = small", line)
     assert resolve(surveyed, entry="submit.py").script.path == "submit.py"
+
+
+def test_what_moves_images_to_a_device_is_no_link_of_the_chain(repository):
+    surveyed = repository(
+        net=NET,
+        serve="""
+            import torch
+            import net
+
+            device = torch.device("cpu")
+            for images, targets in loader:
+                model = net.small()
+                if len(images):
+                    images = images.to(device)
+                    model = model.to(device)
+                model.eval()
+                out = model(images)
+        """,
+    )
+    steps = [step.text for step in resolve(surveyed).chain if step.kind == "wrapper"]
+    assert steps == ["model = model.to(device)"]
 
 
 def test_a_link_of_the_chain_says_from_which_file_it_is(repository):

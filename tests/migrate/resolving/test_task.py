@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.migrate.resolving.task import stated_task, stated_threshold, with_threshold
+from headrace.migrate.resolving.task import stated_task, stated_threshold, states_width, with_threshold
 
 
 def module(text):
@@ -51,3 +51,18 @@ def test_a_threshold_is_what_a_sigmoid_is_compared_with(text, threshold):
     assert with_threshold("multi-label", [module(text)]) == wanted
     assert with_threshold("multi-label:0.5", [module(text)]) == "multi-label:0.5"
     assert with_threshold("single-label", [module(text)]) == "single-label"
+
+
+@pytest.mark.parametrize(
+    ("text", "states"),
+    [
+        ("head = nn.Linear(512, 10)", True),
+        ("model = timm.create_model('resnet18', num_classes=10)", True),
+        ("loader = DataLoader(images, batch_size=10)", False),
+        ("head = nn.Linear(512, len(classes))", False),
+        ("model = build('vit', True)", False),
+    ],
+)
+def test_a_number_of_outputs_is_stated_by_layers_and_networks(text, states):
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    assert states_width([SimpleNamespace(calls=calls)], 10) is states

@@ -450,3 +450,27 @@ def test_the_documented_line_is_told_whose_model_the_given_checkpoint_fits(tmp_p
     report = headrace.migrate(tmp_path, checkpoint=tmp_path / "given.pth")
     said = [item.message for item in report.findings if item.code == "PS011"]
     assert any(message.startswith("told what the checkpoint tells: --model narrow") for message in said), said
+
+
+FOLDERS = """
+import torch
+from torch import nn
+from torchvision import datasets, transforms
+
+images = datasets.ImageFolder("data/train", transforms.Compose([transforms.Resize((16, 16)), transforms.ToTensor()]))
+model = nn.Sequential(nn.Flatten(), nn.Linear(16 * 16 * 3, {count})).eval()
+with torch.no_grad():
+    for batch, targets in torch.utils.data.DataLoader(images, batch_size=4):
+        print((model(batch).argmax(1) == targets).sum())
+"""
+
+
+@pytest.mark.usefixtures("torch_sandbox")
+@pytest.mark.parametrize(("count", "guessed"), [("len(images.classes)", True), ("10", False)])
+def test_a_count_of_classes_that_only_made_data_has_is_told(tmp_path: Path, count: str, *, guessed: bool) -> None:
+    pytest.importorskip("torchvision")
+    (tmp_path / "main.py").write_text(FOLDERS.format(count=count))
+    report = headrace.migrate(tmp_path, random_weights=True)
+    assert report.models[0].classes == 10, report.findings
+    said = [finding.message for finding in report.findings if finding.code == "PS532"]
+    assert [message.partition(":")[0] for message in said] == ["nothing states how many classes there are"] * guessed

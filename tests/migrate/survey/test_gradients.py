@@ -93,3 +93,55 @@ def test_what_explains_a_score_changes_no_weights(tmp_path, text, expected):
     (module,) = project_index(survey(tmp_path)).repository.modules.values()
     call = next(node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
     assert explains(module, call) is expected
+
+
+ATTACK = """
+def attack(model, images, labels, sizes):
+    images = images.clone().detach()
+    for size in sizes:
+        images.requires_grad = True
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        model.zero_grad()
+        loss.backward()
+        images = (images + size * images.grad.sign()).detach()
+    return images
+"""
+DELTA = """
+def attack(model, images, labels, size):
+    delta = torch.zeros_like(images, requires_grad=True)
+    loss = torch.nn.functional.cross_entropy(model(images + delta), labels)
+    loss.backward()
+    return images + size * delta.grad.sign()
+"""
+TRAINED = """
+def train(model, optimizer, loader):
+    for images, labels in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        (ATTACK, "predict"),
+        (ATTACK.replace("images.requires_grad = True", "images.requires_grad_()"), "predict"),
+        (DELTA, "predict"),
+        (ATTACK.replace("images.requires_grad = True", "images.requires_grad = False"), "train"),
+        (ATTACK.replace("return images", "optimizer.step()"), "train"),
+        (ATTACK.replace("for size in sizes", "for images in model.parameters()"), "train"),
+        (ATTACK.replace("images.grad.sign()", "model.weight.grad"), "train"),
+    ],
+)  # fmt: skip
+def test_an_attack_changes_images_and_trains_nothing(tmp_path, source, kind):
+    found = loops(tmp_path, TRAINED + source)
+    assert [item[0] for item in found if item[0] != "evaluate"] == ["train", kind]
+
+
+def test_an_attack_stays_eager_and_is_not_called_training(tmp_path):
+    (tmp_path / "main.py").write_text("import torch\n" + TRAINED + ATTACK)
+    changes = rewrite(survey(tmp_path), select=["PS202", "PS203", "PS303"])
+    (said,) = [item for change in changes for item in change.findings if item.line == 13]
+    assert said.code == "PS203"
+    assert said.message.endswith("the code around the call takes gradients, which a graph does not give")

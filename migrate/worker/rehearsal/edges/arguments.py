@@ -24,7 +24,7 @@ from ....reading.scopes import apart
 from ....reading.source import readme_text
 from ..making import Maker
 from ..places import is_users
-from ..settings import environment
+from ..settings import environment, settings_classes
 from ..stage import Stage
 from .processes import LAUNCHED, launch
 
@@ -110,6 +110,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
             return launch(stage, unset)
         value = environment.stated(stage.root, unset) or guess(unset, "", Maker(stage))
         return stage.learn(environment.LEARNED, {**stage.learned.get(environment.LEARNED, {}), unset: value})
+    if wanted := settings_classes.missing(error, lambda name: guess(name, "", Maker(stage))):
+        values = {name: environment.stated(stage.root, name) or value for name, value in wanted.items()}
+        return stage.learn(environment.LEARNED, {**values, **stage.learned.get(environment.LEARNED, {})})
     if isinstance(error, SystemExit) and stage.refused is not None and stage.refused[0].startswith("-"):
         option, choice = stage.refused
         return stage.learn("choices", {**stage.learned.get("choices", {}), option: choice})

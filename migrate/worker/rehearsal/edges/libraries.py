@@ -41,6 +41,8 @@ OWNS = frozenset([
 """Libraries that hold a script's model, its data or its configuration, or own its loop: nothing stands in for their use."""
 OTHERS = frozenset(["flax", "jax", "keras", "mindspore", "mxnet", "paddle", "tensorflow", "tf_keras", "tflite_runtime"])
 """Libraries whose models are no PyTorch's: with them installed, the script would show none that can be migrated."""
+_HOSTS = frozenset(["google.colab", "kaggle_datasets", "kaggle_secrets", "kaggle_web_client"])
+"""Modules of services that run notebooks: they are there and nowhere else, and no index has them."""
 _NAMES = (("lightning.pytorch", "pytorch_lightning"), ("lightning.fabric", "lightning_fabric"))
 """One library under two names: people have one installed, and scripts import either."""
 _USED = r"of which ([\w.]+) is used|^([\w.]+) is not in the installed"
@@ -190,8 +192,7 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     part = re.search(rf"{_USED}|module '([\w.]+)' has no attribute|cannot import name .* from '([\w.]+)'", str(error))
     lacks = part is not None and part[2] is not None
     name = error.name if isinstance(error, ModuleNotFoundError) and not lacks else part[part.lastindex or 0] if part else None
-    shared = next((item for item in stage.learned.get("absent", ()) if "." in item and item in str(error)), None)
-    library = shared or (name or "").partition(".")[0]
+    library = _named(stage, error) or (name or "").partition(".")[0]
     loaded = sys.modules.get(library)
     if not library:
         return _what_stood_in(stage, error)
@@ -207,7 +208,9 @@ def _bring(root: str, libraries: Sequence[str]) -> str:
     """What is to be done for libraries that are missing: they are installed, or are git submodules that are not checked out."""
     if other := sorted(OTHERS.intersection(libraries)):
         return _of_other(other[0])
-    names = _to_install(root, libraries) or "the libraries that are missing"
+    if libraries and _HOSTS.issuperset(libraries):
+        return f"{' and '.join(libraries)} is there only where the service runs notebooks, and cannot be installed"
+    names = _to_install(root, [name for name in libraries if name not in _HOSTS]) or "the libraries that are missing"
     install = f"install {names} into the environment in which headrace runs"
     fetch = "which is not checked out: git submodule update --init --recursive fetches it"
     paths = [path for _, path in missing_paths(Path(root))]
@@ -216,6 +219,14 @@ def _bring(root: str, libraries: Sequence[str]) -> str:
             if _plain(library) in map(_plain, path.split("/")):
                 return f"{library} is the git submodule {path}, {fetch}"
     return f"{install}, or, where it is of the git submodule {paths[0]}, {fetch}" if paths else install
+
+
+def _named(stage: Stage, error: BaseException) -> str | None:
+    """A library that is not installed and that an error names: another one may not take what can only be imported."""
+    words = re.split(r"[^\w.-]+", str(error))
+    return next(
+        (item for item in stage.learned.get("absent", ()) if ("." in item and item in str(error)) or item in words), None
+    )
 
 
 def _of_other(library: str) -> str:

@@ -223,6 +223,26 @@ for images, targets in loader:
     assert (found.live.evaluating, found.evaluates, found.in_training) == (evaluating, evaluates, in_training)
 
 
+def test_a_training_step_whose_accuracy_is_measured_is_not_where_the_model_is_evaluated(tmp_path: Path) -> None:
+    text = """
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for images, targets in loader:
+    nn.functional.cross_entropy(model(images), targets).backward()
+    optimizer.step()
+    with torch.no_grad():
+        right = (model(images).argmax(1) == targets).sum()
+model.eval()
+with torch.no_grad():
+    for images, targets in loader:
+        outputs = model(images)
+"""
+    found = seen(recipe := script(tmp_path, DATA, text))
+    lines = (tmp_path / recipe.script).read_text().splitlines()
+    assert lines[int(found.site.rpartition(":")[2]) - 1].strip() == "outputs = model(images)"
+    assert (found.in_training, found.evaluates, found.live.evaluating) == ((), True, True)
+
+
 @pytest.mark.parametrize(
     ("source", "as_read"),
     [("model = Net()", True), ("model = Net(4)", False), ("model = nn.Linear(2, 3)", False), ("raise OSError", None)],

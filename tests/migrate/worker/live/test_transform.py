@@ -189,6 +189,16 @@ def test_through_a_loader_after_training(tmp_path: Path) -> None:
     assert (made.mean, made.std, made.channels) == ((0.5,) * 3, (0.25,) * 3, "RGB")
 
 
+def test_past_a_training_step_whose_accuracy_is_measured(tmp_path: Path) -> None:
+    step = "nn.functional.cross_entropy(net.train()(images), targets).backward()\n"
+    measured = f"{step}    with torch.no_grad():\n        print(net(images).argmax(1))\n"
+    recipe, sandbox = script(tmp_path, LOADED.replace(step, measured), (3, 20, 24))
+    assert recipe.live is not None
+    found = trace(replace(recipe, live=replace(recipe.live, settled=True)), sandbox)
+    (made,) = found.candidates
+    assert (made.geometry, made.mean, made.std) == ((Resize(size=(20, 24)),), (0.5,) * 3, (0.25,) * 3), found
+
+
 def test_after_threads_that_a_fork_has_not(tmp_path: Path) -> None:
     found = traced(tmp_path, THREADED, (3, 200, 240))
     assert [made.geometry for made in found.candidates] == [(Resize(size=(200, 240)),)], found

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from headrace.migrate.worker.rehearsal import hints
@@ -37,6 +39,29 @@ def test_the_scripts_own_word_counts_first(says):
 
 def test_names_are_all_different_strings(says):
     assert hints.class_names(*says(main="classes = ['cat', 'dog']")) == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("label_map = {'dogs': 1, 'cats': 0}", ("cats", "dogs")),
+        ("class_to_idx = {'tench': 0, 'goldfish': 1}", ("tench", "goldfish")),
+        ("weights = {'cats': 0, 'dogs': 1}", None),
+        ("label_map = {'cats': 1, 'dogs': 2}", None),
+        ("label_map = {'cats': 0, **more}", None),
+        ("label_map = {'cats': False, 'dogs': True}", None),
+    ],
+)
+def test_names_are_the_keys_of_a_table_that_numbers_them(says, text, names):
+    assert hints.class_names(*says(main=text)) == names
+
+
+def test_a_notebook_that_is_run_says_its_classes_before_the_files(tmp_path):
+    (tmp_path / "other.py").write_text("classes = ['a', 'b', 'c']\n")
+    cells = [{"cell_type": "code", "source": "%matplotlib inline\nlabel_map = {'cats': 0, 'dogs': 1}", "metadata": {}}]
+    (tmp_path / "main.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}))
+    assert hints.class_names(str(tmp_path), "main.ipynb") == ("cats", "dogs")
+    assert hints.class_count(str(tmp_path), "main.ipynb") == 2
 
 
 def test_a_list_with_anything_else_in_it_is_no_list_of_names(says):

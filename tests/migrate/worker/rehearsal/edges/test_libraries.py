@@ -153,6 +153,12 @@ def test_what_a_missing_library_gave_may_explain_a_later_error(rehearsed):
     assert done.report.remedy.startswith("the repository's own code fails at main.py:3")
 
 
+def test_a_library_that_another_one_asks_for_by_name_is_to_be_installed(rehearsed):
+    text = "import nobody_has_this\nraise ValueError('the engine wants nobody_has_this 3.0; version 0 is installed')\n"
+    done = rehearsed({"main.py": text})
+    assert done.report.remedy.startswith("install nobody_has_this (nothing here says where from")
+
+
 def test_what_a_missing_library_gives_does_nothing_and_is_said(rehearsed):
     text = (
         "import torch\nfrom nobody_has_this.bars import Bar\nfrom nobody_has_this import Base, register, track\n"
@@ -252,6 +258,8 @@ def test_a_model_of_another_framework_is_none_to_install(rehearsed, use):
     ("used", "said"),
     [
         (["nobodys_tta"], "what nobodys_tta would have done stood in: install nobodys_tta"),
+        (["google.colab"], "what google.colab would have done stood in: google.colab is there only where the service runs"),
+        (["google.colab", "nobodys_tta"], "what google.colab and nobodys_tta would have done stood in: install nobodys_tta ("),
         ([], None),
         (["nobodys_metrics"], None),
         (["tensorflow"], "the script computes with tensorflow"),
