@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ..reading.edits import Edit
 from ..rewriting.graph_mode import bound_elsewhere, import_edits
 from ..rewriting.rule import Context, Fix, Rule, diff
-from ..survey.lightning_module import evaluation_calls, network, parts
+from ..survey.lightning_module import evaluation_calls, is_scripted, network, parts
 
 _EXAMPLE = diff("""\
 import pytorch_lightning as pl
@@ -87,21 +87,22 @@ class LightningEvaluation(Rule):
 
     Fix safety: safe. The graph is checked against the network and follows it when its weights change; the module's attributes,
     state dict and checkpoints stay as they are. Of a network in parts, such as a body and a head that the steps call one after
-    the other, each gets its own. Modules that are the network themselves are left alone.
+    the other, each gets its own. Modules that are the network themselves are left alone, and so is a `forward` of which
+    TorchScript is made.
     """
 
     safety = "safe"
-    VALID = (_EXAMPLE[1], _PARTS[1])
+    VALID = (_EXAMPLE[1], _PARTS[1], _EXAMPLE[0] + "torch.jit.script(Classifier())\n")
     INVALID = (_EXAMPLE, _PARTS)
 
     def check(self, context: Context) -> Iterator[Fix]:
-        module, table = context.module, context.index.table
+        module, table, scripted = context.module, context.index.table, is_scripted(context.index.repository)
         for model in table.classes.values():
             if not model.lightning or model.module is not module or bound_elsewhere(module):
                 continue
             attribute = network(model)
             for name in [attribute] if attribute is not None else parts(model, table):
-                for call in evaluation_calls(model.node, f"self.{name}"):
+                for call in evaluation_calls(model.node, f"self.{name}", scripted=scripted):
                     if isinstance(module.parents[call], ast.Expr):
                         continue  # what it gives is thrown away
                     start, end = context.positions.span(call.func)

@@ -55,12 +55,12 @@ def find_trainer_calls(repository: Repository, table: ModelTable) -> list[Lightn
     """Every Trainer call of the repository whose model's class and network can be told."""
     if not any(model.lightning for model in table.classes.values()):
         return []
-    found = []
+    found, kept = [], is_scripted(repository)
     for module in repository.modules.values():
         for call in module.calls:
             method = call.func
             known = isinstance(method, ast.Attribute) and method.attr in _CALLS and _is_trainer(module, method.value)
-            if known and (site := _site(module, call, table)) is not None:
+            if known and (site := _site(module, call, table, kept)) is not None:
                 found.append(site)
     return found
 
@@ -75,7 +75,7 @@ def _is_trainer(module: Module, receiver: ast.expr) -> bool:
     return any(isinstance(value, ast.Call) and "Trainer" in ast.unparse(value.func) for value in made)
 
 
-def _site(module: Module, call: ast.Call, table: ModelTable) -> LightningSite | None:
+def _site(module: Module, call: ast.Call, table: ModelTable, scripted: bool) -> LightningSite | None:
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     model = call.args[0] if call.args else keywords.get("model")
     function = module.function_of(call)
@@ -91,26 +91,37 @@ def _site(module: Module, call: ast.Call, table: ModelTable) -> LightningSite | 
     attribute = network(owner)
     text = ast.unparse(model) + (f".{attribute}" if attribute else "")
     fact = trainer_loop(module, call, _CALLS[call.func.attr], text)
-    steps = [loop for item in owners for loop in _steps_of(item, table)]
+    steps = [loop for item in owners for loop in _steps_of(item, table, scripted)]
     fact = replace(fact, through=tuple(sorted({item.module.path for item in owners})), steps=tuple(steps))
     loaders = [*(value for name, value in keywords.items() if name in _LOADERS), *call.args[1:], model]
     return LightningSite(fact, module, call, function, None, True, owner=owner, attribute=attribute, loaders=tuple(loaders))
 
 
-def _steps_of(owner: ModelClass, table: ModelTable) -> Iterator[Loop]:
+def _steps_of(owner: ModelClass, table: ModelTable, scripted: bool) -> Iterator[Loop]:
     """Where evaluation calls the module's network, its parts, or the module itself where it is the network."""
     attribute = network(owner)
     names = [attribute] if attribute is not None else parts(owner, table)
     for called in [f"self.{name}" for name in names] or ["self", "self.forward"]:
-        for call in evaluation_calls(owner.node, called):
+        for call in evaluation_calls(owner.node, called, scripted=scripted):
             function = owner.module.function_of(call)
             yield call_site(owner.module, call, function, called, call.args[0]).fact
 
 
-def evaluation_calls(owner: ast.ClassDef, called: str) -> Iterator[ast.Call]:
-    """The calls of a network on images alone in a module's methods, where more than training may reach them."""
+def is_scripted(repository: Repository) -> bool:
+    """Whether a module of the repository becomes TorchScript from its source, in which nothing can be put."""
+    return any(
+        module.expand(call.func) == "torch.jit.script"
+        or (last_name(call.func) == "to_torchscript" and "'trace'" not in ast.unparse(call))
+        for module in repository.modules.values()
+        for call in module.calls
+    )
+
+
+def evaluation_calls(owner: ast.ClassDef, called: str, *, scripted: bool) -> Iterator[ast.Call]:
+    """The calls of a network on images alone in a module's methods, where more than training may reach them; none in a
+    `forward` that may be `scripted`."""
     for method in owner.body:
-        if isinstance(method, ast.FunctionDef) and method.name not in _TRAINS:
+        if isinstance(method, ast.FunctionDef) and method.name not in _TRAINS and not (scripted and method.name == "forward"):
             for call in inside(method, ast.Call):
                 if dotted(call.func) == called and len(call.args) == 1 and not call.keywords:
                     yield call

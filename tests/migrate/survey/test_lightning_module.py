@@ -207,6 +207,23 @@ def test_a_trainers_call_knows_where_the_steps_call_the_network(methods, calls, 
         assert {step.path for step in loop.steps} == {"module.py"}
 
 
+@pytest.mark.parametrize(
+    ("end", "calls"),
+    [
+        ("model.to_torchscript('net.pt')\n", 0),
+        ("torch.jit.script(model)\n", 0),
+        ("model.to_torchscript('net.pt', method='trace', example_inputs=images)\n", 1),
+    ],
+)
+def test_nothing_is_put_in_a_forward_of_which_torchscript_is_made(end, calls, tmp_path):
+    script = "import torch\n" + SCRIPT + end
+    root = written(tmp_path, module=MODULE % FORWARD, pictures=PICTURES, run=script)
+    (found,) = survey(root).scripts
+    assert {len(loop.steps) for loop in found.loops} == {calls}
+    changes = rewrite_all(survey(root), rules=all_rules(), unsafe=False).changes
+    assert any(b"evaluation_step(self.net)" in change.after for change in changes) == bool(calls)
+
+
 @pytest.mark.parametrize("methods", [FORWARD, BATCH, STEP])
 def test_inner_network_is_built_without_lightning(methods, tmp_path, monkeypatch):
     found = resolved(tmp_path, monkeypatch, methods)
