@@ -196,12 +196,17 @@ class Autotuner:
             winner = self._winner(bucket)
             if winner is None and self._bring_back():
                 self._measure(self._able(bucket), bucket, 0.0)
+                self._try_fixed(bucket, share, list(winners.values()))
                 winner = self._winner(bucket)
             if winner is not None:
                 winners[bucket] = winner
                 if not index and len(buckets) > 1:
-                    for candidate in self._able(bucket):
-                        self._leave_behind(candidate, bucket, winner, _FAR_BEHIND if self.largest_decides else _HOPE)
+                    able = [item for item in self._able(bucket) if bucket in item.samples]
+                    # One for this batch size alone says nothing of the others, where its sibling for any batch has others.
+                    others = [item for item in able if item.target.batch is None] or [winner]
+                    best = min(others, key=lambda item: item.samples[bucket].median_ms)
+                    for candidate in able:
+                        self._leave_behind(candidate, bucket, best, _FAR_BEHIND if self.largest_decides else _HOPE)
         if not winners:
             raise _nothing_left(self.candidates, self.config)
         self._prove_portable()
