@@ -1,6 +1,7 @@
-"""Edits inside of one call: an argument taken out, renamed or added."""
+"""Edits inside of one call: an argument taken out, renamed or added; `.cuda()` without a GPU."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
@@ -9,6 +10,7 @@ from ..reading.nodes import inside
 from ..reading.scopes import Module, last_name
 from .rule import Context
 
+_ASKED = re.compile(r"cuda|gpu|device|distributed|world_size|local_rank", re.I)
 _FRESH = frozenset(f"torch.{name}" for name in ("empty", "full", "ones", "rand", "randn", "zeros"))
 
 
@@ -63,6 +65,27 @@ def truth(node: ast.expr | None) -> bool | None:
     return bool(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, bool | int) else None
 
 
+def is_hard(module: Module, call: ast.Call) -> bool:
+    """Whether a call is `.cuda()`, of no GPU that it names, and nothing around it asks whether there is one."""
+    node = call.func
+    if not (isinstance(node, ast.Attribute) and node.attr == "cuda") or call.args:
+        return False
+    if any(item.arg != "non_blocking" for item in call.keywords):
+        return False
+    child, parent = call, module.parents.get(call)
+    while parent is not None:
+        if (
+            isinstance(parent, ast.If | ast.IfExp | ast.While)
+            and child is not parent.test
+            and _ASKED.search(ast.unparse(parent.test))
+        ):
+            return False
+        if isinstance(parent, ast.BoolOp) and _ASKED.search(ast.unparse(parent.values[0])):
+            return False
+        child, parent = parent, module.parents.get(parent)  # type: ignore[assignment]
+    return True
+
+
 def sized_as(module: Module, call: ast.Call) -> str | None:
     """The tensor of a function beside which `torch.zeros(x.size(0), 3).cuda()` makes another: the one that says its size, if
     the function does not move that itself."""
@@ -79,3 +102,13 @@ def sized_as(module: Module, call: ast.Call) -> str | None:
     names = [node.value.id for node in said if isinstance(node.value, ast.Name)]
     moved = {ast.unparse(node.value) for node in inside(function, ast.Attribute) if node.attr in ("cuda", "to", "cpu")}
     return next((name for name in names if name not in moved), None)
+
+
+def moved_to(context: Context, call: ast.Call, device: str) -> list[Edit]:
+    """`.cuda(` becomes `.to(device`, and what stands in the brackets stays."""
+    positions = context.positions
+    assert isinstance(call.func, ast.Attribute)
+    end = positions.span(call.func)[1]
+    opening = positions.text.index("(", end) + 1
+    given = f"{device}, " if call.keywords else device
+    return [Edit(end - len("cuda"), end, "to"), Edit(opening, opening, given)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ..reading.edits import Edit
 from ..rewriting.graph_mode import bound_elsewhere, import_edits
 from ..rewriting.rule import Context, Fix, Rule, diff
-from ..survey.lightning_module import evaluation_calls, is_scripted, network, parts
+from ..survey.lightning_module import evaluation_calls, is_scripted, networks
 
 _EXAMPLE = diff("""\
 import pytorch_lightning as pl
@@ -96,15 +96,14 @@ class LightningEvaluation(Rule):
     INVALID = (_EXAMPLE, _PARTS)
 
     def check(self, context: Context) -> Iterator[Fix]:
-        module, table, scripted = context.module, context.index.table, is_scripted(context.index.repository)
-        for model in table.classes.values():
-            if not model.lightning or model.module is not module or bound_elsewhere(module):
-                continue
-            attribute = network(model)
-            for name in [attribute] if attribute is not None else parts(model, table):
-                for call in evaluation_calls(model.node, f"self.{name}", scripted=scripted):
+        module, table = context.module, context.index.table
+        models = [model for model in table.classes.values() if model.lightning and model.module is module]
+        scripted = bool(models) and is_scripted(context.index.repository)
+        for model in models if not bound_elsewhere(module) else ():
+            for called in networks(model, table):
+                for call in evaluation_calls(model.node, called, scripted=scripted):
                     if isinstance(module.parents[call], ast.Expr):
                         continue  # what it gives is thrown away
                     start, end = context.positions.span(call.func)
-                    edits = [Edit(start, end, f"headrace.evaluation_step(self.{name})"), *import_edits(context)]
-                    yield self.fix(context, call, f"{model.node.name} evaluates self.{name} eagerly", edits, severity="note")
+                    edits = [Edit(start, end, f"headrace.evaluation_step({called})"), *import_edits(context)]
+                    yield self.fix(context, call, f"{model.node.name} evaluates {called} eagerly", edits, severity="note")

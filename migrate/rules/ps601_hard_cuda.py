@@ -1,16 +1,13 @@
 """PS601: `.cuda()` without asking whether there is a GPU."""
 
 import ast
-import re
 from collections.abc import Iterator
 from itertools import takewhile
 
 from ..reading.edits import Edit
-from ..reading.scopes import Module
-from ..rewriting.call_edits import sized_as
+from ..rewriting.call_edits import is_hard, moved_to, sized_as
 from ..rewriting.rule import Context, Fix, Repair, diff
 
-_ASKED = re.compile(r"cuda|gpu|device|distributed|world_size|local_rank", re.I)
 _DEVICE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")'
 
 _VALID_1 = """\
@@ -55,31 +52,10 @@ class HardCuda(Repair):
         if not calls or "torch" not in {name.partition(".")[0] for name in module.imports.values()}:
             return
         place = _device(context)
-        edits = [] if place is None else [*place, *(edit for call in calls for edit in _moved(context, call))]
+        edits = [] if place is None else [*place, *(edit for call in calls for edit in moved_to(context, call, "device"))]
         first = min(calls, key=lambda call: (call.lineno, call.col_offset))
         message = f".cuda() fails on a machine without a GPU ({len(calls)} calls in this file); write .to(device)"
         yield self.fix(context, first, message, edits, severity="note")
-
-
-def is_hard(module: Module, call: ast.Call) -> bool:
-    """Whether a call is `.cuda()`, of no GPU that it names, and nothing around it asks whether there is one."""
-    node = call.func
-    if not (isinstance(node, ast.Attribute) and node.attr == "cuda") or call.args:
-        return False
-    if any(item.arg != "non_blocking" for item in call.keywords):
-        return False
-    child, parent = call, module.parents.get(call)
-    while parent is not None:
-        if (
-            isinstance(parent, ast.If | ast.IfExp | ast.While)
-            and child is not parent.test
-            and _ASKED.search(ast.unparse(parent.test))
-        ):
-            return False
-        if isinstance(parent, ast.BoolOp) and _ASKED.search(ast.unparse(parent.values[0])):
-            return False
-        child, parent = parent, module.parents.get(parent)  # type: ignore[assignment]
-    return True
 
 
 def _device(context: Context) -> list[Edit] | None:
@@ -102,13 +78,3 @@ def _device(context: Context) -> list[Edit] | None:
     end = context.positions.span(anchor)[1]
     at = end + len(context.positions.text[end : context.positions.starts[anchor.end_lineno or 1]].rstrip("\r\n"))
     return [Edit(at, at, text)]
-
-
-def _moved(context: Context, call: ast.Call) -> list[Edit]:
-    """`.cuda(` becomes `.to(device`, and what stands in the brackets stays."""
-    positions = context.positions
-    assert isinstance(call.func, ast.Attribute)
-    end = positions.span(call.func)[1]
-    opening = positions.text.index("(", end) + 1
-    given = "device, " if call.keywords else "device"
-    return [Edit(end - len("cuda"), end, "to"), Edit(opening, opening, given)]

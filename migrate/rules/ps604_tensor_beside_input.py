@@ -3,10 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from ..reading.edits import Edit
-from ..rewriting.call_edits import sized_as
+from ..rewriting.call_edits import is_hard, moved_to, sized_as
 from ..rewriting.rule import Context, Fix, Repair, diff
-from .ps601_hard_cuda import is_hard
 
 _VALID = """\
 import torch
@@ -48,11 +46,6 @@ class TensorBesideInput(Repair):
         module = context.module
         for call in module.of_kind(ast.Call):
             name = sized_as(module, call) if is_hard(module, call) else None
-            if name is None or not isinstance(call.func, ast.Attribute):
-                continue
-            end = context.positions.span(call.func)[1]
-            opening = context.positions.text.index("(", end) + 1
-            given = f"{name}.device, " if call.keywords else f"{name}.device"
-            edits = [Edit(end - len("cuda"), end, "to"), Edit(opening, opening, given)]
-            message = f"what is made beside {name} fails on a machine without a GPU; write .to({name}.device)"
-            yield self.fix(context, call, message, edits)
+            if name is not None:
+                message = f"what is made beside {name} fails on a machine without a GPU; write .to({name}.device)"
+                yield self.fix(context, call, message, moved_to(context, call, f"{name}.device"))

@@ -99,9 +99,7 @@ def _site(module: Module, call: ast.Call, table: ModelTable, scripted: bool) -> 
 
 def _steps_of(owner: ModelClass, table: ModelTable, scripted: bool) -> Iterator[Loop]:
     """Where evaluation calls the module's network, its parts, or the module itself where it is the network."""
-    attribute = network(owner)
-    names = [attribute] if attribute is not None else parts(owner, table)
-    for called in [f"self.{name}" for name in names] or ["self", "self.forward"]:
+    for called in networks(owner, table) or ["self", "self.forward"]:
         for call in evaluation_calls(owner.node, called, scripted=scripted):
             function = owner.module.function_of(call)
             yield call_site(owner.module, call, function, called, call.args[0]).fact
@@ -201,6 +199,12 @@ def parts(owner: ModelClass, table: ModelTable) -> tuple[str, ...]:
     evaluating = [method for name in _STEPS if name != "training_step" for method in _reached(owner, name)]
     called = dict.fromkeys(item for method in evaluating for item in _called_attributes(method))
     return tuple(item for item in called if item in made and owner.methods(item) is None)
+
+
+def networks(owner: ModelClass, table: ModelTable) -> list[str]:
+    """What evaluation calls on images, as written: the network or its parts; nothing where it is the module itself."""
+    attribute = network(owner)
+    return [f"self.{name}" for name in ([attribute] if attribute is not None else parts(owner, table))]
 
 
 def _is_network(module: Module, callee: ast.expr, table: ModelTable) -> bool:

@@ -201,12 +201,7 @@ class Autotuner:
             if winner is not None:
                 winners[bucket] = winner
                 if not index and len(buckets) > 1:
-                    able = [item for item in self._able(bucket) if bucket in item.samples]
-                    # One for this batch size alone says nothing of the others, where its sibling for any batch has others.
-                    others = [item for item in able if item.target.batch is None] or [winner]
-                    best = min(others, key=lambda item: item.samples[bucket].median_ms)
-                    for candidate in able:
-                        self._leave_behind(candidate, bucket, best, _FAR_BEHIND if self.largest_decides else _HOPE)
+                    self._leave_rest_behind(bucket, winner)
         if not winners:
             raise _nothing_left(self.candidates, self.config)
         self._prove_portable()
@@ -286,6 +281,15 @@ class Autotuner:
         times = candidate.samples[bucket].median_ms / best.samples[bucket].median_ms if bucket in candidate.samples else 0.0
         if times > most:
             candidate.far_behind = f"takes {times:.2f} times as long as {best.choice} at batch {bucket}"
+
+    def _leave_rest_behind(self, bucket: int, winner: Candidate) -> None:
+        """What is far behind at that batch size is measured at no other. One for it alone says nothing of the others, where its
+        sibling for any batch has others."""
+        able = [candidate for candidate in self._able(bucket) if bucket in candidate.samples]
+        others = [candidate for candidate in able if candidate.target.batch is None] or [winner]
+        best = min(others, key=lambda candidate: candidate.samples[bucket].median_ms)
+        for candidate in able:
+            self._leave_behind(candidate, bucket, best, _FAR_BEHIND if self.largest_decides else _HOPE)
 
     def _bring_back(self) -> bool:
         """Whether there are such candidates, which are measured again from now on: nothing that is faster may be used."""

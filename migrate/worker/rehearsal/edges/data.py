@@ -217,9 +217,9 @@ def _saved(stage: Stage, paths: Paths) -> Any:
     writes are kept for the scripts that look for them."""
 
     def save(original: Any, value: Any, f: Any, *args: Any, **named: Any) -> Any:
-        if isinstance(f, str | os.PathLike) and not os.access(os.path.dirname(os.path.abspath(f)), os.W_OK):
-            f = paths.for_output(os.fspath(f))
         named_file = isinstance(f, str | os.PathLike)
+        if named_file and not os.access(os.path.dirname(os.path.abspath(f)), os.W_OK):
+            f = paths.for_output(os.fspath(f))
         there = named_file and os.path.isfile(f)
         before = there and not stage.has_made(f)
         answer = original(value, f, *args, **named)

@@ -122,6 +122,8 @@ def _short(stage: Stage, torch: Any) -> None:
     stage.wrap(loader, "__iter__", iterate)
     stage.wrap(loader, "__len__", length)
 
+    # The recorder counts at the calls that are compared, which are of no module once they are of a graph: there both runs end
+    # at the same call. Here the others are counted.
     places, depth = Counter[str](), [0]
 
     def heard(*_: Any) -> None:
