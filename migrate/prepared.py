@@ -22,7 +22,7 @@ from .stages.migrated_copy import MODELS_FOLDERS, models_folder
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["files_digest", "migrated_from", "place_in", "planned", "prepared"]
+__all__ = ["files_digest", "installed_digest", "migrated_from", "place_in", "planned", "prepared"]
 
 _RECORD = "prepared.json"
 _MOST_FILES = 200_000
@@ -56,7 +56,7 @@ def prepared(
                 "entry": entry,
                 "model": model,
                 "asked": dict(asked or {}),
-                "installed": _installed(),
+                "installed": installed_digest(),
                 "headrace": __version__,
             }
         )
@@ -77,11 +77,11 @@ def prepared(
     return models
 
 
-def _installed() -> str:
+def installed_digest() -> str:
     """What changes with any library that is installed: the repository's code runs with them, and is packaged without what it
-    lacks."""
+    lacks. Where the command lies or was typed, which leads the path, is no place of theirs."""
     names: set[str] = set()
-    for folder in sys.path:
+    for folder in sys.path[0 if sys.flags.safe_path else 1 :]:
         with contextlib.suppress(OSError):  # much of the path is not there
             names.update(name for name in os.listdir(folder or ".") if name.endswith((".dist-info", ".egg-info")))
     return hashlib.sha256("\n".join([sys.version, *sorted(names)]).encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,10 +1,11 @@
 """Where what is made of a repository is kept, and what makes it anew."""
 
 import os
+import sys
 
 import pytest
 
-from headrace.migrate.prepared import files_digest, place_in
+from headrace.migrate.prepared import files_digest, installed_digest, place_in
 
 
 def test_repositories_of_one_name_have_folders_of_their_own(tmp_path):
@@ -46,3 +47,17 @@ def test_links_that_lead_nowhere_or_in_a_circle_are_passed_over(tmp_path):
     (tmp_path / "pipe").symlink_to(tmp_path / "fifo")
     os.mkfifo(tmp_path / "fifo")
     assert files_digest(tmp_path) == files_digest(tmp_path)
+
+
+def test_what_is_installed_counts_wherever_the_command_is_typed(tmp_path, monkeypatch):
+    """A checkout holds what its own installation left, and is no library."""
+    (tmp_path / "here" / "net.egg-info").mkdir(parents=True)
+    (tmp_path / "packages").mkdir()
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path / "packages"), *sys.path[1:]])
+    before = installed_digest()
+    monkeypatch.chdir(tmp_path / "here")
+    assert installed_digest() == before
+    sys.path[0] = str(tmp_path / "here")
+    assert installed_digest() == before
+    (tmp_path / "packages" / "timm-1.0.dist-info").mkdir()
+    assert installed_digest() != before
