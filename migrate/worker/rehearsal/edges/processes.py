@@ -54,6 +54,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("torch.multiprocessing", lambda library: stage.wrap(library, "spawn", _in_process(stage)))
     for name in ("multiprocessing", "torch.multiprocessing"):  # which can be set once in a process, and this one is old
         stage.when_imported(name, lambda library: stage.patch(library, "set_start_method", lambda *_, **__: None))
+    stage.when_imported("torch", lambda torch: _threads_end_with_forks(stage, torch))
     stage.when_imported("torch.nn.parallel.distributed", lambda library: _on_cpu(stage, library))
     yield
     for name in set(os.environ) - set(before):
@@ -154,6 +155,14 @@ def _alone(stage: Stage, library: Any) -> None:
     stage.when_imported(
         "torch.distributed.distributed_c10d", lambda inner: stage.patch(inner, "init_process_group", library.init_process_group)
     )
+
+
+def _threads_end_with_forks(stage: Stage, torch: Any) -> None:
+    """A process that is forked, since none is spawned here, has none of the threads that torch computed with before, and would
+    wait for them for ever."""
+    computing = [torch]
+    os.register_at_fork(after_in_child=lambda: [library.set_num_threads(1) for library in computing])
+    stage.on_exit(computing.clear)
 
 
 def _in_process(stage: Stage) -> Any:

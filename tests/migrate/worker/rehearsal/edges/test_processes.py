@@ -100,3 +100,29 @@ def test_how_processes_start_may_be_set_in_a_process_that_has_started_some(on_st
         "import multiprocessing as mp\nimport torch.multiprocessing as other\nmp.get_context('fork')\n"
         "for _ in range(2):\n    mp.set_start_method('spawn')\n    other.set_start_method('spawn')\n"
     )
+
+
+def test_a_process_that_is_started_after_the_model_computed_computes_too(rehearsed):
+    """A user's would be spawned. A forked one waits for threads that it does not have."""
+    text = """
+import torch
+import torch.multiprocessing as mp
+torch.set_num_threads(2)
+
+def train(rank, net, images):
+    net(images).sum().backward()
+    print("rank", rank, all(value.grad is not None for value in net.parameters()), flush=True)
+
+if __name__ == "__main__":
+    mp.set_start_method("spawn", force=True)
+    net, images = torch.nn.Conv2d(3, 64, 3), torch.rand(8, 3, 64, 64)
+    net.share_memory()
+    net(images)
+    for rank in range(2):
+        process = mp.Process(target=train, args=(rank, net, images))
+        process.start()
+        process.join(60)
+        print(process.exitcode)
+"""
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "rank 0 True\n0\nrank 1 True\n0\n"), done.report
