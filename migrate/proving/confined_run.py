@@ -42,10 +42,11 @@ _SHORTEST, _LONGEST = 0.05, 1.0
 _FASTEST_MEMORY, _FASTEST_DISK = 4 * GIBIBYTE, 2 * GIBIBYTE
 """Bytes per second that a program can fill at most, or nearly so."""
 _MOST_SEEN = 10_000
+_IDLE = 0.01
 _MOST_PATIENCE = 3.0
 TIME_LIMIT = "the time limit"
 """What is said last of a run that was ended by it."""
-Stopped = Literal["timeout", "memory", "processes", "output", "disk", "isolation"]
+Stopped = Literal["timeout", "idle", "memory", "processes", "output", "disk", "isolation"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,7 @@ class Completed:
         if self.stopped is not None:
             return {
                 "timeout": f"stopped after {self.seconds:.0f} s, {TIME_LIMIT}",
+                "idle": f"stopped after {self.seconds:.0f} s: it computed nothing for long, waiting for what does not come",
                 "memory": "stopped: it used more memory than the limit",
                 "processes": "stopped: it started more processes than the limit",
                 "output": "stopped: it printed without end",
@@ -87,6 +89,8 @@ class Limits:
     """Bounds on one run: seconds of wall clock, bytes of memory over all its processes, and so on."""
 
     timeout: float = 600.0
+    idle: float | None = None
+    """Seconds in which it must compute something, where it is not to wait for what may never come."""
     memory_bytes: int = 8 * GIBIBYTE
     file_bytes: int = 16 * GIBIBYTE
     disk_bytes: int = 16 * GIBIBYTE
@@ -95,8 +99,8 @@ class Limits:
     output_bytes: int = 64 * 2**20
 
     def __post_init__(self) -> None:
-        for name in ("timeout", "memory_bytes", "file_bytes", "disk_bytes", "processes", "output_bytes"):
-            if getattr(self, name) <= 0:
+        for name in ("timeout", "idle", "memory_bytes", "file_bytes", "disk_bytes", "processes", "output_bytes"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ValueError(f"sandbox limit {name} must be positive, got {getattr(self, name)}")
 
 
@@ -315,6 +319,7 @@ class _Watch:
     def __init__(self, pid: int) -> None:
         self._root = pid
         self._seen: dict[int, psutil.Process] = {}
+        self._worked = 0.0, time.monotonic()
         self.resident = 0
         """Bytes, when they were last counted."""
 
@@ -328,6 +333,16 @@ class _Watch:
                         self._seen[child] = psutil.Process(child)
                         waiting.append(child)
         return list(self._seen.values())
+
+    def is_idle(self, seconds: float) -> bool:
+        """Whether they did so little for so long that they can only wait: less than `_IDLE` of what one core does."""
+        work = 0.0
+        for process in self._seen.values():
+            with contextlib.suppress(psutil.Error):
+                work += sum(process.cpu_times()[:4])
+        if abs(work - self._worked[0]) >= _IDLE * seconds:  # less of it where a process has ended
+            self._worked = work, time.monotonic()
+        return time.monotonic() - self._worked[1] > seconds
 
 
 def _children(pid: int) -> list[int]:
@@ -377,6 +392,8 @@ def _broken_limit(limits: Limits, started: float, watch: _Watch, readers: list[_
     if any(reader.overflown for reader in readers):
         return "output"
     processes = watch.look()
+    if limits.idle is not None and watch.is_idle(limits.idle):
+        return "idle"
     if len(processes) > limits.processes:
         return "processes"
     if disk.growth(processes) > limits.disk_bytes:

@@ -33,6 +33,8 @@ SAME_DATA = 1e-6
 REHEARSED_BATCHES = 3
 """Batches of each loop of a rehearsal: enough for a trace of losses."""
 REHEARSAL_SECONDS = 300.0
+IDLE_SECONDS = 45.0
+"""In a rehearsal nothing sleeps or downloads: what computes nothing for so long waits for a process or a lock, for ever."""
 REPORT = "rehearsal.json"
 NEVER = "1e9"
 """Seconds of patience that no run has."""
@@ -157,7 +159,8 @@ def _recorded(
     limits = sandbox.limits
     if made is not None:
         arguments, folder = rehearsal_command(script, argv, sandbox, readable, writable, made, learned)
-        limits = replace(limits, timeout=min(limits.timeout, patience() * REHEARSAL_SECONDS))
+        slow = patience()
+        limits = replace(limits, timeout=min(limits.timeout, slow * REHEARSAL_SECONDS), idle=slow * IDLE_SECONDS)
     elif cwd is not None and not script.path.endswith(NOTEBOOK):
         arguments, folder = [str(sandbox.tree / script.path), *argv], cwd
     else:
