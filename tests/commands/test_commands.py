@@ -1,0 +1,115 @@
+"""Every command that the pages show runs as it stands, or stands in the table of what cannot run here.
+
+A page is read from its top to its end, by somebody whose folder has what the pages name (world.py). A server is started on free
+ports; what asks it at localhost asks it there.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import world
+from tests.commands.elsewhere import ELSEWHERE, Elsewhere
+from tests.commands.pages import PAGES, ROOT, Command, File, has_form, steps
+from tests.commands.running import Reader
+from tests.warm_python import WarmPython
+
+# Run once for all pages: the packaged models in the reader's folder are what it gives.
+MIGRATE = "headrace migrate path/to/repository --out build/migrated"
+# Status 1 says what the page says, too: a preview, a check or the findings of a linter have something to tell.
+TELLS = re.compile(r"^headrace (migrate(?!.*--(out|write))|migrate .*--check|verify|triton lint) ")
+
+
+@pytest.fixture(scope="session")
+def made(once: Callable[..., Any], warm_torch: WarmPython) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The reader's folder, and how the migration went that made its models; nobody writes there."""
+
+    def make(folder: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
+        at = folder / "reader"
+        world.make(at)
+        done = Reader(at, warm_torch).run(MIGRATE)
+        assert done.returncode == 0, done.stdout + done.stderr
+        shutil.copytree(at / "build" / "migrated" / "models", at / "models")
+        return at, done
+
+    return once("commands", make)
+
+
+@pytest.fixture
+def reader(made: tuple[Path, Any], tmp_path: Path, warm_torch: WarmPython) -> Iterator[Reader]:
+    folder = shutil.copytree(made[0], tmp_path / "reader")
+    found = Reader(folder, warm_torch)
+    yield found
+    found.stop()
+
+
+def _elsewhere(command: Command) -> Elsewhere | None:
+    return next((row for row in ELSEWHERE if row.holds(command.text)), None)
+
+
+def _has_any(page: Path) -> bool:
+    try:
+        return any(isinstance(step, Command) and not _elsewhere(step) for step in steps(page))
+    except ValueError:
+        return True  # the page's test says why
+
+
+WITH_COMMANDS = [page for page in PAGES if _has_any(page)]
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=str)
+def test_what_a_page_shows_runs(page: Path, made: tuple[Path, Any], reader: Reader) -> None:
+    if "models/faces" in (ROOT / page).read_text():
+        world.add_faces(reader.folder / "models")
+    shown = steps(page)
+    for step in shown:  # the file that a command names may stand below it
+        if isinstance(step, File):
+            world.written(reader.folder, step.name, step.text)
+    away: Elsewhere | None = None  # where the server of this page is, if not here
+    for step in shown:
+        if isinstance(step, File):
+            world.written(reader.folder, step.name, step.text)
+            continue
+        row = _elsewhere(step)
+        if re.search(r"headrace (serve|triton run)\b", step.text):
+            away = row
+        if row or (away and "localhost:" in step.text):
+            continue
+        done = made[1] if step.text.partition("#")[0].strip() == MIGRATE else reader.run(step.text)
+        said = f"{step.place}: {step.text}\n{done.stdout}{done.stderr}"
+        assert done.returncode in ((0, 1) if TELLS.search(step.text) else (0,)), f"status {done.returncode} of {said}"
+        assert "Traceback" not in done.stderr, said
+        assert has_form(step.answer, done.stdout + done.stderr), f"the page shows {step.answer}, and not the answer of {said}"
+
+
+def test_every_row_of_the_table_is_needed_and_names_what_runs_it() -> None:
+    commands = [step for page in PAGES for step in steps(page) if isinstance(step, Command)]
+    needed = {row for command in commands if (row := _elsewhere(command))}
+    assert not [row.pattern for row in ELSEWHERE if row not in needed], "no page shows such a command any more"
+    for row in ELSEWHERE:
+        _, make, target = row.instead.rpartition("make ")
+        assert target in _targets() if make else (ROOT / row.instead).is_file(), f"{row.instead} is not there"
+
+
+def test_targets_that_the_pages_name_are_in_the_makefile() -> None:
+    shown = {
+        word
+        for page in PAGES
+        for step in steps(page)
+        if isinstance(step, Command) and step.text.startswith("make ")
+        for word in step.text.partition("#")[0].split()[1:]
+        if "=" not in word
+    }
+    assert shown
+    assert not shown - _targets()
+
+
+def _targets() -> set[str]:
+    return set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
