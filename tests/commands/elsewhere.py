@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tests.commands.pages import Command
+
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Commands in which `pattern` is found; `instead` is a target of the Makefile or a file of the tests."""
+    """Commands in which `pattern` is found, on pages below `pages`; `instead` is a target of the Makefile or a test's file."""
 
     pattern: str
     reason: str
     instead: str
+    pages: str = ""
 
-    def holds(self, command: str) -> bool:
-        return re.search(self.pattern, command) is not None
+    def holds(self, command: Command) -> bool:
+        return str(command.page).startswith(self.pages) and re.search(self.pattern, command.text) is not None
 
 
 # The first row that holds counts.
@@ -26,14 +29,15 @@ ELSEWHERE = (
     Elsewhere(r"^kubectl ", "a cluster", "make lint-docker"),
     Elsewhere(r"^ray |^headrace .*--ray\b", "a Ray cluster", "make test-ray"),
     Elsewhere(r"\b(timm|torchvision|hf):", "timm, torchvision or transformers, and weights from the network", "make names"),
+    Elsewhere(r"\bs3://", "an object store; any address goes the same way", "tests/serving/offline/test_locations.py"),
     Elsewhere(r"https://", "the network", "tests/serving/predict/test_download.py"),
     Elsewhere(r"^headrace triton (install|run|verify)\b", "a real Triton, of 350 MB", "make test-triton"),
     Elsewhere(r"--devices ", "several GPUs", "make bench-gpu"),
     Elsewhere(r"^python3? tests/benchmarks/gpu ", "a GPU", "make bench-gpu"),
     Elsewhere(r"--mesh 2x4 ", "eight ranks, each of which imports torch", "tests/runtime/parallel/planner/test_cli.py"),
     Elsewhere(r"^headrace bench .*--formats", "all backends, 40 CPU seconds", "tests/runtime/export/test_comparison.py"),
-    Elsewhere(r"localhost:50", "an endpoint that the reader wrote", "tests/serving/verify/test_verify.py"),
+    Elsewhere(r"localhost:(50|8080)", "an endpoint that the reader wrote", "tests/serving/verify/test_verify.py"),
     Elsewhere(r"tests/open_cases/", "checked out repositories of others", "make open-cases-setup"),
     Elsewhere(r"^pytest ", "tests are run by themselves", "make test"),
-    Elsewhere(r"^python (prepare|train|evaluate|predict)\.py", "downloads and training", "tests/examples/test_demo.py"),
+    Elsewhere(r"^python (prepare|train|evaluate|predict)\.py", "training", "tests/examples/test_demo.py", "examples/"),
 )  # fmt: skip

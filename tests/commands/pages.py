@@ -114,7 +114,7 @@ def has_form(shown: tuple[str, ...], answered: str) -> bool:
 
 
 # What may differ: a number, and a text in quotes that is no key. Keys and the rest stand as they are.
-_VARIES = re.compile(r"(?P<key>\"[^\"]*\":)|(?P<any>\.\.\.|…)|(?P<text>\"[^\"]*\")|(?P<number>-?\d[\d,.]*(?:e-?\d+)?)")
+_VARIES = re.compile(r"(?P<key>\"[^\"]*\":)|(?P<any> ?(?:\.\.\.|…))|(?P<text>\"[^\"]*\")|(?P<number>-?\d[\d,.]*(?:e-?\d+)?)")
 _FORMS = {"any": ".*", "text": r'"[^"]*"', "number": r"-?\d[\d,.]*(?:e-?\d+)?"}
 
 

@@ -20,6 +20,7 @@ FORKED = Path(__file__).with_name("forked.py")
 # Where a page shows the default, the cheap form of it: what is measured, how long and how often is up to other tests.
 CHEAP = (
     (re.compile(r"^headrace migrate .*(--out|--write)\b(?!.*--precision)"), "--precision fp32"),
+    (re.compile(r"^headrace tune "), "--buckets 1,8"),
     (re.compile(r"^headrace bench "), "--seconds 0.2 --rounds 1 --concurrency 1"),
 )
 _SERVES = re.compile(r"^(\w+=\S+ )*headrace (serve|triton run)\b")
@@ -87,7 +88,7 @@ class Reader:
     def _fork(self, arguments: list[str], settings: dict[str, str], out: Any, err: Any) -> WarmProcess:
         environment = {**self.environment, **settings}
         return self._warm.popen(
-            ["-P", FORKED, *arguments],
+            arguments,
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -136,7 +137,7 @@ def _without_comment(line: str) -> str:
 
 
 def _plain(text: str) -> tuple[dict[str, str], list[str]] | None:
-    """The settings and arguments of a `headrace` without anything that takes a shell."""
+    """The settings, and Python's arguments, of a `headrace` or a `python` without anything that takes a shell."""
     if re.search(r"[|;&<>`$(){}~\n]", text):
         return None
     words = shlex.split(text)
@@ -144,6 +145,9 @@ def _plain(text: str) -> tuple[dict[str, str], list[str]] | None:
     while words and re.fullmatch(r"\w+=.*", words[0]):
         name, _, value = words.pop(0).partition("=")
         settings[name] = value
-    if not words or words[0] != "headrace" or any(re.search(r"[*?\[]", word) for word in words if f"'{word}'" not in text):
+    if not words or any(re.search(r"[*?\[]", word) for word in words if f"'{word}'" not in text):
         return None
-    return settings, words[1:]
+    program, *arguments = words
+    if program == "headrace":
+        return settings, ["-P", str(FORKED), *arguments]
+    return (settings, arguments) if program == "python" else None

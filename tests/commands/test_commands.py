@@ -21,21 +21,26 @@ from tests.commands.pages import PAGES, ROOT, Command, File, has_form, steps
 from tests.commands.running import Reader
 from tests.warm_python import WarmPython
 
-# Run once for all pages: the packaged models in the reader's folder are what it gives.
-MIGRATE = "headrace migrate path/to/repository --out build/migrated"
+# Dear, and on several pages: run once, for all of them. The packaged models in the reader's folder are what the first gives.
+SHARED = ("headrace migrate path/to/repository --out build/migrated", "headrace migrate net.mar --out build/net")
 # Status 1 says what the page says, too: a preview, a check or the findings of a linter have something to tell.
 TELLS = re.compile(r"^headrace (migrate(?!.*--(out|write))|migrate .*--check|verify|triton lint) ")
 
 
-@pytest.fixture(scope="session")
-def made(once: Callable[..., Any], warm_torch: WarmPython) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """The reader's folder, and how the migration went that made its models; nobody writes there."""
+Made = tuple[Path, dict[str, subprocess.CompletedProcess[str]]]
 
-    def make(folder: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
+
+@pytest.fixture(scope="session")
+def made(once: Callable[..., Any], warm_torch: WarmPython) -> Made:
+    """The reader's folder, and how the shared commands went there; nobody writes to it."""
+
+    def make(folder: Path) -> Made:
         at = folder / "reader"
         world.make(at)
-        done = Reader(at, warm_torch).run(MIGRATE)
-        assert done.returncode == 0, done.stdout + done.stderr
+        reader = Reader(at, warm_torch)
+        done = {text: reader.run(text) for text in SHARED}
+        for one in done.values():
+            assert one.returncode == 0, one.stdout + one.stderr
         shutil.copytree(at / "build" / "migrated" / "models", at / "models")
         return at, done
 
@@ -43,7 +48,7 @@ def made(once: Callable[..., Any], warm_torch: WarmPython) -> tuple[Path, subpro
 
 
 @pytest.fixture
-def reader(made: tuple[Path, Any], tmp_path: Path, warm_torch: WarmPython) -> Iterator[Reader]:
+def reader(made: Made, tmp_path: Path, warm_torch: WarmPython) -> Iterator[Reader]:
     folder = shutil.copytree(made[0], tmp_path / "reader")
     found = Reader(folder, warm_torch)
     yield found
@@ -51,7 +56,7 @@ def reader(made: tuple[Path, Any], tmp_path: Path, warm_torch: WarmPython) -> It
 
 
 def _elsewhere(command: Command) -> Elsewhere | None:
-    return next((row for row in ELSEWHERE if row.holds(command.text)), None)
+    return next((row for row in ELSEWHERE if row.holds(command)), None)
 
 
 def _has_any(page: Path) -> bool:
@@ -65,7 +70,7 @@ WITH_COMMANDS = [page for page in PAGES if _has_any(page)]
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=str)
-def test_what_a_page_shows_runs(page: Path, made: tuple[Path, Any], reader: Reader) -> None:
+def test_what_a_page_shows_runs(page: Path, made: Made, reader: Reader) -> None:
     if "models/faces" in (ROOT / page).read_text():
         world.add_faces(reader.folder / "models")
     shown = steps(page)
@@ -82,7 +87,7 @@ def test_what_a_page_shows_runs(page: Path, made: tuple[Path, Any], reader: Read
             away = row
         if row or (away and "localhost:" in step.text):
             continue
-        done = made[1] if step.text.partition("#")[0].strip() == MIGRATE else reader.run(step.text)
+        done = made[1].get(step.text.partition("#")[0].strip()) or reader.run(step.text)
         said = f"{step.place}: {step.text}\n{done.stdout}{done.stderr}"
         assert done.returncode in ((0, 1) if TELLS.search(step.text) else (0,)), f"status {done.returncode} of {said}"
         assert "Traceback" not in done.stderr, said

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.pages import Command, File, has_form, steps
-from tests.commands.running import _plain, _without_comment
+from tests.commands.running import FORKED, _plain, _without_comment
 
 PAGE = Path("page.md")
 TEXT = """# A page
@@ -83,8 +83,9 @@ def test_comments_are_no_part_of_a_command(typed, meant):
 @pytest.mark.parametrize(
     ("text", "plain"),
     [
-        ("A=1 headrace serve models --id 'a b'", ({"A": "1"}, ["serve", "models", "--id", "a b"])),
-        ("headrace predict models 'more/**/*.png'", ({}, ["predict", "models", "more/**/*.png"])),
+        ("A=1 headrace serve models --id 'a b'", ({"A": "1"}, ["-P", str(FORKED), "serve", "models", "--id", "a b"])),
+        ("headrace predict models 'more/**/*.png'", ({}, ["-P", str(FORKED), "predict", "models", "more/**/*.png"])),
+        ("python fit.py", ({}, ["fit.py"])),
         ("headrace predict models more/*.png", None),
         ("curl -s localhost | headrace predict models -", None),
     ],
