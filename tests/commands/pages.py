@@ -16,7 +16,7 @@ PAGES = sorted(
 # What a fenced block may be called: commands, or what only a title makes a file of the reader's.
 COMMANDS = ("console", "sh")
 OTHERS = ("diff", "dockerfile", "http", "json", "protobuf", "python", "text", "toml", "yaml")
-_FENCE = re.compile(r"```(\w*)(?: title=\"([^\"]+)\")?")
+_FENCE = re.compile(r"(`{3,})(\w*)(?: title=\"([^\"]+)\")?")
 _ITEM = re.compile(r"(-|\*|\d+\.) ")
 
 
@@ -57,8 +57,8 @@ def steps(page: Path, text: str | None = None) -> list[Command | File]:
     start, before, inside = 0, "", False  # `inside`: of a list, whose paragraphs are indented, too
     for number, line in enumerate([*(text or (ROOT / page).read_text()).splitlines(), ""], 1):
         if fence is not None:
-            if line.startswith("```"):
-                found += _block(page, start, block, fence[1], fence[2])
+            if line.startswith(fence[1]):
+                found += _block(page, start, block, fence[2], fence[3])
                 fence, block, before = None, [], ""
             else:
                 block.append(line)
@@ -71,8 +71,8 @@ def steps(page: Path, text: str | None = None) -> list[Command | File]:
             found += _block(page, start, block, "console", None)
             block = []
         if (fence := _FENCE.match(line)) is not None:
-            if fence[1] not in (*COMMANDS, *OTHERS):
-                what = fence[1] or "nothing"
+            if fence[2] not in (*COMMANDS, *OTHERS):
+                what = fence[2] or "nothing"
                 raise ValueError(f"{page}:{number}: the fence says {what}, not what it is: console, text, json, ...")
             start = number + 1
         elif line and not line.startswith(" "):
