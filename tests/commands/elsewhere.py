@@ -10,12 +10,19 @@ from tests.commands.pages import Command
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Commands in which `pattern` is found, on pages below `pages`; `instead` is a target of the Makefile or a test's file."""
+    """Commands in which `pattern` is found, on pages below `pages`; `instead` is a target of the Makefile or a test's file.
+
+    Those of `make test-all` run as the others do, but there alone, since they are dear.
+    """
 
     pattern: str
     reason: str
     instead: str
     pages: str = ""
+
+    @property
+    def dear(self) -> bool:
+        return self.instead == "make test-all"
 
     def holds(self, command: Command) -> bool:
         return str(command.page).startswith(self.pages) and re.search(self.pattern, command.text) is not None
@@ -34,8 +41,12 @@ ELSEWHERE = (
     Elsewhere(r"^headrace triton (install|run|verify)\b", "a real Triton, of 350 MB", "make test-triton"),
     Elsewhere(r"--devices ", "several GPUs", "make bench-gpu"),
     Elsewhere(r"^python3? tests/benchmarks/gpu ", "a GPU", "make bench-gpu"),
-    Elsewhere(r"--mesh 2x4 ", "eight ranks, each of which imports torch", "tests/runtime/parallel/planner/test_cli.py"),
-    Elsewhere(r"^headrace bench .*--formats", "all backends, 40 CPU seconds", "tests/runtime/export/test_comparison.py"),
+    Elsewhere(r"--mesh 2x4 ", "eight ranks, each of which imports torch", "make test-all"),
+    Elsewhere(r"^headrace bench .*--formats", "all backends in all precisions, 40 CPU seconds", "make test-all"),
+    Elsewhere(r"^headrace bench .*--baseline", "two services and their load, 12 CPU seconds", "make test-all"),
+    Elsewhere(r"^headrace (predict|serve) path/to/repository", "a migration without its plan, 8 CPU seconds", "make test-all"),
+    Elsewhere(r"^headrace migrate .*--write|^headrace undo ", "a whole migration, 11 CPU seconds", "make test-all"),
+    Elsewhere(r"path/to/flask-app|build/app/", "a whole migration and 24 requests, 8 CPU seconds", "make test-all"),
     Elsewhere(r"localhost:(50|8080)", "an endpoint that the reader wrote", "tests/serving/verify/test_verify.py"),
     Elsewhere(r"tests/open_cases/", "checked out repositories of others", "make open-cases-setup"),
     Elsewhere(r"^pytest ", "tests are run by themselves", "make test"),

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.warm_python import WarmProcess, WarmPython
 
@@ -58,15 +58,15 @@ class Reader:
 
     def run(self, text: str) -> subprocess.CompletedProcess[str]:
         """A command to its end; a server until it is ready, with its log as the output."""
-        text = "\n".join(_without_comment(line) for line in text.splitlines())
+        text = "\n".join(without_comment(line) for line in text.splitlines())
         for pattern, options in CHEAP:
             text = f"{text} {options}" if pattern.search(text) else text
         if _SERVES.search(text):
             return self._serve(text)
         for name, port in self._ports.items():
             text = text.replace(f"localhost:{_PORTS[name]}", f"localhost:{port}")
-        plain = _plain(text)
-        if plain is None:
+        command = plain(text)
+        if command is None:
             return subprocess.run(
                 ["bash", "-o", "pipefail", "-c", text],
                 cwd=self.folder,
@@ -75,22 +75,20 @@ class Reader:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=240,
+                timeout=600,
             )
-        settings, arguments = plain
         with (self.folder.parent / "out").open("w+") as out, (self.folder.parent / "err").open("w+") as err:
-            process = self._fork(arguments, settings, out, err)
-            status = process.wait(240)
+            process = self._fork(command, out, err)
+            status = process.wait(600)
             out.seek(0)
             err.seek(0)
             return subprocess.CompletedProcess(text, status, out.read(), err.read())
 
-    def _fork(self, arguments: list[str], settings: dict[str, str], out: Any, err: Any) -> WarmProcess:
-        environment = {**self.environment, **settings}
+    def _fork(self, command: Plain, out: Any, err: Any) -> WarmProcess:
         return self._warm.popen(
-            arguments,
-            cwd=self.folder,
-            env=environment,
+            command.arguments,
+            cwd=self.folder / command.folder,
+            env={**self.environment, **command.settings},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
@@ -101,11 +99,10 @@ class Reader:
     def _serve(self, text: str) -> subprocess.CompletedProcess[str]:
         self.stop()
         self._ready.unlink(missing_ok=True)
-        plain = _plain(text)
-        assert plain is not None, f"{text} is more than a server"
-        settings, arguments = plain
+        command = plain(text)
+        assert command is not None, f"{text} is more than a server"
         with self._log.open("w") as log:
-            self._server = self._fork(arguments, settings, log, subprocess.STDOUT)
+            self._server = self._fork(command, log, subprocess.STDOUT)
         for _ in range(12_000):
             if self._ready.exists() or self._server.poll() is not None:
                 break
@@ -131,13 +128,23 @@ class Reader:
         assert status == 0, f"the server ended with status {status}:\n{self._log.read_text()}"
 
 
-def _without_comment(line: str) -> str:
+def without_comment(line: str) -> str:
     """What stands before a `#` that begins a word outside of quotes."""
     return re.sub(r"""^((?:'[^']*'|"[^"]*"|[^'"])*?)\s+#.*$""", r"\1", line)
 
 
-def _plain(text: str) -> tuple[dict[str, str], list[str]] | None:
-    """The settings, and Python's arguments, of a `headrace` or a `python` without anything that takes a shell."""
+class Plain(NamedTuple):
+    """A command that takes no shell: where it runs, what it sets in the environment, and Python's arguments."""
+
+    folder: str
+    settings: dict[str, str]
+    arguments: list[str]
+
+
+def plain(text: str) -> Plain | None:
+    """Of a `headrace` or a `python` without anything but a `cd` before it; else None, and a shell has to read it."""
+    moved = re.match(r"cd ([\w./-]+) && ", text)
+    text = text[moved.end() :] if moved else text
     if re.search(r"[|;&<>`$(){}~\n]", text):
         return None
     words = shlex.split(text)
@@ -149,5 +156,5 @@ def _plain(text: str) -> tuple[dict[str, str], list[str]] | None:
         return None
     program, *arguments = words
     if program == "headrace":
-        return settings, ["-P", str(FORKED), *arguments]
-    return (settings, arguments) if program == "python" else None
+        arguments = ["-P", str(FORKED), *arguments]
+    return Plain(moved[1] if moved else ".", settings, arguments) if program in ("headrace", "python") else None

@@ -59,18 +59,21 @@ def _elsewhere(command: Command) -> Elsewhere | None:
     return next((row for row in ELSEWHERE if row.holds(command)), None)
 
 
-def _has_any(page: Path) -> bool:
-    try:
-        return any(isinstance(step, Command) and not _elsewhere(step) for step in steps(page))
-    except ValueError:
-        return True  # the page's test says why
+def _cases() -> Iterator[Any]:
+    """Each page with commands that run, and once more, with those that are dear as well, where it has such."""
+    for page in PAGES:
+        try:
+            rows = [_elsewhere(step) for step in steps(page) if isinstance(step, Command)]
+        except ValueError:
+            rows = [None]  # the page's test says why
+        if None in rows:
+            yield pytest.param(page, False, id=str(page))
+        if any(row and row.dear for row in rows):
+            yield pytest.param(page, True, id=f"{page}, whole", marks=[pytest.mark.slow, pytest.mark.timeout(900)])
 
 
-WITH_COMMANDS = [page for page in PAGES if _has_any(page)]
-
-
-@pytest.mark.parametrize("page", WITH_COMMANDS, ids=str)
-def test_what_a_page_shows_runs(page: Path, made: Made, reader: Reader) -> None:
+@pytest.mark.parametrize(("page", "whole"), list(_cases()))
+def test_what_a_page_shows_runs(page: Path, whole: bool, made: Made, reader: Reader) -> None:
     if "models/faces" in (ROOT / page).read_text():
         world.add_faces(reader.folder / "models")
     shown = steps(page)
@@ -83,6 +86,8 @@ def test_what_a_page_shows_runs(page: Path, made: Made, reader: Reader) -> None:
             world.written(reader.folder, step.name, step.text)
             continue
         row = _elsewhere(step)
+        if row and row.dear and whole:
+            row = None
         if re.search(r"headrace (serve|triton run)\b", step.text):
             away = row
         if row or (away and "localhost:" in step.text):

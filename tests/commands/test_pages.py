@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.pages import Command, File, has_form, steps
-from tests.commands.running import FORKED, _plain, _without_comment
+from tests.commands.running import FORKED, Plain, plain, without_comment
 
 PAGE = Path("page.md")
 TEXT = """# A page
@@ -77,18 +77,18 @@ def test_the_form_of_an_answer(shown, answered, same):
     ],
 )
 def test_comments_are_no_part_of_a_command(typed, meant):
-    assert _without_comment(typed) == meant
+    assert without_comment(typed) == meant
 
 
 @pytest.mark.parametrize(
-    ("text", "plain"),
+    ("text", "found"),
     [
-        ("A=1 headrace serve models --id 'a b'", ({"A": "1"}, ["-P", str(FORKED), "serve", "models", "--id", "a b"])),
-        ("headrace predict models 'more/**/*.png'", ({}, ["-P", str(FORKED), "predict", "models", "more/**/*.png"])),
-        ("python fit.py", ({}, ["fit.py"])),
+        ("A=1 headrace serve models --id 'a b'", Plain(".", {"A": "1"}, ["-P", str(FORKED), "serve", "models", "--id", "a b"])),
+        ("headrace predict models 'more/**/*.png'", Plain(".", {}, ["-P", str(FORKED), "predict", "models", "more/**/*.png"])),
+        ("cd a/b && python fit.py", Plain("a/b", {}, ["fit.py"])),
         ("headrace predict models more/*.png", None),
         ("curl -s localhost | headrace predict models -", None),
     ],
 )
-def test_only_what_needs_no_shell_goes_without_one(text, plain):
-    assert _plain(text) == plain
+def test_only_what_needs_no_shell_goes_without_one(text, found):
+    assert plain(text) == found
