@@ -6,7 +6,7 @@ EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 USERS  := $(VENV)/.installed-$(EXTRA)
 STAMP  := $(USERS)-dev
 
-.PHONY: setup zoo-setup open-cases-setup names names-setup demo test test-all test-triton lint bench bench-graphs bench-by-hand bench-training bench-gpu gpu-wheels bench-migrate bench-decoding bench-serving bench-host peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom docs test-docker test-classify bench-classify test-ray clean
+.PHONY: setup zoo-setup open-cases-setup names names-setup demo test test-all test-triton lint bench bench-graphs bench-by-hand bench-training bench-gpu gpu-wheels bench-migrate bench-decoding bench-serving bench-host peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness soundness-clean mutants lint-docker lock sbom docs reference test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
@@ -236,7 +236,12 @@ sbom: build/lock/.installed
 # The pages as a site, in build/site; --strict ends at what is wrong with them.
 docs: build/docs/.installed
 	NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --quiet --strict
+	@cd docs && find . -name '*.md' -exec cp --parents {} ../build/site \; # llms.txt points at them
 	@echo build/site/index.html
+
+# What is generated of the code: docs/reference and docs/llms.txt; a test says when they are not of today's.
+reference: setup
+	$(BIN)/python -m tests.reference
 
 build/docs/.installed:
 	@test -x build/docs/bin/python || $(PYTHON) -m venv build/docs

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/*.md", "docs/adr/*.md", "docker/*.md", "examples/**/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "docker/*.md", "examples/**/*.md")
     for page in ROOT.glob(pattern)
     if page.name != "CHANGELOG.md"  # tells of what was
 )

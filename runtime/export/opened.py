@@ -59,7 +59,7 @@ def opened(folder: Path, *, images: Path | None, trusted: bool, int8: bool) -> I
             reference = reference_of(
                 session, artifact.signature, artifact.task, rows=PARITY_ROWS, judging=judging, seconds=_SECONDS
             )
-            yield Opened(Packaged(artifact, Path(directory), calibration), reference, session, remark)
+            yield Opened(Packaged(artifact, Path(directory), calibration, remark), reference, session, remark)
         finally:
             session.close()
 

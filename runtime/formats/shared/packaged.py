@@ -31,11 +31,12 @@ _PROGRAM = "model.pt2"
 @dataclass(frozen=True, eq=False)
 class Packaged:
     """A model version, and a folder of one's own to work in. `calibration` is what int8 takes its ranges from, where the
-    package holds no int8 form."""
+    package holds no int8 form; `uncalibrated` why the images that were given are none."""
 
     artifact: Artifact
     directory: Path
     calibration: Calibration | None = None
+    uncalibrated: str = ""
 
     @functools.cached_property
     def captured(self) -> CapturedGraph:
@@ -78,7 +79,8 @@ class Packaged:
                 if choice.precision.is_int8 and choice.files and choice.files[0].endswith(".onnx"):
                     return artifact.path / choice.files[0]
         if self.calibration is None:
-            raise BackendError(f"{artifact.name} holds no int8 form, and making one takes real images: give --images DIR")
+            why = self.uncalibrated or "making one takes real images: give --images DIR"
+            raise BackendError(f"{artifact.name} holds no int8 form, and {why}")
         for name in (name for name in artifact.files if name.startswith(ONNX_FILE)):
             if not (self.directory / name).exists():
                 (self.directory / name).symlink_to((artifact.path / name).resolve())

@@ -188,6 +188,6 @@ def test_named_rules_stay_inside_the_repository(root: Path, plugin: Path) -> Non
 def test_the_rule_in_the_documentation_passes(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "migrate.md").read_text()
     path = tmp_path / "documented.py"
-    path.write_text(page.partition("```python\n")[2].partition("```")[0])
+    path.write_text(page.partition('```python title="my_rules.py"\n')[2].partition("```")[0])
     (rule,) = load_rules(path)
     assert [verdict.why for verdict in self_test(rule)] == [None, None, None]

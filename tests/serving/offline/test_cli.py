@@ -96,7 +96,7 @@ def test_the_page_shows_what_there_is(models, photos, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert headrace(photos, "--model", models, "--out", "labels").returncode == 0
     names = {}
-    exec("\n".join(re.findall(r"^    (import pyarrow.*|table = .*)$", page, re.MULTILINE)), names)
+    exec(page.partition("```python\n")[2].partition("```")[0], names)
     columns = re.findall(r"`(\w+)`", page.partition("| column |")[2].partition("\n\n")[0])
     assert names["table"].column_names == columns
     assert names["table"].num_rows <= 3

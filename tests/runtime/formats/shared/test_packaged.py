@@ -40,3 +40,8 @@ def test_metadata(opened_net):
 def test_int8_without_images_is_refused(opened_net):
     with pytest.raises(BackendError, match="give --images DIR"):
         opened_net.onnx(INT8)
+
+
+def test_images_that_are_too_few_for_int8_are_what_is_said(opened_net):
+    with pytest.raises(BackendError, match=r"net holds no int8 form, and int8 takes its ranges from .* \(got 3\)"):
+        replace(opened_net, uncalibrated="int8 takes its ranges from at least 80 images (got 3)").onnx(INT8)
