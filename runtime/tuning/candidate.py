@@ -13,6 +13,7 @@ import psutil
 from ...errors import BackendError
 from ...specs import Precision
 from ..artifact.agreement import METRICS, Array, right_share
+from ..artifact.known_answers import of_another
 from ..artifact.lossy_parity import beyond_lossy, compare_lossy, compare_relative, lossy_gate
 from ..artifact.parity import Gate, ParityRecord, compare, unusable_reference
 from ..artifact.plan import Choice, Measurement
@@ -100,7 +101,23 @@ class Candidate:
                 self._refuse(ParityRecord(status="failed", why="real images must show that it keeps to the budget: give some"))
             else:
                 self._judge(reference, config)
+            if self.lossy and not self.status and (why := self._taken_for_another(reference)) is not None:
+                self._refuse(replace(self.parity, status="failed", why=why))  # a server would not take it
         return not self.status
+
+    def _taken_for_another(self, reference: Reference) -> str | None:
+        """Whether a server, which knows the model by its answers to some rows, would take it for another one: int8 that took
+        its ranges from images may clip those rows."""
+        assert self.session is not None
+        if reference.known is None:
+            return None
+        rows, recorded = reference.known
+        places = np.repeat(np.arange(len(rows[0])), self.target.batch or 1).reshape(len(rows[0]), -1)
+        try:
+            answers = [self.session.run([value[at] for value in rows])[reference.task.primary][:1].copy() for at in places]
+        except BackendError as error:
+            return str(error)
+        return of_another(recorded, np.concatenate(answers))
 
     def _judge(self, reference: Reference, config: GraphConfig) -> None:
         assert self.session is not None

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ...errors import BackendError
+from ...specs import Signature
 from ..artifact.agreement import Array
 from ..artifact.known_answers import known_rows, record
 from ..artifact.parity import largest_changes
@@ -47,6 +48,7 @@ class Reference:
     rare: RareRows | None = None
     judged: list[Any] = field(default_factory=list)
     varies: Callable[[list[Array], list[Array]], tuple[float, ...]] | None = None
+    known: tuple[list[Array], dict[str, Any]] | None = None
     _own: list[Array] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -104,7 +106,23 @@ def make_reference(
     rare = None
     if with_rare:
         rare = run_rare(eager, inputs, varies, seconds=RARE_SHARE * seconds)
-    return Reference(inputs, outputs, noise, captured.task, judging if judging.images else None, rare=rare, varies=varies)
+    known = known_of(eager, captured.signature, captured.task, noise)
+    images = judging if judging.images else None
+    return Reference(inputs, outputs, noise, captured.task, images, rare=rare, varies=varies, known=known)
+
+
+def known_of(
+    session: Session, signature: Signature, task: Task, noise: Sequence[float]
+) -> tuple[list[Array], dict[str, Any]] | None:
+    """The rows by which a server knows a model, with what a lossless session answers; None where that would tell nothing."""
+    rows = known_rows(signature)
+    if rows is None:
+        return None
+    try:
+        recorded = record(session.run(rows)[task.primary], noise[task.primary])
+    except BackendError:  # such as a model that checks its inputs
+        return None
+    return None if recorded is None else (rows, recorded)
 
 
 def furthest_off(wanted: Sequence[Array], given: Sequence[Array]) -> Array:

@@ -36,7 +36,7 @@ from .judging_data import JudgingData
 from .prediction import Work, work_of_portable
 from .random_rows import random_rows
 from .rare_rows import run_rare
-from .reference import CHUNK, NOISE_ROWS, RARE_SHARE, Reference, one_by_one, run_judged, some_rows
+from .reference import CHUNK, NOISE_ROWS, RARE_SHARE, Reference, known_of, one_by_one, run_judged, some_rows
 from .source import Lowered, Source
 
 
@@ -87,10 +87,11 @@ def reference_of(
     noise = _noise(session, [value[:NOISE_ROWS] for value in inputs], [value[:NOISE_ROWS] for value in outputs])
     varies = partial(_noise, session)
     rare = run_rare(session, inputs, varies, seconds=RARE_SHARE * seconds)
-    if not judging.images:
-        return Reference(inputs, outputs, noise, task, rare=rare, varies=varies)
-    scores = run_judged(session, judging.batches(CHUNK), task)
-    return Reference(inputs, outputs, noise, task, replace(judging, scores=scores), rare=rare, varies=varies)
+    known = known_of(session, signature, task, noise)
+    images = None
+    if judging.images:
+        images = replace(judging, scores=run_judged(session, judging.batches(CHUNK), task))
+    return Reference(inputs, outputs, noise, task, images, rare=rare, varies=varies, known=known)
 
 
 @old_model_stays

@@ -424,6 +424,20 @@ def test_int8_is_judged_on_images_that_did_not_calibrate(tuned, colored):
     assert {item.parity.rows for item in given.measurements if item.status == "won"} == {96}
 
 
+def test_int8_that_a_server_would_not_know_again_is_refused(tuned, colored):
+    """A server knows a model by its answers to rows of small numbers, between which ranges of large ones tell nothing apart."""
+    net = NearestColor()
+    with torch.no_grad():
+        net.conv.weight.div_(50)
+    pinned = {"precision": "fp32,int8", "backend": "onnxruntime", "buckets": (2,)}
+    plan = tuned(net, images=50 * colored, **pinned)
+    (refused,) = (item for item in plan.measurements if item.choice.precision == INT8)
+    assert refused.status == "refused"
+    assert "known rows" in refused.why
+    assert refused.parity.top1_agreement >= 0.995
+    assert plan.choice(2).precision == FP32
+
+
 def test_int8_takes_its_ranges_from_calibration_images_alone(colored):
     config = GraphConfig(precision="int8", backend="onnxruntime", buckets=(2,), threads=1)
     rows = torch.from_numpy(colored[:2])
