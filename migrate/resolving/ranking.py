@@ -155,7 +155,8 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
     needed = [option for option in script.options if _is_needed(option)]
     if script.options and not needed and not always:
         return [], None  # what it does by itself is what it is for
-    own = [command for command in survey.commands if _runs(command, script)]
+    told = (*survey.commands, *survey.usages)
+    own = [command for command in told if _runs(command, script)]
     if not script.options and not always:
         own = [command for command in own if command.readme]
     whole: list[tuple[bool, bool, list[str], Command]] = []
@@ -168,7 +169,7 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
         return argv, f"{command.path}:{command.line}" if argv else None
     found: dict[str, list[str]] = {}
     where = None
-    for command in [*own, *(command for command in survey.commands if command not in own)]:
+    for command in [*own, *(command for command in told if command not in own)]:
         for option, words in split(needed, command.arguments):
             fits = option is not None and not option.positional and documented([option], words)
             if option is not None and fits and option.dest not in found and _is_here(survey, script, option, words):
@@ -180,7 +181,8 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
 def documented_models(survey: Survey, script: Script) -> list[list[str]]:
     """The arguments of a script's documented command lines that choose a model: the first line for each that they choose."""
     found: dict[tuple[str, ...], list[str]] = {}
-    for _, parts in _whole(survey, script, [command for command in survey.commands if _runs(command, script)]):
+    own = [command for command in (*survey.commands, *survey.usages) if _runs(command, script)]
+    for _, parts in _whole(survey, script, own):
         chosen = [word for option, words in parts if option is not None and names_model(option) for word in words]
         if chosen:
             found.setdefault(tuple(chosen), [word for _, words in parts for word in words])
@@ -215,7 +217,7 @@ def _runs(command: Command, script: Script) -> bool:
 
 def documented_folder(survey: Survey, script: Script) -> str | None:
     """Where people stand who type the first documented command line of a script; None where that is not told."""
-    for command in survey.commands:
+    for command in (*survey.commands, *survey.usages):
         if command.script == script.path and command.written and f"/{script.path}".endswith(f"/{command.written}"):
             return script.path.removesuffix(command.written).rstrip("/") or "."
     return None

@@ -12,7 +12,7 @@ import os
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ..reading.arguments import OPEN
@@ -62,10 +62,16 @@ def _importance(path: str) -> tuple[bool, bool, int, str]:
 
 
 def _commands(root: Path, path: str, points: Mapping[str, str]) -> Iterator[Command]:
-    installed = re.compile(rf"^(\s*[$>]?\s*)({'|'.join(map(re.escape, points))})(?=\s|$)") if points else None
-    shell, text = path.endswith(_SHELL), ""
+    text = ""
     with contextlib.suppress(OSError), (root / path).open("rb") as file:
         text = file.read(_MOST_BYTES).decode(errors="replace")
+    yield from commands_in(root, path, text, points)
+
+
+def commands_in(root: Path, path: str, text: str, points: Mapping[str, str]) -> Iterator[Command]:
+    """The commands in a text that stands in a file: a shell script's lines, or prose with commands in it."""
+    installed = re.compile(rf"^(\s*[$>]?\s*)({'|'.join(map(re.escape, points))})(?=\s|$)") if points else None
+    shell = path.endswith(_SHELL)
     variables: dict[str, str] = {}
     fenced = False
     for number, line in _joined(text):
@@ -149,7 +155,7 @@ def _read(root: Path, path: str, number: int, text: str, *, code: bool) -> Comma
     script, arguments, module = found
     if not code:
         arguments = _of_prose(arguments)
-    arguments = [OPEN if OPEN in word or _PLACEHOLDER.search(word.partition("=")[2] or word) else word for word in arguments]
+    arguments = opened(arguments)
     seen_from = ["", posixpath.dirname(path)] if path.endswith(_SHELL) else [posixpath.dirname(path), ""]
     names = [script] if not module else [f"{folder}{script}{end}" for folder in ("", "src/") for end in (".py", "/__main__.py")]
     places = (posixpath.normpath(posixpath.join(folder, name)) for folder in seen_from for name in names)
@@ -165,6 +171,11 @@ def _read(root: Path, path: str, number: int, text: str, *, code: bool) -> Comma
         line=number,
         readme=not _importance(path)[1],
     )
+
+
+def opened(arguments: Iterable[str]) -> list[str]:
+    """Arguments as a document writes them, with those left open that are to be filled in."""
+    return [OPEN if OPEN in word or _PLACEHOLDER.search(word.partition("=")[2] or word) else word for word in arguments]
 
 
 def _bracketed(found: re.Match[str]) -> str:
