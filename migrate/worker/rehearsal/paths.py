@@ -11,6 +11,7 @@ import io
 import linecache
 import os
 import re
+import shutil
 import sys
 import sysconfig
 import types
@@ -56,6 +57,9 @@ class Paths:
             stage.wrap(os, name, self._stat)
         for name in ("mkdir", "makedirs"):
             stage.wrap(os, name, self._mkdir)
+        for name in ("remove", "unlink", "rmdir", "rename", "replace"):
+            stage.wrap(os, name, self._change)
+        stage.wrap(shutil, "rmtree", lambda original, path, *args, **named: original(self._changed(path), *args, **named))
         for name in ("glob", "iglob"):
             stage.wrap(glob, name, self._glob)
         for name in ("glob", "rglob"):
@@ -283,6 +287,22 @@ class Paths:
             if self._busy or not outside:
                 raise
             return os.makedirs(self._elsewhere(os.fsdecode(path)), exist_ok=True)
+
+    def _change(self, original: Callable[..., Any], path: Any, *others: Any, **named: Any) -> Any:
+        """Remove or rename what the script wrote to a place that stands in for another."""
+        if any(value is not None for value in named.values()):  # below an open folder, which is what it is
+            return original(path, *others, **named)
+        return original(self._changed(path), *(self._renamed(other) for other in others))
+
+    def _changed(self, path: Any) -> Any:
+        known = not self._busy and isinstance(path, str | os.PathLike) and not asked_by_us(__file__)
+        text = os.fsdecode(path) if known else ""
+        return self.found(text) if known and self.found(text) != text else path
+
+    def _renamed(self, path: Any) -> Any:
+        folder, name = os.path.split(os.fsdecode(path)) if isinstance(path, str | os.PathLike) else ("", "")
+        place = self._changed(folder) if folder else folder
+        return os.path.join(place, name) if place != folder else path
 
     def _glob(self, original: Callable[..., Any], pathname: Any, *args: Any, **named: Any) -> Any:
         if isinstance(pathname, str):
