@@ -290,9 +290,10 @@ class Paths:
 
     def _change(self, original: Callable[..., Any], path: Any, *others: Any, **named: Any) -> Any:
         """Remove or rename what the script wrote to a place that stands in for another."""
-        if any(value is not None for value in named.values()):  # below an open folder, which is what it is
-            return original(path, *others, **named)
-        return original(self._changed(path), *(self._renamed(other) for other in others))
+        if any(name.endswith("dir_fd") and value is not None for name, value in named.items()):
+            return original(path, *others, **named)  # below an open folder, which is what it is
+        named = {name: self._renamed(value) if name == "dst" else value for name, value in named.items()}
+        return original(self._changed(path), *(self._renamed(other) for other in others), **named)
 
     def _changed(self, path: Any) -> Any:
         known = not self._busy and isinstance(path, str | os.PathLike) and not asked_by_us(__file__)

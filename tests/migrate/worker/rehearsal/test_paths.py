@@ -143,13 +143,13 @@ def test_what_this_package_looks_for_is_not_made_also_where_it_is_imported_throu
     assert found.standins == ()
 
 
-def test_what_was_written_elsewhere_is_removed_and_renamed_there(rehearsed, tmp_path):
-    gone = "/nowhere/runs"
+def test_what_was_written_elsewhere_is_removed_and_renamed_there(rehearsed):
+    gone = "/nowhere/headrace"
     text = f"""
 import os, shutil
-os.makedirs("{gone}/one/two")
-for name in "abc":
-    open(f"{gone}/one/{{name}}.pth", "w").write(name)
+for name in ("a", "b", "c", "two/f"):
+    with open(f"{gone}/one/{{name}}.pth", "w") as file:
+        file.write(name)
 os.remove("{gone}/one/a.pth")
 os.replace("{gone}/one/b.pth", "{gone}/one/two/d.pth")
 os.rename(src="{gone}/one/c.pth", dst="here.pth")
@@ -171,3 +171,4 @@ except FileNotFoundError as error:
         "['two'] b c", "False", f"[Errno 2] No such file or directory: '{gone}/never.pth'",
     ], done.stderr  # fmt: skip
     assert done.report.ended == "finished"
+    assert "nowhere" not in os.listdir("/")
