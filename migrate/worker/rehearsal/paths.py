@@ -21,7 +21,7 @@ from typing import Any
 
 from .forms.bare_folders import is_bare, waits_for_data
 from .making import IMAGES, Maker, ending_of
-from .places import asked_by_us, frames, is_installed, is_users, other_folder
+from .places import HEADRACE, asked_by_us, frames, is_headraces, is_installed, is_users, other_folder
 from .stage import Stage
 
 _LIBRARIES = tuple(
@@ -30,8 +30,6 @@ _LIBRARIES = tuple(
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/run/", "/lib")
 _PROBES = ("genericpath.py", "posixpath.py", "pathlib.py", os.path.join("pathlib", "_local.py"))
 _NAMED = re.compile(rf"image_\d{{4}}(\.jpg)?({'|'.join(map(re.escape, IMAGES))})")
-_HEADRACE = tuple(f"{Path(file).parents[3]}{os.sep}" for file in (os.path.abspath(__file__), os.path.realpath(__file__)))
-"""The folder of this package, as it is imported and where it really is: an environment may hold a link to it."""
 
 
 class Paths:
@@ -109,9 +107,7 @@ class Paths:
         empty = os.path.isdir(path) and not os.listdir(path)
         there = os.path.exists(self.found(path)) and not (empty or lacks(path))
         self._busy = busy
-        others = (
-            full.startswith((*_SYSTEM, *_LIBRARIES, *_HEADRACE)) or is_installed(full) or os.sep + ".cache" + os.sep in full
-        )
+        others = full.startswith((*_SYSTEM, *_LIBRARIES, *HEADRACE)) or is_installed(full) or os.sep + ".cache" + os.sep in full
         return not there and not others and full != self.stage.root
 
     def make(self, path: str) -> str | None:
@@ -158,7 +154,7 @@ class Paths:
     def _may_make(self, path: str) -> bool:
         """What the user's code opens, itself or through a library, but not what libraries look for when they are imported."""
         full = os.path.abspath(path)
-        others = (*_SYSTEM, *_LIBRARIES, *_HEADRACE, str(self.stage.made))
+        others = (*_SYSTEM, *_LIBRARIES, *HEADRACE, str(self.stage.made))
         if full.startswith(others) or is_installed(full) or os.sep + ".cache" + os.sep in full:
             return False
         if "directory" not in self.stage.learned and self._lies_elsewhere(path):
@@ -167,9 +163,7 @@ class Paths:
             name = frame.f_code.co_filename
             if is_users(name, self.stage.root):
                 return not expects_absence(frame) or full in self.stage.learned.get("wanted", ())
-            # A checkout may hold its environment.
-            own = any(name.startswith(folder) and not is_installed(name[len(folder) :]) for folder in _HEADRACE)
-            if own or name.startswith("<frozen importlib"):
+            if is_headraces(name) or name.startswith("<frozen importlib"):
                 return False
         return False
 

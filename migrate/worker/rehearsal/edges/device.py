@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..places import called_by_user, failed_at, is_users
+from ..places import called_by_user, failed_at, frames, is_headraces, is_users
 from ..stage import Stage
 
 _WANTS_CUDA = re.compile(r"\b(cuda|gpus?|nvidia|cudnn)\b|Inference tensors cannot be saved", re.I)
@@ -249,18 +249,26 @@ def _cuda_module(stage: Stage, torch: Any) -> None:
 
 
 class _Itself:
-    """The `module` of a model that no DataParallel wraps, for there is no GPU; what has one of its own keeps it."""
+    """The `module` of a model that no DataParallel wraps, for there is no GPU; what has one of its own keeps it.
+
+    Torch, and what exports a model, ask whether a model has such a part, and are told the truth.
+    """
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
     def __get__(self, model: Any, owner: type) -> Any:
-        if model is None:
-            raise AttributeError("module")
-        if "module" in model.__dict__.get("_modules", {}):
-            return model._modules["module"]
+        if model is None or "module" in model.__dict__.get("_modules", {}) or not _asked_by_a_script():
+            raise AttributeError("module")  # and torch looks where it always does
         self._stage.note("device", "without a GPU no DataParallel wraps the model, whose module it is itself")
         return model
+
+
+def _asked_by_a_script() -> bool:
+    """Whether the nearest caller outside of the rehearsal is a source file, and none of torch's or Headrace's own."""
+    frame = next(frames(), None)
+    name = frame.f_code.co_filename if frame is not None else "<"
+    return not name.startswith(("<", os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep)) and not is_headraces(name)
 
 
 class _Event:

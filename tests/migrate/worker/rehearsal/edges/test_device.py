@@ -169,13 +169,14 @@ if torch.cuda.is_available():
     net = torch.nn.DataParallel(net)
 inner = net.module
 kept = torch.nn.DataParallel(net).module
-print(sorted(inner.state_dict()), kept is net)
+exported = torch.export.export(net, (torch.ones(1, 2),)).module()
+print(sorted(inner.state_dict()), kept is net, torch.equal(exported(torch.ones(1, 2)), net(torch.ones(1, 2))))
 """
 
 
 def test_where_no_gpu_is_no_data_parallel_is_and_a_model_is_its_own_module(rehearsed):
     done = rehearsed({"main.py": WRAPPED})
-    assert (done.report.ended, done.stdout) == ("finished", "['0.bias', '0.weight'] True\n"), done.stderr
+    assert (done.report.ended, done.stdout) == ("finished", "['0.bias', '0.weight'] True True\n"), done.stderr
     assert [item.what for item in done.standins("device")] == [
         "without a GPU no DataParallel wraps the model, whose module it is itself"
     ]
