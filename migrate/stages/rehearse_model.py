@@ -264,7 +264,7 @@ def _run(
 
 def _told_otherwise(migration: Migration, first: Run, static: Resolved | None, model: str | None, end: float) -> Run:
     """The run of a script that stopped, or the first one with other arguments that shows a model."""
-    run = first
+    run, alike = first, 0
     for told, where, verbatim in itertools.islice(_otherwise(migration.surveyed, first), _MOST_TOLD):
         again = _run(migration, first.script, [], static, model, (told, where))
         better = _is_better(again, run) and (run.best is None or again.best is None or _worth(again.best) > _worth(run.best))
@@ -272,14 +272,10 @@ def _told_otherwise(migration: Migration, first: Run, static: Resolved | None, m
             migration.told[first.script.path] = told
         if better:
             run = replace(again, as_read=False, remark=_and_why(again.remark, first))
-        alike = again.seen.why is not None and (again.seen.why, again.seen.where) == (first.seen.why, first.seen.where)
+        same = again.seen.why is not None and (again.seen.why, again.seen.where) == (first.seen.why, first.seen.where)
+        alike += same and verbatim  # once by the choice that is the default's, twice whatever is chosen
         # What else a line names that is not here may lead to a model that is only trained, as one that takes no labels.
-        if (
-            first.best is not None
-            or (not _lacks(run) and (verbatim or run.evaluated))
-            or (alike and verbatim)
-            or time.monotonic() > end
-        ):
+        if first.best is not None or (not _lacks(run) and (verbatim or run.evaluated)) or alike > 1 or time.monotonic() > end:
             break
     return run
 

@@ -223,13 +223,14 @@ BROKEN = PLANNED.replace('"--plan"', '"--plan", default="ff"').replace('{"wide":
 
 @pytest.mark.usefixtures("torch_sandbox")
 def test_where_the_default_is_broken_each_documented_line_is_tried_and_the_default_said_to_be(tmp_path: Path) -> None:
-    (tmp_path / "run.sh").write_text("python main.py --plan old --gone x\npython main.py --plan wide\n")
+    lines = ("--plan ff --gone x", "--plan old --gone x", "--plan wide")
+    (tmp_path / "run.sh").write_text("".join(f"python main.py {line}\n" for line in lines))
     (tmp_path / "main.py").write_text(BROKEN.replace('{"ff": Gone', '{**({"ff": Gone} if args.plan == "ff" else {})'))
     report = headrace.migrate(tmp_path)
     assert (report.models[0].name, report.models[0].classes) == ("Net", 3), report.findings
     said = [item.message for item in report.findings if item.code == "PS011"]
     assert said == [
-        'told what run.sh:2 tells: --plan wide; --entry "main.py ..." tells something else; told nothing it ends with '
+        'told what run.sh:3 tells: --plan wide; --entry "main.py ..." tells something else; told nothing it ends with '
         "NameError: name 'Gone' is not defined (main.py:21)"
     ]
 
