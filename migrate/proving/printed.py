@@ -20,6 +20,8 @@ _PIECE = re.compile(r"[^\s,;:=|()\[\]{}<>'\"]+|\S")
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")  # of an object without a text of its own
 # The line of a source that a logger tells, as main.py:351, (main.py 351) or "main.py", line 351: rules insert lines above.
 _POSITION = re.compile(r"""(\.py(?::|\(|["']?, line ))\d+(?![\d.])|(\([^\s()]+\.py )\d+(?=\))""")
+# What Rich's handler of logs writes before a level: the time, or as many blanks where that is the line's before.
+_LOGGED = re.compile(r"^(?:\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\]| {19}) (?=(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)")
 _PER = re.compile(r"(?<=[^\W\d_])\s*(?:/|\bper\b)\s*(?=[^\W\d_])")
 
 
@@ -63,7 +65,8 @@ def first_difference(before: str, after: str, again: str | None = None) -> tuple
 
 def _lines(text: str) -> list[str]:
     last_states = (line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n"))  # progress bars overwrite
-    return [_POSITION.sub(r"\1\2~", _ADDRESS.sub("at 0x0", line.rstrip())) for line in last_states if line.strip()]
+    lines = (_LOGGED.sub("", _ADDRESS.sub("at 0x0", line.rstrip())) for line in last_states if line.strip())
+    return [_POSITION.sub(r"\1\2~", line) for line in lines]
 
 
 def masked(line: str) -> str:

@@ -153,6 +153,8 @@ class Survey:
     """Every model call of the repository, also those that no script reaches."""
     commands: tuple[Command, ...] = ()
     """How the documentation runs the scripts, in the order of reading."""
+    usages: tuple[Command, ...] = ()
+    """How scripts say at their top that they are run, and how the editor starts them."""
 
     index: object = field(default=None, repr=False, compare=False)
     """The project's index, with which the survey worked, for the stages after it; see `survey.project_index`."""

@@ -14,6 +14,7 @@ from ..reading.arguments import OPEN, documented, split
 from ..reading.facts import Command, Option, Script, Survey
 from ..reading.source import NOTEBOOK, readme_text
 from ..slicing.recipes import names_configuration, names_model
+from ..survey.submodules import submodule_paths
 from ..survey.survey import ProjectIndex, project_index, runnable
 from .construction import imported_paths
 
@@ -24,6 +25,9 @@ _PATH_NAME = re.compile(
 """Names of options whose values are paths."""
 _MOST_MATCHES, _MOST_LOOKED_AT = 4, 1000
 """Files for which a pattern stands, and those that are looked at to find the first ones."""
+_MOST_BESIDE = 8
+"""Files that are offered in place of one that is not here."""
+_SETTINGS = (".yaml", ".yml", ".json", ".jsonnet", ".toml", ".cfg", ".ini", ".conf")
 _MOST_NAMED = 6
 """So many of those not taken are named in a remark."""
 _PURPOSE = "(main|run|app|train|eval(uate|uation)?|test|val(id|idate)?|predict(ion)?|infer(ence)?|classify|demo|serve)"
@@ -42,18 +46,19 @@ EVALUATE_NAMES = frozenset(
 def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
     """Scripts, the one that says most about the model first.
 
-    What imports nothing that could hold a model, such as the client of a server, comes last of all. Those that a README runs
-    come first, then those that other documents run or that it mentions. Of these one that evaluates
-    comes before one that predicts before one that trains; then a plain name like `train.py` before `bn_train.py`, the order in
-    which they are documented, a file's depth, and the natural order of the names. Tests, notebooks and files in which nothing
-    is seen to call a model and whose name does not say that they do come last; where the name does, and no README runs them,
-    they come after those that are seen to.
+    What lies in a git submodule, as others' examples do, comes last of all; before it what imports nothing that could hold a
+    model, such as the client of a server. Those that a README runs come first, then those that other documents run or that it
+    mentions. Of these one that evaluates comes before one that predicts before one that trains; then a plain name like
+    `train.py` before `bn_train.py`, the order in which they are documented, a file's depth, and the natural order of the names.
+    Tests, notebooks and files in which nothing is seen to call a model and whose name does not say that they do come last;
+    where the name does, and no README runs them, they come after those that are seen to.
     """
     scripts = list(scripts)
     readme = readme_text(survey.root)
     known = project_index(survey)
     imported = imported_paths(known)
     holding = _with_models(known)
+    others = tuple(f"{path}/" for path in submodule_paths(survey.root))
     calls = any(script.roles for script in scripts)
     shallowest = min((script.path.count("/") for script in scripts), default=0)
 
@@ -65,6 +70,7 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
         depth = script.path.count("/")
         stem = posixpath.basename(script.path).removesuffix(".py").lower()
         return (
+            script.path.startswith(others),
             script.path not in holding,
             named == 2 and is_test(script.path),
             not script.roles and ((calls and not _purpose(script)) or (not script.main_guard and script.path in imported)),
@@ -155,20 +161,20 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
     needed = [option for option in script.options if _is_needed(option)]
     if script.options and not needed and not always:
         return [], None  # what it does by itself is what it is for
-    own = [command for command in survey.commands if _runs(command, script)]
+    told = (*survey.commands, *survey.usages)
+    own = [command for command in told if _runs(command, script)]
     if not script.options and not always:
         own = [command for command in own if command.readme]
-    whole: list[tuple[bool, bool, list[str], Command]] = []
-    for command, parts in _whole(survey, script, own):
-        given = {option.dest for option, _ in parts if option is not None}
-        lacks = any(option.dest not in given for option in needed)
-        whole.append((lacks, not given & EVALUATE_NAMES, [word for _, words in parts for word in words], command))
+    whole = [
+        (*_rank(parts, needed), [word for _, words in parts for word in words], command)
+        for command, parts in _whole(survey, script, own)
+    ]
     if whole:
         *_, argv, command = min(whole, key=lambda item: (*item[:2], -len(item[2]) if always else 0))
         return argv, f"{command.path}:{command.line}" if argv else None
     found: dict[str, list[str]] = {}
     where = None
-    for command in [*own, *(command for command in survey.commands if command not in own)]:
+    for command in [*own, *(command for command in told if command not in own)]:
         for option, words in split(needed, command.arguments):
             fits = option is not None and not option.positional and documented([option], words)
             if option is not None and fits and option.dest not in found and _is_here(survey, script, option, words):
@@ -177,10 +183,42 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
     return [word for words in found.values() for word in words], where
 
 
+def other_arguments(survey: Survey, script: Script) -> Iterator[tuple[list[str], str, bool]]:
+    """All documented command lines of a script, the one that says most first, with "path:line" of where, and whether each
+    stands there word for word.
+
+    Then those that name a configuration which is not here, with each of those that lie where it should.
+    """
+    needed = [option for option in script.options if _is_needed(option)]
+    own = [command for command in (*survey.commands, *survey.usages) if _runs(command, script)]
+    lines = [
+        (_rank(parts, needed), [word for _, words in parts for word in words], f"{command.path}:{command.line}")
+        for command, parts in _whole(survey, script, own)
+    ]
+    for _, argv, where in sorted(lines, key=lambda item: (*item[0], -len(item[1]))):
+        yield argv, where, True
+    for command in own:
+        parts = documented(script.options, _opened(survey, script, command.arguments)) or ()
+        gone = [index for index, part in enumerate(parts) if not _is_here(survey, script, *part)]
+        if len(gone) == 1:
+            _, words = parts[gone[0]]
+            for other in _beside(survey, script, value := words[-1].partition("=")[2] or words[-1]):
+                instead = [*words[:-1], words[-1].removesuffix(value) + other]
+                argv = [word for index, part in enumerate(parts) for word in (instead if index == gone[0] else part[1])]
+                yield argv, f"{command.path}:{command.line} (whose {value} is not here; {other} beside it was taken)", False
+
+
+def _rank(parts: Sequence[tuple[Option | None, list[str]]], needed: Sequence[Option]) -> tuple[bool, bool]:
+    """Whether a command line lacks what the script must be told, and whether it does not only evaluate."""
+    given = {option.dest for option, _ in parts if option is not None}
+    return any(option.dest not in given for option in needed), not given & EVALUATE_NAMES
+
+
 def documented_models(survey: Survey, script: Script) -> list[list[str]]:
     """The arguments of a script's documented command lines that choose a model: the first line for each that they choose."""
     found: dict[tuple[str, ...], list[str]] = {}
-    for _, parts in _whole(survey, script, [command for command in survey.commands if _runs(command, script)]):
+    own = [command for command in (*survey.commands, *survey.usages) if _runs(command, script)]
+    for _, parts in _whole(survey, script, own):
         chosen = [word for option, words in parts if option is not None and names_model(option) for word in words]
         if chosen:
             found.setdefault(tuple(chosen), [word for _, words in parts for word in words])
@@ -215,7 +253,7 @@ def _runs(command: Command, script: Script) -> bool:
 
 def documented_folder(survey: Survey, script: Script) -> str | None:
     """Where people stand who type the first documented command line of a script; None where that is not told."""
-    for command in survey.commands:
+    for command in (*survey.commands, *survey.usages):
         if command.script == script.path and command.written and f"/{script.path}".endswith(f"/{command.written}"):
             return script.path.removesuffix(command.written).rstrip("/") or "."
     return None
@@ -247,15 +285,36 @@ def _matches(word: str, folders: Sequence[Path]) -> list[str]:
 
 def _is_here(survey: Survey, script: Script, option: Option | None, words: Sequence[str]) -> bool:
     """Whether the configuration file that an argument names is one of the repository: documentation grows old."""
-    if option is None or not names_configuration(option) or not posixpath.splitext(words[-1])[1]:
-        return True
     value = words[-1].partition("=")[2] or words[-1]
-    folders = (
-        survey.root / (documented_folder(survey, script) or "."),
-        survey.root / posixpath.dirname(script.path),
-        survey.root,
-    )
-    return any(os.path.isfile(folder / value) for folder in folders)
+    suffix = posixpath.splitext(value)[1]
+    if option is None:  # of a script whose options nobody knows
+        flag = words[0].partition("=")[0]
+        dest = flag.strip("-").replace("-", "_")
+        like = Option(flags=(flag,), dest=dest, line=0, positional=False, required=False)
+        if not (flag == "-c" or names_configuration(like)) or suffix not in _SETTINGS or flag == value:
+            return True
+    elif not names_configuration(option) or not suffix:
+        return True
+    return any(os.path.isfile(folder / value) for folder in _seen_from(survey, script))
+
+
+def _seen_from(survey: Survey, script: Script) -> tuple[Path, ...]:
+    """The folders in which a file may lie that a command line names."""
+    told = documented_folder(survey, script) or "."
+    return survey.root / told, survey.root / posixpath.dirname(script.path), survey.root
+
+
+def _beside(survey: Survey, script: Script, value: str) -> list[str]:
+    """The files of the folder and the format of one that is not here, as the command line would name them."""
+    above, suffix = posixpath.dirname(value), posixpath.splitext(value)[1]
+    if value.startswith("/") or ".." in value.split("/"):
+        return []
+    for folder in _seen_from(survey, script):
+        with contextlib.suppress(OSError):
+            names = sorted((path.name for path in (folder / above).iterdir() if path.suffix == suffix), key=natural)
+            if names:
+                return [posixpath.join(above, name) for name in names[:_MOST_BESIDE]]
+    return []
 
 
 def _is_needed(option: Option) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from ..resolving.ranking import (
     documented_folder,
     documented_models,
     listed,
+    other_arguments,
     taken_of,
     told_as,
 )
@@ -39,6 +41,8 @@ _CHOICES = frozenset(["PS011", "PS015"])
 _MOST_SCRIPTS = 3
 _MOST_FOR_A_CHECKPOINT = 8
 """So many are run to find the model that the user's checkpoint fits."""
+_MOST_TOLD = 8
+"""So many other command lines are tried with a script that stopped."""
 _MOST_SAVED = 3
 """So many files in which a script saves its model are tried for the weights."""
 _ALL_SECONDS = 300.0
@@ -106,11 +110,8 @@ def rehearse_model(
         if len(runs) >= (_MOST_FOR_A_CHECKPOINT if any(run.fits is False for run in runs) else _MOST_SCRIPTS):
             break
         run = _run(migration, script, given, static, model)
-        if _lacks(run) and not given and (other := _otherwise(surveyed, run)) is not None:
-            again = _run(migration, script, given, static, model, other)
-            if again.seen.why is None:
-                migration.told[script.path] = other[0]
-            run = replace(again, as_read=False) if _is_better(again, run) else run
+        if _lacks(run) and not given:
+            run = _told_otherwise(migration, run, static, model, end)
         for choice in (
             _choices(surveyed, script) if _lacks(run) and not given and migration.options.checkpoint is not None else ()
         ):
@@ -261,15 +262,48 @@ def _run(
     return Run(script, recipe, answer, _best(answer.models, model), remark, as_read=True)
 
 
-def _otherwise(surveyed: Survey, run: Run) -> tuple[list[str], str | None] | None:
+def _told_otherwise(migration: Migration, first: Run, static: Resolved | None, model: str | None, end: float) -> Run:
+    """The run of a script that stopped, or the first one with other arguments that shows a model."""
+    run, alike = first, 0
+    for told, where, verbatim in itertools.islice(_otherwise(migration.surveyed, first), _MOST_TOLD):
+        again = _run(migration, first.script, [], static, model, (told, where))
+        better = _is_better(again, run) and (run.best is None or again.best is None or _worth(again.best) > _worth(run.best))
+        if again.seen.why is None or better:
+            migration.told[first.script.path] = told
+        if better:
+            run = replace(again, as_read=False, remark=_and_why(again.remark, first))
+        same = again.seen.why is not None and (again.seen.why, again.seen.where) == (first.seen.why, first.seen.where)
+        alike += same and verbatim  # once by the choice that is the default's, twice whatever is chosen
+        # What else a line names that is not here may lead to a model that is only trained, as one that takes no labels.
+        if first.best is not None or (not _lacks(run) and (verbatim or run.evaluated)) or alike > 1 or time.monotonic() > end:
+            break
+    return run
+
+
+def _otherwise(surveyed: Survey, run: Run) -> Iterator[tuple[list[str], str | None, bool]]:
     """Other arguments for a script that stopped: documented ones in place of guessed ones, and none where nobody knows whether
     it takes those that are documented."""
+    tried = [run.recipe.argv]
     if run.remark is not None and not run.script.options:
-        return [], None
-    if "No module named" in (run.seen.why or ""):
-        return None
-    told, where = documented_arguments(surveyed, run.script, always=True)
-    return (told, where) if told and tuple(told) != run.recipe.argv else None
+        yield [], None, True
+        tried.append(())
+    elif "No module named" in (run.seen.why or ""):
+        return
+    first = (*documented_arguments(surveyed, run.script, always=True), True)
+    for told, where, verbatim in (first, *other_arguments(surveyed, run.script)):
+        if told and tuple(told) not in tried:
+            tried.append(tuple(told))
+            yield told, where, verbatim
+
+
+def _and_why(remark: str | None, first: Run) -> str | None:
+    """A remark on what a script was told, and on how it ended without."""
+    if remark is None or first.seen.why is None:
+        return remark
+    told = f"told {' '.join(first.recipe.argv) or 'nothing'}{', and what was guessed,' if first.guessed else ''}"
+    why = first.seen.why.partition(";")[0]
+    ended = why if why.startswith("it ") else f"it ends with {why}"  # it came to its end, or was still running
+    return f"{remark}; {told} {ended}{f' ({first.seen.where})' if first.seen.where else ''}"
 
 
 def _choices(surveyed: Survey, script: Script) -> list[list[str]]:

@@ -12,7 +12,8 @@ import os
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..reading.arguments import OPEN
@@ -41,7 +42,15 @@ _ASSIGNMENT = re.compile(
     r"^\s*(?:export\s+|set\s+|ARG\s+|ENV\s+)?([A-Za-z_]\w*)\s?[:?]?=\s?([^\s$`(]+|\"[^\"$`]*\"|'[^']*')\s*(?:#.*)?$"
 )
 _FOR = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^\s;$`{]+)")
-_VARIABLE = re.compile(r"\$\{(\w+)\}|\$\((\w+)\)|\$(\w+)|%(\w+)%")
+_NAMED = re.compile(r"<[^<>\s][^<>]*>")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=](?P<default>(?:[^${}]|\$\([^()]*\))*))?\}|\$\((\w+)\)|\$(\w+)|%(\w+)%")
+_MORE = re.compile(r"\$\{[@*][^{}]*\}|\$[@*]")
+"""What else a shell script is given."""
+_HERE = {"pwd": ".", "PWD": "."}
+_RUNS_SHELL = re.compile(
+    r"(?:(?<![\w./-])(?:bash|sh|zsh|source)\s+(?:-\w+\s+)*|(?:^|\s)(?=\./))([\w./-]+\.sh)(?=\s|$)([^|&;<>]*)"
+)
+"""A shell script that is run, and what it is given."""
 _WORDS = "PATH|TO|YOUR|MY|THE|DIR|DIRECTORY|FILE|FOLDER|NAME|ROOT|MODEL|DATA|DATASET|IMAGE|IMAGES|IMG|CONFIG|CFG|CHECKPOINT|CKPT|WEIGHTS|NUM|N|GPU|GPUS|VALUE|OUTPUT|INPUT|ARCH|ID"  # noqa: E501
 _PLACEHOLDER = re.compile(
     rf"\.\.\.|…|[${{}}<>]|\bpaths?[/_-]to|\byour[/_-]|^your|^xx+$|^/path\b|(^|[=/])(?:(?:{_WORDS})[_-]?)+($|/)"
@@ -62,11 +71,21 @@ def _importance(path: str) -> tuple[bool, bool, int, str]:
 
 
 def _commands(root: Path, path: str, points: Mapping[str, str]) -> Iterator[Command]:
-    installed = re.compile(rf"^(\s*[$>]?\s*)({'|'.join(map(re.escape, points))})(?=\s|$)") if points else None
-    shell, text = path.endswith(_SHELL), ""
+    yield from commands_in(root, path, _text(root, path), points)
+
+
+def _text(root: Path, path: str) -> str:
     with contextlib.suppress(OSError), (root / path).open("rb") as file:
-        text = file.read(_MOST_BYTES).decode(errors="replace")
-    variables: dict[str, str] = {}
+        return file.read(_MOST_BYTES).decode(errors="replace")
+    return ""
+
+
+def commands_in(root: Path, path: str, text: str, points: Mapping[str, str], given: Sequence[str] = ()) -> Iterator[Command]:
+    """The commands in a text that stands in a file: a shell script's lines, for which arguments may be `given`, or prose with
+    commands in it, among them shell scripts that are run."""
+    installed = re.compile(rf"^(\s*[$>]?\s*)({'|'.join(map(re.escape, points))})(?=\s|$)") if points else None
+    shell = path.endswith(_SHELL)
+    variables = {**_HERE, **{str(number): word for number, word in enumerate(given, 1)}}
     fenced = False
     for number, line in _joined(text):
         if re.match(r"\s*(```|~~~)", line):
@@ -74,16 +93,34 @@ def _commands(root: Path, path: str, points: Mapping[str, str]) -> Iterator[Comm
             continue
         if (shell or fenced) and line.lstrip().startswith("#"):
             continue  # explained, or left out
-        if shell and (found := _ASSIGNMENT.match(line) or _FOR.match(line)) is not None:
+        filled = _filled(line, variables) if shell else line
+        if shell and (found := _ASSIGNMENT.match(filled) or _FOR.match(filled)) is not None and OPEN not in found[2]:
             variables.setdefault(found[1], found[2].strip("\"'"))
         if installed is not None and (shell or fenced or _TYPED.match(line)):
-            line = installed.sub(lambda found: f"{found[1]}python -m {points[found[2]]} ", line)  # noqa: PLW2901 - its meaning
-        for part, code in _parts(_filled(line, variables) if shell else line, shell or fenced):
+            filled = installed.sub(lambda found: f"{found[1]}python -m {points[found[2]]} ", filled)
+        for part, code in _parts(filled, shell or fenced):
+            for typed in () if shell else (part,) if code else re.findall(r"`+([^`]+)`+", filled):
+                yield from _of_shell_script(root, path, number, typed, points)
             for start in itertools.islice(_START.finditer(part), 4):
                 command = _read(root, path, number, part[start.start() :], code=code)
                 if command is not None:
                     yield command
                     break
+
+
+def _of_shell_script(root: Path, path: str, number: int, line: str, points: Mapping[str, str]) -> Iterator[Command]:
+    """The commands of a shell script that a document's line runs, with what it is given there."""
+    found = _RUNS_SHELL.search(_NAMED.sub(OPEN, line))
+    if found is None or found[1].startswith("/"):
+        return
+    given = opened(_words(found[2]))
+    for folder in (posixpath.dirname(path), ""):
+        place = posixpath.normpath(posixpath.join(folder, found[1]))
+        if given and not place.startswith("..") and os.path.isfile(root / place):
+            text = _text(root, place)
+            for command in commands_in(root, place, text, points, given):
+                yield replace(command, path=path, line=number, readme=not _importance(path)[1])
+            return
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
@@ -111,7 +148,13 @@ def _filled(line: str, variables: Mapping[str, str]) -> str:
     if (found := re.match(r"\s*(?:CMD|ENTRYPOINT)\s*(\[.*\])\s*$", line)) is not None:
         with contextlib.suppress(ValueError, RecursionError):
             return shlex.join(str(word) for word in json.loads(found[1]))
-    return _VARIABLE.sub(lambda found: variables.get(found[found.lastindex or 0], OPEN), line)
+    return _VARIABLE.sub(lambda found: _value(found, variables), _MORE.sub(OPEN, line))
+
+
+def _value(found: re.Match[str], variables: Mapping[str, str]) -> str:
+    default = found["default"]
+    name = next(name for name in (found[1], *found.groups()[2:]) if name is not None)
+    return variables.get(name, OPEN if default is None or "$(" in default else default)
 
 
 def _parts(line: str, code: bool) -> Iterator[tuple[str, bool]]:
@@ -134,7 +177,7 @@ def _read(root: Path, path: str, number: int, text: str, *, code: bool) -> Comma
     if (wide := _WIDE.search(text)) is not None:
         before = text[: wide.start()]
         text = before + (OPEN if not before[-1:].isspace() or re.search(r"\s-\S+\s+$", before) else "")
-    text = re.sub(r"<[^<>\s][^<>]*>", OPEN, text)
+    text = _NAMED.sub(OPEN, text)
     text = re.sub(r"(?<=\s)\[([^\[\]]*)\]", _bracketed, text)
     words = []
     for word in _words(text):
@@ -149,22 +192,30 @@ def _read(root: Path, path: str, number: int, text: str, *, code: bool) -> Comma
     script, arguments, module = found
     if not code:
         arguments = _of_prose(arguments)
-    arguments = [OPEN if OPEN in word or _PLACEHOLDER.search(word.partition("=")[2] or word) else word for word in arguments]
+    arguments = opened(arguments)
     seen_from = ["", posixpath.dirname(path)] if path.endswith(_SHELL) else [posixpath.dirname(path), ""]
     names = [script] if not module else [f"{folder}{script}{end}" for folder in ("", "src/") for end in (".py", "/__main__.py")]
-    places = (posixpath.normpath(posixpath.join(folder, name)) for folder in seen_from for name in names)
+    places = [posixpath.normpath(posixpath.join(folder, name)) for folder in seen_from for name in names]
+    if script.startswith(("/", "~")):  # where its author has it: what that ends in may be here
+        parts = script.split("/")
+        places += ["/".join(parts[first:]) for first in range(1, len(parts))]
     place = next((place for place in places if not place.startswith(("..", "/")) and os.path.isfile(root / place)), None)
     if place is None and module:
         return None
     return Command(
         script=place or posixpath.normpath(script),
         is_file=place is not None,
-        written="" if module else posixpath.normpath(script),
+        written="" if module or script.startswith(("/", "~")) else posixpath.normpath(script),
         arguments=tuple(arguments),
         path=path,
         line=number,
         readme=not _importance(path)[1],
     )
+
+
+def opened(arguments: Iterable[str]) -> list[str]:
+    """Arguments as a document writes them, with those left open that are to be filled in."""
+    return [OPEN if OPEN in word or _PLACEHOLDER.search(word.partition("=")[2] or word) else word for word in arguments]
 
 
 def _bracketed(found: re.Match[str]) -> str:
@@ -194,7 +245,7 @@ def _program(words: list[str]) -> tuple[str, list[str], bool] | None:
             if name.partition(".")[0] not in _LAUNCHERS:
                 return (name.replace(".", "/"), rest[index + 2 :], True) if _MODULE.match(name) else None
             index += 1
-        elif _SCRIPT.match(name := word.rstrip(".,;:)'\"")):
+        elif _SCRIPT.match(name := word.rstrip(".,;:)'\"").removeprefix(f"{OPEN}/")):
             return name.replace("\\", "/"), rest[index + 1 :], False
         elif words[0].startswith(("python", "pypy")) and not word.startswith("-") and not _is_launched(rest[:index]):
             return None

@@ -1,4 +1,4 @@
-"""Git submodules that are not checked out: folders of others' code, which a plain clone leaves empty."""
+"""Git submodules: folders of others' code, which a plain clone leaves empty."""
 
 import contextlib
 import re
@@ -23,11 +23,20 @@ def missing_submodules(root: Path) -> Iterator[Finding]:
 
 def missing_paths(root: Path) -> Iterator[tuple[int, str]]:
     """The lines and paths of `.gitmodules` where nothing lies."""
+    yield from ((number, path) for number, path in _stated(root) if not _has_files(root / path))
+
+
+def submodule_paths(root: Path) -> list[str]:
+    """The folders of others' code that `.gitmodules` names, whether or not they are checked out."""
+    return [path.strip("/") for _, path in _stated(root)]
+
+
+def _stated(root: Path) -> Iterator[tuple[int, str]]:
     text = ""
     with contextlib.suppress(OSError), (root / ".gitmodules").open("rb") as file:
         text = file.read(_MOST_BYTES).decode(errors="replace")
     for number, line in enumerate(text.splitlines(), 1):
-        if (found := _PATH.match(line)) is not None and not _has_files(root / found[1]):
+        if (found := _PATH.match(line)) is not None:
             yield number, found[1]
 
 

@@ -27,6 +27,7 @@ from .pointers import missing_contents
 from .served_classes import served
 from .submodules import missing_submodules
 from .transforms import find_transforms
+from .usages import usages
 
 __all__ = ["CheckpointSite", "Factory", "Finding", "Loop", "Option", "Script", "Survey", "TransformSite", "survey"]
 
@@ -99,7 +100,7 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
         findings.append(Finding("", 1, 0, "PS003", f"only the first {MAX_FILES:,} Python files were read", "warning"))
     if progress is not None:
         progress(0.9, "scripts")
-    result = _stated(root, tuple(files), findings, found, documented_commands(root))
+    result = _stated(root, tuple(files), findings, found, documented_commands(root), usages(root, files))
     if progress is not None:
         progress(1.0, "")
     return result
@@ -130,7 +131,9 @@ def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
     before = {file.problem for file in survey.files} | {item for item in survey.findings if item.code == "PS016"}
     findings = [finding for finding in survey.findings if finding not in before and not _mended(finding, files)]
     findings += [file.problem for file in files if file.problem is not None]
-    return _stated(survey.root, files, findings, _indexed(files, project_index(survey).archives), survey.commands)
+    return _stated(
+        survey.root, files, findings, _indexed(files, project_index(survey).archives), survey.commands, survey.usages
+    )
 
 
 def _mended(finding: Finding, files: Iterable[SourceFile]) -> bool:
@@ -150,6 +153,7 @@ def _stated(
     findings: Iterable[Finding],
     found: ProjectIndex,
     commands: tuple[Command, ...],
+    usages: tuple[Command, ...],
 ) -> Survey:
     modules = found.repository.modules.values()
     return Survey(
@@ -162,6 +166,7 @@ def _stated(
         files=files,
         loops=tuple(site.fact for site in (*found.sites, *found.own)),
         commands=commands,
+        usages=usages,
         index=found,
     )
 

@@ -139,7 +139,7 @@ def unwrap(model: Any) -> Any:
         inner = next((found for name in names if isinstance(found := getattr(model, name, None), torch.nn.Module)), None)
         if inner is None and kind.__name__ == "OptimizedModule":
             inner = getattr(model, "_orig_mod", None)
-        if inner is None:
+        if inner is None or inner is model:
             break
         model = inner
     return model

@@ -11,6 +11,7 @@ import io
 import linecache
 import os
 import re
+import shutil
 import sys
 import sysconfig
 import types
@@ -20,7 +21,7 @@ from typing import Any
 
 from .forms.bare_folders import is_bare, waits_for_data
 from .making import IMAGES, Maker, ending_of
-from .places import asked_by_us, frames, is_installed, is_users, other_folder
+from .places import HEADRACE, asked_by_us, frames, is_headraces, is_installed, is_users, other_folder
 from .stage import Stage
 
 _LIBRARIES = tuple(
@@ -29,8 +30,6 @@ _LIBRARIES = tuple(
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/run/", "/lib")
 _PROBES = ("genericpath.py", "posixpath.py", "pathlib.py", os.path.join("pathlib", "_local.py"))
 _NAMED = re.compile(rf"image_\d{{4}}(\.jpg)?({'|'.join(map(re.escape, IMAGES))})")
-_HEADRACE = tuple(f"{Path(file).parents[3]}{os.sep}" for file in (os.path.abspath(__file__), os.path.realpath(__file__)))
-"""The folder of this package, as it is imported and where it really is: an environment may hold a link to it."""
 
 
 class Paths:
@@ -56,6 +55,9 @@ class Paths:
             stage.wrap(os, name, self._stat)
         for name in ("mkdir", "makedirs"):
             stage.wrap(os, name, self._mkdir)
+        for name in ("remove", "unlink", "rmdir", "rename", "replace"):
+            stage.wrap(os, name, self._change)
+        stage.wrap(shutil, "rmtree", lambda original, path, *args, **named: original(self._changed(path), *args, **named))
         for name in ("glob", "iglob"):
             stage.wrap(glob, name, self._glob)
         for name in ("glob", "rglob"):
@@ -105,9 +107,7 @@ class Paths:
         empty = os.path.isdir(path) and not os.listdir(path)
         there = os.path.exists(self.found(path)) and not (empty or lacks(path))
         self._busy = busy
-        others = (
-            full.startswith((*_SYSTEM, *_LIBRARIES, *_HEADRACE)) or is_installed(full) or os.sep + ".cache" + os.sep in full
-        )
+        others = full.startswith((*_SYSTEM, *_LIBRARIES, *HEADRACE)) or is_installed(full) or os.sep + ".cache" + os.sep in full
         return not there and not others and full != self.stage.root
 
     def make(self, path: str) -> str | None:
@@ -154,7 +154,7 @@ class Paths:
     def _may_make(self, path: str) -> bool:
         """What the user's code opens, itself or through a library, but not what libraries look for when they are imported."""
         full = os.path.abspath(path)
-        others = (*_SYSTEM, *_LIBRARIES, *_HEADRACE, str(self.stage.made))
+        others = (*_SYSTEM, *_LIBRARIES, *HEADRACE, str(self.stage.made))
         if full.startswith(others) or is_installed(full) or os.sep + ".cache" + os.sep in full:
             return False
         if "directory" not in self.stage.learned and self._lies_elsewhere(path):
@@ -163,9 +163,7 @@ class Paths:
             name = frame.f_code.co_filename
             if is_users(name, self.stage.root):
                 return not expects_absence(frame) or full in self.stage.learned.get("wanted", ())
-            # A checkout may hold its environment.
-            own = any(name.startswith(folder) and not is_installed(name[len(folder) :]) for folder in _HEADRACE)
-            if own or name.startswith("<frozen importlib"):
+            if is_headraces(name) or name.startswith("<frozen importlib"):
                 return False
         return False
 
@@ -283,6 +281,23 @@ class Paths:
             if self._busy or not outside:
                 raise
             return os.makedirs(self._elsewhere(os.fsdecode(path)), exist_ok=True)
+
+    def _change(self, original: Callable[..., Any], path: Any, *others: Any, **named: Any) -> Any:
+        """Remove or rename what the script wrote to a place that stands in for another."""
+        if any(name.endswith("dir_fd") and value is not None for name, value in named.items()):
+            return original(path, *others, **named)  # below an open folder, which is what it is
+        named = {name: self._renamed(value) if name == "dst" else value for name, value in named.items()}
+        return original(self._changed(path), *(self._renamed(other) for other in others), **named)
+
+    def _changed(self, path: Any) -> Any:
+        known = not self._busy and isinstance(path, str | os.PathLike) and not asked_by_us(__file__)
+        text = os.fsdecode(path) if known else ""
+        return self.found(text) if known and self.found(text) != text else path
+
+    def _renamed(self, path: Any) -> Any:
+        folder, name = os.path.split(os.fsdecode(path)) if isinstance(path, str | os.PathLike) else ("", "")
+        place = self._changed(folder) if folder else folder
+        return os.path.join(place, name) if place != folder else path
 
     def _glob(self, original: Callable[..., Any], pathname: Any, *args: Any, **named: Any) -> Any:
         if isinstance(pathname, str):

@@ -8,12 +8,16 @@ import sysconfig
 import traceback
 import types
 from collections.abc import Iterator
+from pathlib import Path
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _WORKER = os.path.dirname(os.path.dirname(_OWN)) + os.sep
 _STAGE = os.path.join(_OWN, "stage.py")
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+HEADRACE = tuple(f"{Path(file).parents[3]}{os.sep}" for file in (os.path.abspath(__file__), os.path.realpath(__file__)))
+"""The folder of this package, as it is imported and where it really is: an environment may hold a link to it."""
 
 
 def is_users(path: str, root: str) -> bool:
@@ -24,6 +28,11 @@ def is_users(path: str, root: str) -> bool:
 def is_installed(path: str) -> bool:
     """Whether a source file lies in an environment."""
     return any(part in os.sep + path for part in _INSTALLED)
+
+
+def is_headraces(path: str) -> bool:
+    """Whether a source file is one of this package; a checkout may hold its environment."""
+    return any(path.startswith(folder) and not is_installed(path[len(folder) :]) for folder in HEADRACE)
 
 
 def frames() -> Iterator[types.FrameType]:

@@ -116,3 +116,10 @@ def test_what_two_runs_of_the_original_print_otherwise_is_not_compared(before: s
 def test_what_has_another_form_each_time_is_compared() -> None:
     assert first_difference("left: a b", "left: a c", "left: b") == ("left: a b", "left: a c")
     assert first_difference("a\nb", "a\nc", "a") == ("b", "c")
+
+
+def test_the_time_that_richs_handler_tells_once_per_second_is_none_of_the_line() -> None:
+    stamp, blank = "[11/28/26 09:02:30] ", " " * 20
+    assert first_difference(f"{blank}INFO     loss 0.5", f"{stamp}INFO     loss 0.5") is None
+    assert first_difference(f"{stamp}INFO     loss 0.5", f"{blank}INFO     loss 0.8") is not None
+    assert first_difference(f"{stamp}INFO     loss 0.5", f"{stamp}WARNING  loss 0.5") is not None

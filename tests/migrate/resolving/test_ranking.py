@@ -15,6 +15,7 @@ from headrace.migrate.resolving.ranking import (
     documented_models,
     listed,
     natural,
+    other_arguments,
 )
 from headrace.migrate.survey.survey import survey
 
@@ -74,6 +75,14 @@ def test_what_leads_to_no_library_with_models_comes_last(tmp_path: Path) -> None
     (tmp_path / "by_name.py").write_text(by_name)
     found = order(tmp_path, files, readme)
     assert found == ["tools/eval.py", "by_name.py", "app.py"]
+
+
+def test_scripts_of_a_submodule_come_last(tmp_path: Path) -> None:
+    files = {"run.py": TRAIN, "third_party/lib/eval.py": EVALUATE, "third_party/own.py": TRAIN}
+    readme = "    python third_party/lib/eval.py\n"
+    assert order(tmp_path, files, readme)[0] == "third_party/lib/eval.py"
+    (tmp_path / ".gitmodules").write_text('[submodule "lib"]\n\tpath = third_party/lib\n\turl = https://example.org/lib\n')
+    assert order(tmp_path, files, readme) == ["run.py", "third_party/own.py", "third_party/lib/eval.py"]
 
 
 def test_tests_and_files_that_are_there_to_be_imported_come_last(tmp_path: Path) -> None:
@@ -276,6 +285,25 @@ def test_what_says_most_is_taken_where_the_first_did_not_do(tmp_path: Path) -> N
     script = candidates_of(tmp_path, {"predict.py": PARSES + PREDICT}, readme)
     assert documented_arguments(survey(tmp_path), script)[0] == ["a.jpg", "b.pth"]
     assert documented_arguments(survey(tmp_path), script, always=True)[0] == ["a.jpg", "b.pth", "--units", "1", "2"]
+
+
+def test_every_documented_line_is_an_alternative_and_so_is_each_file_beside_one_that_is_gone(tmp_path: Path) -> None:
+    lines = ("-c configs/a.yaml", "-c configs/a.yaml --fast", "-c configs/old.yaml -d")
+    readme = "".join(f"    python eval.py {line}\n" for line in lines)
+    order(tmp_path, {"eval.py": EVALUATE}, readme, run_sh="python eval.py --config=gone/x.yaml\n")
+    (tmp_path / "configs").mkdir()
+    for name in ("a.yaml", "b.yaml", "c.json"):
+        (tmp_path / "configs" / name).touch()
+    surveyed = survey(tmp_path)
+    found = [(" ".join(argv), where, verbatim) for argv, where, verbatim in other_arguments(surveyed, surveyed.scripts[0])]
+    beside = "README.md:3 (whose configs/old.yaml is not here; configs/{}.yaml beside it was taken)"
+    assert found == [
+        ("-c configs/a.yaml --fast", "README.md:2", True),
+        ("-c configs/a.yaml", "README.md:1", True),
+        ("-c configs/a.yaml -d", beside.format("a"), False),
+        ("-c configs/b.yaml -d", beside.format("b"), False),
+    ]
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == (["-c", "configs/a.yaml"], "README.md:1")
 
 
 def test_each_model_that_a_document_chooses_is_told_with_the_first_line_that_does(tmp_path: Path) -> None:

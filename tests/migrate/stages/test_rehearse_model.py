@@ -211,10 +211,78 @@ def test_what_stops_is_run_as_it_is_documented_and_then_the_next_is(tmp_path: Pa
     assert (
         "PS011",
         "evaluate.py",
-        'told what README.md:2 tells: --plan wide; --entry "evaluate.py ..." tells something else',
+        'told what README.md:2 tells: --plan wide; --entry "evaluate.py ..." tells something else; told nothing, and what was '
+        "guessed, it ends with KeyError: 'classproperty' (evaluate.py:21)",
     ) in said
     assert ("PS011", "evaluate.py", "the model is that of this script; --entry takes another (eval.py)") in said
     assert [path for code, path, message in said if code == "PS516" and message.startswith("eval.py was run")] == ["eval.py"]
+
+
+BROKEN = PLANNED.replace('"--plan"', '"--plan", default="ff"').replace('{"wide": 8}', '{"ff": Gone, "wide": 8}')
+
+
+@pytest.mark.usefixtures("torch_sandbox")
+def test_where_the_default_is_broken_each_documented_line_is_tried_and_the_default_said_to_be(tmp_path: Path) -> None:
+    lines = ("--plan ff --gone x", "--plan old --gone x", "--plan wide")
+    (tmp_path / "run.sh").write_text("".join(f"python main.py {line}\n" for line in lines))
+    (tmp_path / "main.py").write_text(BROKEN.replace('{"ff": Gone', '{**({"ff": Gone} if args.plan == "ff" else {})'))
+    report = headrace.migrate(tmp_path)
+    assert (report.models[0].name, report.models[0].classes) == ("Net", 3), report.findings
+    said = [item.message for item in report.findings if item.code == "PS011"]
+    assert said == [
+        'told what run.sh:3 tells: --plan wide; --entry "main.py ..." tells something else; told nothing it ends with '
+        "NameError: name 'Gone' is not defined (main.py:21)"
+    ]
+
+
+CONFIGURED = """
+import json, sys
+import torch
+from net import Net
+
+flag, path = sys.argv[1:]
+assert flag == "-c"
+net = Net(**json.load(open(path)))
+training = torch.optim.SGD(net.parameters(), 0.1)
+if net.evaluates:
+    net.eval()
+for x, y in [(torch.rand(4, 3, 8, 8), torch.arange(4) % 3)]:
+    loss = torch.nn.functional.cross_entropy(net(x), y)
+    print(loss)
+"""
+CONFIGURED_NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width, evaluates):
+        super().__init__()
+        self.evaluates = evaluates
+        self.conv = nn.Conv2d(3, width, 3)
+        self.fc = nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.fc(self.conv(x).mean((2, 3)))
+"""
+
+
+@pytest.mark.usefixtures("torch_sandbox")
+def test_in_place_of_a_documented_configuration_that_is_gone_the_one_beside_it_is_taken_that_evaluates(tmp_path: Path) -> None:
+    files = {
+        "README.md": "    python main.py -c configs/000.json\n", "main.py": CONFIGURED, "net.py": CONFIGURED_NET,
+        "configs/001.json": "{}", "configs/a.json": '{"width": 4, "evaluates": false}',
+        "configs/b.json": '{"width": 5, "evaluates": true}', "configs/c.json": '{"width": 6, "evaluates": true}',
+        "configs/notes.txt": "",
+    }  # fmt: skip
+    (tmp_path / "configs").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    report = headrace.migrate(tmp_path)
+    assert (report.models[0].name, report.models[0].classes) == ("Net", 3), report.findings
+    (said,) = [item.message for item in report.findings if item.code == "PS011"]
+    assert said.startswith(
+        "told what README.md:1 (whose configs/000.json is not here; configs/b.json beside it was taken) tells: "
+        '-c configs/b.json; --entry "main.py ..." tells something else; told nothing, and what was guessed, it ends '
+    )
 
 
 SEEN = SeenModel(

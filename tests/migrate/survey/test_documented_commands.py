@@ -165,3 +165,41 @@ def test_what_no_person_wrote_costs_little(tmp_path: Path) -> None:
     assert read(tmp_path, "    python a.py " + "--x 1 " * 100_000) == []
     assert read(tmp_path, "\\\n" * 100_000 + "    python a.py") == [("a.py", "")]
     assert len(read(tmp_path, "    python a.py\n" * 20_000)) == 2_000
+
+
+def test_a_shell_script_is_given_what_the_readme_gives_it(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "main.py").touch()
+    (tmp_path / "tools/run.sh").write_text(
+        'device=$1\nconfig=${2}\nmean="${3:-[0.5, 0.4]}"\nname=${4:-$(date +%y)}\nhere=$(pwd)\n'
+        'python3 ${here}/main.py --device ${device} --config ${config} \\\n    --mean "${mean}" --name ${name} ${@:5}\n'
+    )
+    readme = "```\n$ bash ./tools/run.sh 0,1 a.yaml\n./tools/run.sh 2 <config> '[0.1, 0.2]' x > log.txt\nbash gone.sh 1\n```\n"
+    found = read(tmp_path, readme + "Then run `sh tools/run.sh 3 b.yaml`; bash tools/run.sh is short.\n")
+    assert found == [
+        ("main.py", "--device 0,1 --config a.yaml --mean [0.5, 0.4] --name ? ?"),
+        ("main.py", "--device 2 --config ? --mean [0.1, 0.2] --name x ?"),
+        ("main.py", "--device 3 --config b.yaml --mean [0.5, 0.4] --name ? ?"),
+        ("main.py", "--device ? --config ? --mean [0.5, 0.4] --name ? ?"),
+    ]
+    commands = documented_commands(tmp_path)
+    assert [(item.path, item.line, item.readme) for item in commands] == [
+        ("README.md", 2, True),
+        ("README.md", 3, True),
+        ("README.md", 6, True),
+        ("tools/run.sh", 6, False),
+    ]
+    assert {item.written for item in commands} == {"main.py"}
+
+
+def test_where_its_author_keeps_the_repository_is_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    for name in ("main.py", "tools/eval.py"):
+        (tmp_path / name).touch()
+    text = (
+        "USER=me\nPROJECT=/home/${USER}/project\nARCH=${1:-small}\npython $PROJECT/main.py --arch=$ARCH\n"
+        "python ~/project/tools/eval.py\npython ${UNKNOWN}/tools/eval.py --x 1\npython /home/me/gone.py\n"
+    )
+    assert read(tmp_path, text, "run.sh") == [
+        ("main.py", "--arch=small"), ("tools/eval.py", ""), ("tools/eval.py", "--x 1"), ("/home/me/gone.py", ""),
+    ]  # fmt: skip

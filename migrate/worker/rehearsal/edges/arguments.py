@@ -108,7 +108,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if (unset := environment.wanted(stage, error, own)) is not None:
         if unset in LAUNCHED:
             return launch(stage, unset)
-        value = environment.stated(stage.root, unset) or guess(unset, "", Maker(stage))
+        value = environment.stated(stage.root, unset) or environment.usual(unset)
+        value = guess(unset, "", Maker(stage)) if value is None else value
         return stage.learn(environment.LEARNED, {**stage.learned.get(environment.LEARNED, {}), unset: value})
     if wanted := settings_classes.missing(error, lambda name: guess(name, "", Maker(stage))):
         values = {name: environment.stated(stage.root, name) or value for name, value in wanted.items()}

@@ -201,10 +201,12 @@ def _keep_rows(stage: Stage) -> bool:
 def _readers(stage: Stage, paths: Paths, library: Any, names: tuple[str, ...]) -> None:
     """Functions that open a path without Python's `open`."""
 
-    def read(original: Any, path: Any, *args: Any, **named: Any) -> Any:
-        if isinstance(path, str | os.PathLike):
-            path = paths.opened(os.fspath(path))
-        return original(path, *args, **named)
+    def opened(value: Any) -> Any:
+        return paths.opened(os.fspath(value)) if isinstance(value, str | os.PathLike) else value
+
+    def read(original: Any, *args: Any, **named: Any) -> Any:
+        named = {name: opened(value) if name in ("filename", "path") else value for name, value in named.items()}
+        return original(*map(opened, args[:1]), *args[1:], **named)
 
     for name in names:
         if isinstance(getattr(library, name, None), type):

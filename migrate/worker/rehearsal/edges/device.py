@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import re
+import sys
 import time
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from ..places import called_by_user, failed_at
+from ..places import called_by_user, failed_at, frames, is_headraces, is_users
 from ..stage import Stage
 
 _WANTS_CUDA = re.compile(r"\b(cuda|gpus?|nvidia|cudnn)\b|Inference tensors cannot be saved", re.I)
 _INSISTS = "cuda"
+_UNWRAPPED = "unwrapped"
+_WRAPPERS = re.compile(r"\bDataParallel\b|\bDistributedDataParallel\b|\bDDP\b")
 _ZERO = (
     "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached",
     "current_device", "utilization", "temperature",
@@ -39,6 +44,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that ends itself for the want of a GPU, or of the copies that go to one, is told that there is one."""
     if isinstance(error, OSError):
         return False
+    if _is_unwrapped(stage, error):
+        return stage.learn(_UNWRAPPED, True)
     trace, stated = error.__traceback__, False
     while trace is not None:
         source = trace.tb_frame.f_code.co_names
@@ -47,6 +54,24 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     wanted = stated if isinstance(error, AssertionError) and not str(error) else _WANTS_CUDA.search(str(error)) or stated
     own = failed_at(error, stage.root) is not None
     return bool(wanted and own and isinstance(error, Exception | SystemExit)) and stage.learn(_INSISTS, True)
+
+
+def _is_unwrapped(stage: Stage, error: BaseException) -> bool:
+    """Whether the script looks into the wrapper that it puts around a model where there is a GPU, and there is none."""
+    torch = sys.modules.get("torch")
+    if torch is None or torch.cuda.is_available() or not isinstance(error, AttributeError) or error.name != "module":
+        return False
+    if not isinstance(error.obj, torch.nn.Module) or failed_at(error, stage.root) is None:
+        return False
+    paths = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    paths.add(os.path.join(stage.root, stage.request.script))
+    return any(_WRAPPERS.search(_text(path)) for path in paths if is_users(os.path.realpath(path), stage.root))
+
+
+def _text(path: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 def in_vain(stage: Stage) -> bool:
@@ -100,6 +125,8 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
             args = (args[0].replace("torch.cuda.", "torch."), *args[1:])
         return original(self, *args, **named)
 
+    if stage.learned.get(_UNWRAPPED):
+        stage.patch(torch.nn.Module, "module", _Itself(stage))
     insists = bool(stage.learned.get(_INSISTS))
     tensor = torch.Tensor
     stage.wrap(tensor, "to", to)
@@ -219,6 +246,29 @@ def _cuda_module(stage: Stage, torch: Any) -> None:
     for name in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Byte", "Char", "Bool"):
         if hasattr(torch, f"{name}Tensor"):
             stage.patch(cuda, f"{name}Tensor", getattr(torch, f"{name}Tensor"))
+
+
+class _Itself:
+    """The `module` of a model that no DataParallel wraps, for there is no GPU; what has one of its own keeps it.
+
+    Torch, and what exports a model, ask whether a model has such a part, and are told the truth.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def __get__(self, model: Any, owner: type) -> Any:
+        if model is None or "module" in model.__dict__.get("_modules", {}) or not _asked_by_a_script():
+            raise AttributeError("module")  # and torch looks where it always does
+        self._stage.note("device", "without a GPU no DataParallel wraps the model, whose module it is itself")
+        return model
+
+
+def _asked_by_a_script() -> bool:
+    """Whether the nearest caller outside of the rehearsal is a source file, and none of torch's or Headrace's own."""
+    frame = next(frames(), None)
+    name = frame.f_code.co_filename if frame is not None else "<"
+    return not name.startswith(("<", os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep)) and not is_headraces(name)
 
 
 class _Event:

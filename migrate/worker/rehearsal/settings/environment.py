@@ -20,6 +20,9 @@ LEARNED = "environment"
 _ASKING = (os.__file__, str(inspect.getsourcefile(Mapping)))
 """What stands between a script that asks for a variable and where it is looked up."""
 _EXAMPLES = (".env", ".env.example", ".env.sample", ".env.template", ".env.dist", "env.example", "example.env", ".env.local")
+_OF_ITS_OWN = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+"""A name that no error has by chance."""
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": ""}
 _SET = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
 _OF_A_CALL = re.compile(r"^https?:|^<.*>$|\byour[-_ ]|^$", re.I)
 """What stands in an example of settings for what everybody writes in."""
@@ -66,6 +69,11 @@ def _named(unset: Mapping[str, Unset], message: str) -> str | None:
     return min(named)[2] if named else None
 
 
+def usual(name: str) -> str | None:
+    """What a variable says on a machine such as this one; None where only the script's user can know."""
+    return _NO_GPU.get(name)
+
+
 def stated(root: str, name: str) -> str | None:
     """What the repository's example of its settings sets a variable to; None where it leaves that to its users."""
     for example in _EXAMPLES:
@@ -92,6 +100,8 @@ def _noting(stage: Stage) -> Callable[..., Any]:
                 default = next((frame.f_locals["default"] for frame in asking if "default" in frame.f_locals), None)
                 got_none = default is None and any(map(_is_between, asking))
                 stage.unset[key] = Unset(_bound(user) if got_none else None, default)
+            elif user is not None and isinstance(key, str) and _OF_ITS_OWN.fullmatch(key):
+                stage.unset.setdefault(key, Unset(None, True))  # a library's counts where an error names it
             raise
 
     return read

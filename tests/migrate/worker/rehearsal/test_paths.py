@@ -141,3 +141,34 @@ def test_what_this_package_looks_for_is_not_made_also_where_it_is_imported_throu
     found = RehearsalReport.from_json(report.read_text())
     assert found.why == "ArtifactError: net.pth: no such checkpoint"
     assert found.standins == ()
+
+
+def test_what_was_written_elsewhere_is_removed_and_renamed_there(rehearsed):
+    gone = "/nowhere/headrace"
+    text = f"""
+import os, shutil
+for name in ("a", "b", "c", "two/f"):
+    with open(f"{gone}/one/{{name}}.pth", "w") as file:
+        file.write(name)
+os.remove("{gone}/one/a.pth")
+os.replace("{gone}/one/b.pth", "{gone}/one/two/d.pth")
+os.rename(src="{gone}/one/c.pth", dst="here.pth")
+os.rename("here.pth", "{gone}/one/e.pth")
+os.rename("{gone}/one/e.pth", "here.pth")
+print(sorted(os.listdir("{gone}/one")), open("{gone}/one/two/d.pth").read(), open("here.pth").read())
+shutil.rmtree("{gone}/one")
+os.rmdir("{gone}")
+print(os.path.exists("{gone}"))
+os.mkdir("own")
+os.rmdir("own")
+try:
+    os.remove("{gone}/never.pth")
+except FileNotFoundError as error:
+    print(error)
+"""
+    done = rehearsed({"main.py": text})
+    assert done.stdout.splitlines() == [
+        "['two'] b c", "False", f"[Errno 2] No such file or directory: '{gone}/never.pth'",
+    ], done.stderr  # fmt: skip
+    assert done.report.ended == "finished"
+    assert "nowhere" not in os.listdir("/")

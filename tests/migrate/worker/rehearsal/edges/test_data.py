@@ -32,7 +32,8 @@ def test_two_rehearsals_with_one_folder_find_the_same_files(rehearsed, tmp_path)
 
 def test_opencv_reads_what_is_missing(on_stage):
     world = on_stage(data)
-    assert world.play("import cv2\nshape = cv2.imread('images/x.jpg').shape\n")["shape"] == (256, 256, 3)
+    for given in ("", "filename="):
+        assert world.play(f"import cv2\nshape = cv2.imread({given}'images/x.jpg').shape\n")["shape"] == (256, 256, 3)
     assert world.said("data") == ["images/x.jpg"]
 
 

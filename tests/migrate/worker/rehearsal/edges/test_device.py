@@ -160,3 +160,29 @@ print(weight.tolist(), scaler.state_dict()["scale"], torch.amp.GradScaler("cuda"
 """
     done = rehearsed({"main.py": text})
     assert done.stdout == "[-2.0, -2.0] 65536.0 {}\n", done.report.why
+
+
+WRAPPED = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(2, 2))
+if torch.cuda.is_available():
+    net = torch.nn.DataParallel(net)
+inner = net.module
+kept = torch.nn.DataParallel(net).module
+exported = torch.export.export(net, (torch.ones(1, 2),)).module()
+print(sorted(inner.state_dict()), kept is net, torch.equal(exported(torch.ones(1, 2)), net(torch.ones(1, 2))))
+"""
+
+
+def test_where_no_gpu_is_no_data_parallel_is_and_a_model_is_its_own_module(rehearsed):
+    done = rehearsed({"main.py": WRAPPED})
+    assert (done.report.ended, done.stdout) == ("finished", "['0.bias', '0.weight'] True True\n"), done.stderr
+    assert [item.what for item in done.standins("device")] == [
+        "without a GPU no DataParallel wraps the model, whose module it is itself"
+    ]
+
+
+def test_a_script_that_wraps_nothing_has_made_a_mistake(rehearsed):
+    done = rehearsed({"main.py": "import torch\nnet = torch.nn.Linear(2, 2)\nnet.module.state_dict()\n"})
+    assert done.report.ended == "stopped"
+    assert "'Linear' object has no attribute 'module'" in done.report.why

@@ -101,3 +101,27 @@ def test_what_a_launcher_sets_is_set_as_it_does(rehearsed):
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "0 0 1\n", 2), done.report.why
     assert not done.standins("arguments")
+
+
+LIBRARY = """
+import os
+
+def need(name):
+    os.environ.get("OTHER_NAME"), os.environ.get("WORD")
+    if name not in os.environ:
+        raise ValueError(f"the variable {name} is not set: no WORD")
+    return os.environ[name]
+"""
+USES = "import sys\nsys.path.insert(0, 'env/site-packages')\nimport needs\n"
+
+
+def test_a_librarys_variable_is_set_that_its_error_names(rehearsed):
+    files = {"env/site-packages/needs.py": LIBRARY, "main.py": USES + "print([needs.need('CUDA_VISIBLE_DEVICES')])\n"}
+    done = rehearsed(files)
+    assert (done.report.ended, done.stdout) == ("finished", "['']\n"), done.report.why
+    assert [item.what for item in done.standins("arguments")] == ["CUDA_VISIBLE_DEVICES= was guessed"]
+
+
+def test_a_word_that_an_error_has_by_chance_is_no_librarys_variable(rehearsed):
+    done = rehearsed({"env/site-packages/needs.py": LIBRARY, "main.py": USES + "needs.need('WORD')\n"})
+    assert (done.report.ended, done.standins("arguments")) == ("stopped", [])
