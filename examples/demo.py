@@ -50,11 +50,11 @@ def main():
     step("ImageNet: what is on the photos", *headrace, "predict", IMAGENET, IMAGENET / "data" / "photos", "--top-k", 3)
     step("Digits: write scikit-learn's handwritten digits as PNG folders", python, "prepare.py", folder=digits)
     if not (digits / "checkpoints" / "best.pth").exists():
-        step("Digits: train a small network, as the repository does it", python, "train.py", "--epochs", 8, folder=digits)
+        step("Digits: train a small network, as the repository does it", python, "train.py", "--epochs", 6, folder=digits)
     for title, repository in (("Digits", digits), ("ImageNet", IMAGENET)):
         step(f"{title}: migrate, prove, package", *headrace, "migrate", repository, "--out", BUILD / repository.name)
     console.rule("[bold]ImageNet: serve both ways, measure in turn", align="left")
-    results = [measure(IMAGENET, seconds=3)]
+    results = [measure(IMAGENET, seconds=2)]
     console.rule("[bold]Result", align="left")
     console.print(summary_table(results))
     console.print(f"Everything in {time.monotonic() - started:.0f} s. Next:")

@@ -135,6 +135,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
             tell(0.6, "comparing the portable graph with the model")
             parity = portable_parity(captured, directory, order.config)
         order = _told(order, captured)
+        images = () if order.images is None else (order.images,)
         tell(0.95, "writing the model")
         files = Path(staging) / "kept"
         copy_model_files(() if plan is None else plan.files, directory, files)
@@ -148,7 +149,9 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
             task=probed.task,
             parity=parity,
             plans=[] if plan is None else [plan],
-            answers=None if plan is None else known_answers(captured, Target(device=device, threads=order.config.threads)),
+            answers=None
+            if plan is None
+            else known_answers(captured, Target(device=device, threads=order.config.threads), images),
             provenance=_provenance(model, order, captured, () if plan is None else source.records(plan), no_portable_graph),
         )
     tell(1.0, "packaged")

@@ -22,6 +22,7 @@ from .. import backends
 from ..base.fingerprint import Differences, differences, fingerprint
 from ..base.session import Session, Target
 from ..base.task import MULTI_LABEL, SINGLE_LABEL, Task
+from .known_answers import recorded_span
 from .manifest import (
     LABELS,
     MANIFEST,
@@ -245,6 +246,7 @@ def load_artifact(directory: Path | str, *, version: int | None = None, trusted:
         written_as = str(content["name"])
         parity, provenance = dict(content["parity"]), dict(content["provenance"])
         answers = None if content.get("answers") is None else dict(content["answers"])
+        recorded_span(answers)  # raises where it is none
         routes = _routes(content, signature)
         mesh = _mesh(content, signature, task)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

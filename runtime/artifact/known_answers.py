@@ -14,7 +14,10 @@ from ...specs import Signature, TensorSpec
 from .agreement import Array
 from .lossy_parity import relative_rms
 
+Span = tuple[float, float]
 ROWS = 6
+_SPAN = -2.0, 2.0  # of normalized images
+_LOOKED_AT = 1_000_000  # numbers
 _VALUES = 64  # of each row are recorded
 _BLOCKS = 4  # per side: what tells one image from another is coarse
 _LIMIT = 0.05  # of what tells rows apart: another machine rounds otherwise, another model is off by about 1.4
@@ -23,11 +26,34 @@ _NOISE_SHARE, _FAINT = 0.01, 1e-4
 _FLOATS = ("float16", "float32", "float64")
 
 
-def known_rows(signature: Signature) -> list[Array] | None:
-    """[6, ...] for each input: coarse patterns under noise, which differ clearly; None where an input may be an index."""
+def known_rows(signature: Signature, span: Span | None = None) -> list[Array] | None:
+    """[6, ...] for each input: coarse patterns under noise, which differ clearly; None where an input may be an index.
+
+    Their floats lie within the `span`, that of the images by which the model was judged: beyond it int8 tells nothing apart.
+    """
     if any(spec.dtype not in (*_FLOATS, "uint8") for spec in signature.inputs):
         return None
-    return [_rows(spec, seed) for seed, spec in enumerate(signature.inputs)]
+    return [_rows(spec, seed, span or _SPAN) for seed, spec in enumerate(signature.inputs)]
+
+
+def span_of(images: Sequence[Array]) -> Span | None:
+    """Between which numbers all but a hundredth at either end lie of the images that the one input of a model takes; None where
+    that tells nothing."""
+    if len(images) != 1 or images[0].dtype.kind != "f" or not images[0].size:
+        return None
+    some = images[0].reshape(-1)[:: -(-images[0].size // _LOOKED_AT)]
+    low, high = (float(f"{value:.4g}") for value in np.percentile(some, (1, 99)))
+    return (low, high) if np.isfinite([low, high]).all() and low < high else None
+
+
+def recorded_span(recorded: Mapping[str, Any] | None) -> Span | None:
+    """Within which the rows lie whose answers were recorded; None for the usual. Raises ValueError where it is none."""
+    if recorded is None or recorded.get("span") is None:
+        return None
+    low, high = (float(value) for value in recorded["span"])
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise ValueError(f"the span of known rows must be two numbers, the smaller one first, got {recorded['span']!r}")
+    return low, high
 
 
 def record(output: Array, noise: float) -> dict[str, Any] | None:
@@ -120,12 +146,15 @@ def _chosen(output: Array) -> Array:
     return values[:, np.unique(np.linspace(0, values.shape[1] - 1, min(_VALUES, values.shape[1])).astype(int))]
 
 
-def _rows(spec: TensorSpec, seed: int) -> Array:
+def _rows(spec: TensorSpec, seed: int, span: Span) -> Array:
     shape = (ROWS, *spec.row_shape)
     blocks = [np.arange(size) * _BLOCKS // size if size > _BLOCKS else np.arange(size) for size in spec.row_shape]
     coarse = _uniform((ROWS, *(_BLOCKS if size > _BLOCKS else size for size in spec.row_shape)), 2 * seed)
     values = 0.8 * coarse[np.ix_(np.arange(ROWS), *blocks)] + 0.2 * _uniform(shape, 2 * seed + 1)
-    return np.floor(256 * values).astype(np.uint8) if spec.dtype == "uint8" else (4 * values - 2).astype(spec.dtype)
+    low, high = span
+    return (
+        np.floor(256 * values).astype(np.uint8) if spec.dtype == "uint8" else ((high - low) * values + low).astype(spec.dtype)
+    )
 
 
 def _uniform(shape: Sequence[int], seed: int) -> Array:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import ArtifactError
 from ..artifact.artifact import Artifact, load_artifact
-from ..artifact.known_answers import differs, known_rows
+from ..artifact.known_answers import differs, known_rows, recorded_span
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
 from ..base.session import Session
@@ -57,7 +57,13 @@ def opened(folder: Path, *, images: Path | None, trusted: bool, int8: bool) -> I
             if why := changed(artifact, session):
                 raise ArtifactError(f"{artifact.name} does not answer as when it was packaged: {why}")
             reference = reference_of(
-                session, artifact.signature, artifact.task, rows=PARITY_ROWS, judging=judging, seconds=_SECONDS
+                session,
+                artifact.signature,
+                artifact.task,
+                rows=PARITY_ROWS,
+                judging=judging,
+                seconds=_SECONDS,
+                span=recorded_span(artifact.answers),
             )
             yield Opened(Packaged(artifact, Path(directory), calibration, remark), reference, session, remark)
         finally:
@@ -66,7 +72,7 @@ def opened(folder: Path, *, images: Path | None, trusted: bool, int8: bool) -> I
 
 def changed(artifact: Artifact, session: Session) -> str | None:
     """How a session's answers differ from those that were recorded when the model was packaged; None where they do not."""
-    rows = known_rows(artifact.signature) if artifact.answers is not None else None
+    rows = known_rows(artifact.signature, recorded_span(artifact.answers)) if artifact.answers is not None else None
     if artifact.answers is None or rows is None:
         return None
     return differs(artifact.answers, session.run(rows)[int(artifact.answers["output"])])

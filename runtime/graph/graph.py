@@ -280,7 +280,9 @@ class Graph:
                     parity=self.parity,
                     plans=[compiled.plan],
                     answers=known_answers(
-                        compiled.captured, Target(device=compiled.plan.device, threads=compiled.plan.threads)
+                        compiled.captured,
+                        Target(device=compiled.plan.device, threads=compiled.plan.threads),
+                        self._judging.for_graph(compiled.captured.signature).images,
                     ),
                     provenance={**facts, "passes": [record.to_json() for record in compiled.passes]},
                 )

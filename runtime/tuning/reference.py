@@ -12,7 +12,7 @@ import torch
 from ...errors import BackendError
 from ...specs import Signature
 from ..artifact.agreement import Array
-from ..artifact.known_answers import known_rows, record
+from ..artifact.known_answers import Span, known_rows, record, span_of
 from ..artifact.parity import largest_changes
 from ..backends.shared.torch_session import TorchSession
 from ..base.numerics import fresh_rows
@@ -106,16 +106,16 @@ def make_reference(
     rare = None
     if with_rare:
         rare = run_rare(eager, inputs, varies, seconds=RARE_SHARE * seconds)
-    known = known_of(eager, captured.signature, captured.task, noise)
+    known = known_of(eager, captured.signature, captured.task, noise, span_of(judging.images))
     images = judging if judging.images else None
     return Reference(inputs, outputs, noise, captured.task, images, rare=rare, varies=varies, known=known)
 
 
 def known_of(
-    session: Session, signature: Signature, task: Task, noise: Sequence[float]
+    session: Session, signature: Signature, task: Task, noise: Sequence[float], span: Span | None
 ) -> tuple[list[Array], dict[str, Any]] | None:
     """The rows by which a server knows a model, with what a lossless session answers; None where that would tell nothing."""
-    rows = known_rows(signature)
+    rows = known_rows(signature, span)
     if rows is None:
         return None
     try:
@@ -144,9 +144,11 @@ def noise_where_off(
     return _run_eagerly(captured, target, [value[some] for value in inputs])[3]
 
 
-def known_answers(captured: CapturedGraph, target: Target) -> dict[str, Any] | None:
-    """What eager answers on the rows that every machine can make, for the manifest; None where that would tell nothing."""
-    inputs = known_rows(captured.signature)
+def known_answers(captured: CapturedGraph, target: Target, images: Sequence[Array] = ()) -> dict[str, Any] | None:
+    """What eager answers on the rows that every machine can make, for the manifest; None where that would tell nothing. They
+    are like the `images` that judge the model, where there are any."""
+    span = span_of(images)
+    inputs = known_rows(captured.signature, span)
     if inputs is None:
         return None
     try:
@@ -155,7 +157,7 @@ def known_answers(captured: CapturedGraph, target: Target) -> dict[str, Any] | N
         return None
     primary = captured.task.primary
     recorded = record(outputs[primary], noise[primary])
-    return None if recorded is None else {"output": primary, **recorded}
+    return None if recorded is None else {"output": primary, **recorded, **({} if span is None else {"span": list(span)})}
 
 
 def _run_eagerly(

@@ -6,10 +6,11 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from ...specs import Signature
 from .. import backends
 from ..artifact.agreement import Array
 from ..artifact.artifact import Artifact, load_artifact, measured_otherwise
+from ..artifact.known_answers import Span, differs, known_rows, record, recorded_span, span_of
 from ..artifact.manifest import digest, read_manifest, write_manifest
 from ..artifact.parity import ParityRecord, largest_changes
 from ..artifact.plan import Plan
@@ -49,13 +51,14 @@ class PortableSource(Source):
     directory: Path
     task: Task
     disabled: tuple[str, ...] = ()
+    span: Span | None = None
     passes: tuple[PassRecord, ...] = ()
     lowered: Lowered = field(default_factory=dict, repr=False)
 
     def reference(self, target: Target, *, rows: int, judging: JudgingData, seconds: float) -> Reference:
         session = self.open(target)
         try:
-            return reference_of(session, self.signature, self.task, rows=rows, judging=judging, seconds=seconds)
+            return reference_of(session, self.signature, self.task, rows=rows, judging=judging, seconds=seconds, span=self.span)
         finally:
             session.close()
 
@@ -79,15 +82,23 @@ class PortableSource(Source):
 
 
 def reference_of(
-    session: Session, signature: Signature, task: Task, *, rows: int, judging: JudgingData, seconds: float
+    session: Session,
+    signature: Signature,
+    task: Task,
+    *,
+    rows: int,
+    judging: JudgingData,
+    seconds: float,
+    span: Span | None = None,
 ) -> Reference:
-    """What a session of a packaged model's lossless form answers, and how much that alone varies."""
+    """What a session of a packaged model's lossless form answers, and how much that alone varies. `span` is that of the rows
+    by which a server knows the model."""
     inputs = some_rows(judging, rows) or random_rows(signature, rows)
     outputs = session.run(inputs)
     noise = _noise(session, [value[:NOISE_ROWS] for value in inputs], [value[:NOISE_ROWS] for value in outputs])
     varies = partial(_noise, session)
     rare = run_rare(session, inputs, varies, seconds=RARE_SHARE * seconds)
-    known = known_of(session, signature, task, noise)
+    known = known_of(session, signature, task, noise, span)
     images = None
     if judging.images:
         images = replace(judging, scores=run_judged(session, judging.batches(CHUNK), task))
@@ -132,7 +143,10 @@ def retune(
         directory = Path(staging)
         for name in (name for name in artifact.files if name.startswith(ONNX_FILE)):
             shutil.copyfile(artifact.path / name, directory / name)
-        source = PortableSource(artifact.signature, directory, artifact.task, config.disable_passes)
+        answers, span = artifact.answers, recorded_span(artifact.answers)
+        if answers is not None and (of_images := span_of(judging.images)) is not None:
+            span = _within_both(of_images, span)
+        source = PortableSource(artifact.signature, directory, artifact.task, config.disable_passes, span)
         plan = tune(
             source,
             replace(config, buckets=buckets),
@@ -142,12 +156,41 @@ def retune(
             progress=lambda part, text: report(0.1 + 0.85 * part, text),
         )
         report(0.95, "writing the plan")
-        plan = _write(folder, artifact.version, plan, directory, source.records(plan))
+        if answers is not None and span != recorded_span(answers):
+            answers = _answers_within(source, Target(device=device, threads=config.threads), span, answers)
+        plan = _write(folder, artifact.version, plan, directory, source.records(plan), answers)
     report(1.0, "tuned")
     return load_artifact(folder, version=artifact.version), plan
 
 
-def _write(folder: Path, version: int, plan: Plan, directory: Path, records: Sequence[PassRecord]) -> Plan:
+def _within_both(images: Span, before: Span | None) -> Span:
+    """Where the images lie, and those by which other machines' plans of the model were judged."""
+    low, high = max(images[0], (before or images)[0]), min(images[1], (before or images)[1])
+    return (low, high) if low < high else images
+
+
+def _answers_within(
+    source: PortableSource, target: Target, span: Span | None, recorded: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """What a server is to know the model by: its answers to rows within the span, if it answers those of before as recorded."""
+    session, output = source.open(target), int(recorded["output"])
+    try:
+        if differs(recorded, session.run(known_rows(source.signature, recorded_span(recorded)) or [])[output]) is not None:
+            return recorded
+        fresh = record(session.run(known_rows(source.signature, span) or [])[output], 0.0)
+    finally:
+        session.close()
+    return recorded if fresh is None or span is None else {"output": output, **fresh, "span": list(span)}
+
+
+def _write(
+    folder: Path,
+    version: int,
+    plan: Plan,
+    directory: Path,
+    records: Sequence[PassRecord],
+    answers: Mapping[str, Any] | None,
+) -> Plan:
     with replacing(folder, [str(version)]) as (fresh,):
         artifact = load_artifact(folder, version=version)  # as it is now: another process may have tuned it meanwhile
         others = [
@@ -195,6 +238,7 @@ def _write(folder: Path, version: int, plan: Plan, directory: Path, records: Seq
             "digests": digests,
             "plans": plans,
             "provenance": provenance,
+            "answers": None if answers is None else dict(answers),
         }
         write_manifest(fresh, {**content, **changes})
     return plan

@@ -5,7 +5,17 @@ import hashlib
 import numpy as np
 import pytest
 
-from headrace.runtime.artifact.known_answers import ROWS, differs, exchanged, known_rows, of_another, record, unlike
+from headrace.runtime.artifact.known_answers import (
+    ROWS,
+    differs,
+    exchanged,
+    known_rows,
+    of_another,
+    record,
+    recorded_span,
+    span_of,
+    unlike,
+)
 from headrace.specs import Signature, TensorSpec
 
 
@@ -27,6 +37,32 @@ def test_the_rows_are_these_on_every_machine():
 
 
 DIGESTS = ["8bd246131bf668c3", "b56099342052e95b"]
+
+
+def test_floats_are_like_the_images_that_judged_the_model():
+    """Numbers beyond those that int8 took its ranges from tell nothing apart."""
+    images = np.linspace(0.0, 0.5, 2**22, dtype=np.float32).reshape(2, 2, 1024, 1024)
+    images[0, 0, 0, 1] = 1e6
+    low, high = span_of([images])
+    assert (low, high) == (pytest.approx(0.005, rel=0.01), pytest.approx(0.495, rel=0.01))
+    floats, pixels = known_rows(signature(("float32", (3, 9, 7)), ("uint8", (9, 7, 3))), span_of([images]))
+    assert low <= floats.min() < 0.05
+    assert 0.45 < floats.max() <= high
+    assert pixels.max() > 225
+    assert recorded_span({"values": [], "span": [0, 0.5]}) == (0.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    "images", [[], [np.ones((2, 3))], [np.array([[1.0, np.inf]])], [np.ones((0, 3))], [np.arange(4)], [np.eye(2), np.eye(2)]]
+)
+def test_images_that_tell_no_span(images):
+    assert span_of(images) is None
+
+
+@pytest.mark.parametrize("span", [[1, 0], [0, 0], [0, "nan"], [0], [0, 1, 2], "x", 3, {"a": 1}])
+def test_a_span_that_is_none_is_refused(span):
+    with pytest.raises((ValueError, TypeError)):
+        recorded_span({"span": span})
 
 
 def test_what_may_be_an_index_is_not_guessed():

@@ -14,6 +14,7 @@ from headrace import GraphConfig
 from headrace.cli import app
 from headrace.errors import ArtifactError, InputError
 from headrace.runtime.artifact.artifact import load_artifact
+from headrace.runtime.artifact.known_answers import differs, known_rows, of_another, recorded_span
 from headrace.runtime.artifact.parity import ParityRecord
 from headrace.runtime.artifact.plan import Plan
 from headrace.runtime.images.image_folder import read_images
@@ -127,6 +128,27 @@ def test_plans_of_other_machines_and_their_files_stay(folder, photos):
     for name, content in before.items():
         assert (again.path / name).read_bytes() == content
     assert load_artifact(folder).plan_here().choices == fresh.choices
+
+
+def test_a_server_knows_what_was_tuned_by_images(folder, photos):
+    """By rows like these, and like those that judged the plans of other machines."""
+    assert recorded_span(load_artifact(folder).answers) is None  # it was packaged without images
+    spans = []
+    for darker in (1, 2):
+        for path in photos.rglob("*.png"):
+            Image.fromarray(np.asarray(Image.open(path)) // darker).save(path)
+        artifact, plan = retune(folder, GraphConfig(precision="int8", backend="onnxruntime", **QUICK), images=photos)
+        spans.append(recorded_span(artifact.answers))
+        session = artifact.open_choice(plan, plan.first())
+        answers = session.run(known_rows(artifact.signature, spans[-1]))[artifact.answers["output"]]
+        session.close()
+        assert of_another(artifact.answers, answers) is None
+        lossless = artifact.lossless_plan()
+        session = artifact.open_choice(lossless, lossless.first())
+        assert differs(artifact.answers, session.run(known_rows(artifact.signature, spans[-1]))[0]) is None
+        session.close()
+    (low, high), (darker_low, darker_high) = spans
+    assert -2 <= low <= darker_low < darker_high < 0.1 < 1.5 < high <= 2
 
 
 def test_images_judge_and_calibrate(folder, photos):
