@@ -101,7 +101,9 @@ class Candidate:
                 self._refuse(ParityRecord(status="failed", why="real images must show that it keeps to the budget: give some"))
             else:
                 self._judge(reference, config)
-            if self.lossy and not self.status and (why := self._taken_for_another(reference)) is not None:
+            known = self.lossy and not self.status and self.parity is not None
+            if known and (why := self._taken_for_another(reference)) is not None:
+                assert self.parity is not None
                 self._refuse(replace(self.parity, status="failed", why=why))  # a server would not take it
         return not self.status
 
@@ -112,7 +114,7 @@ class Candidate:
         if reference.known is None:
             return None
         rows, recorded = reference.known
-        places = np.repeat(np.arange(len(rows[0])), self.target.batch or 1).reshape(len(rows[0]), -1)
+        places: Array = np.repeat(np.arange(len(rows[0])), self.target.batch or 1).reshape(len(rows[0]), -1)
         try:
             answers = [self.session.run([value[at] for value in rows])[reference.task.primary][:1].copy() for at in places]
         except BackendError as error:
