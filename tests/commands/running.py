@@ -46,7 +46,7 @@ class Reader:
         (folder.parent / ".curlrc").write_text("silent\nshow-error\nfail-with-body\n")  # else an answer of 404 is a success
         self.environment = {
             **os.environ,
-            "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join([str(bin), os.path.dirname(sys.executable), os.environ["PATH"]]),
             "HEADRACE_CACHE": str(folder.parent / "cache"),
             "XDG_STATE_HOME": str(folder.parent / "state"),
             "HEADRACE_SERVE_READY_FILE": str(self._ready),
