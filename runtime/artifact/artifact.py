@@ -22,7 +22,8 @@ from .. import backends
 from ..base.fingerprint import Differences, differences, fingerprint
 from ..base.session import Session, Target
 from ..base.task import MULTI_LABEL, SINGLE_LABEL, Task
-from .known_answers import recorded_span
+from .agreement import Array
+from .known_answers import known_rows, recorded_span
 from .manifest import (
     LABELS,
     MANIFEST,
@@ -86,6 +87,10 @@ class Artifact:
         """What to say of a model without preprocessing where it is to be given images."""
         why = f" ({known})" if (known := self.provenance.get("no_preprocessing")) else ""
         return f"{self.name} does not say how an image becomes its input{why}"
+
+    def known_rows(self) -> list[Array] | None:
+        """The rows whose answers were recorded, by which a server knows the model; None where it may take an index."""
+        return known_rows(self.signature, recorded_span(self.answers))
 
     def plan_here(self) -> Plan:
         """The plan measured on a machine like this one, else a portable one in fp32, which gives its reason.

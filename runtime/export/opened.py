@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import ArtifactError
 from ..artifact.artifact import Artifact, load_artifact
-from ..artifact.known_answers import differs, known_rows, recorded_span
+from ..artifact.known_answers import differs, recorded_span
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
 from ..base.session import Session
@@ -72,7 +72,7 @@ def opened(folder: Path, *, images: Path | None, trusted: bool, int8: bool) -> I
 
 def changed(artifact: Artifact, session: Session) -> str | None:
     """How a session's answers differ from those that were recorded when the model was packaged; None where they do not."""
-    rows = known_rows(artifact.signature, recorded_span(artifact.answers)) if artifact.answers is not None else None
+    rows = artifact.known_rows() if artifact.answers is not None else None
     if artifact.answers is None or rows is None:
         return None
     return differs(artifact.answers, session.run(rows)[int(artifact.answers["output"])])

@@ -101,25 +101,26 @@ class Candidate:
                 self._refuse(ParityRecord(status="failed", why="real images must show that it keeps to the budget: give some"))
             else:
                 self._judge(reference, config)
-            known = self.lossy and not self.status and self.parity is not None
-            if known and (why := self._taken_for_another(reference)) is not None:
-                assert self.parity is not None
-                self._refuse(replace(self.parity, status="failed", why=why))  # a server would not take it
+            if self.lossy and not self.status:
+                self._judge_on_known(reference)
         return not self.status
 
-    def _taken_for_another(self, reference: Reference) -> str | None:
-        """Whether a server, which knows the model by its answers to some rows, would take it for another one: int8 that took
-        its ranges from images may clip those rows."""
-        assert self.session is not None
+    def _judge_on_known(self, reference: Reference) -> None:
+        """Refuse it where a server, which knows the model by its answers to some rows, would take it for another one: int8 that
+        took its ranges from images may clip those rows."""
         if reference.known is None:
-            return None
+            return
+        assert self.session is not None
+        assert self.parity is not None, "it was judged before"
         rows, recorded = reference.known
         places: Array = np.repeat(np.arange(len(rows[0])), self.target.batch or 1).reshape(len(rows[0]), -1)
         try:
             answers = [self.session.run([value[at] for value in rows])[reference.task.primary][:1].copy() for at in places]
+            why = of_another(recorded, np.concatenate(answers))
         except BackendError as error:
-            return str(error)
-        return of_another(recorded, np.concatenate(answers))
+            why = str(error)
+        if why is not None:
+            self._refuse(replace(self.parity, status="failed", why=why))
 
     def _judge(self, reference: Reference, config: GraphConfig) -> None:
         assert self.session is not None

@@ -119,10 +119,15 @@ def known_of(
     if rows is None:
         return None
     try:
-        recorded = record(session.run(rows)[task.primary], noise[task.primary])
+        recorded = _recorded(session.run(rows), task, noise, span)
     except BackendError:  # such as a model that checks its inputs
         return None
     return None if recorded is None else (rows, recorded)
+
+
+def _recorded(outputs: Sequence[Array], task: Task, noise: Sequence[float], span: Span | None) -> dict[str, Any] | None:
+    found = record(outputs[task.primary], noise[task.primary])
+    return None if found is None else {"output": task.primary, **found, **({} if span is None else {"span": list(span)})}
 
 
 def furthest_off(wanted: Sequence[Array], given: Sequence[Array]) -> Array:
@@ -155,9 +160,7 @@ def known_answers(captured: CapturedGraph, target: Target, images: Sequence[Arra
         _, _, outputs, noise = _run_eagerly(captured, target, inputs, noise_rows=1)  # only its order of magnitude counts
     except BackendError:  # such as a model that checks its inputs
         return None
-    primary = captured.task.primary
-    recorded = record(outputs[primary], noise[primary])
-    return None if recorded is None else {"output": primary, **recorded, **({} if span is None else {"span": list(span)})}
+    return _recorded(outputs, captured.task, noise, span)
 
 
 def _run_eagerly(

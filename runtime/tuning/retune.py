@@ -20,7 +20,7 @@ from ...specs import Signature
 from .. import backends
 from ..artifact.agreement import Array
 from ..artifact.artifact import Artifact, load_artifact, measured_otherwise
-from ..artifact.known_answers import Span, differs, known_rows, record, recorded_span, span_of
+from ..artifact.known_answers import Span, differs, known_rows, recorded_span, span_of
 from ..artifact.manifest import digest, read_manifest, write_manifest
 from ..artifact.parity import ParityRecord, largest_changes
 from ..artifact.plan import Plan
@@ -173,14 +173,15 @@ def _answers_within(
     source: PortableSource, target: Target, span: Span | None, recorded: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """What a server is to know the model by: its answers to rows within the span, if it answers those of before as recorded."""
-    session, output = source.open(target), int(recorded["output"])
+    session, exact = source.open(target), [0.0] * len(source.signature.outputs)
     try:
-        if differs(recorded, session.run(known_rows(source.signature, recorded_span(recorded)) or [])[output]) is not None:
+        before = known_rows(source.signature, recorded_span(recorded)) or []
+        if differs(recorded, session.run(before)[int(recorded["output"])]) is not None:
             return recorded
-        fresh = record(session.run(known_rows(source.signature, span) or [])[output], 0.0)
+        known = known_of(session, source.signature, source.task, exact, span)
     finally:
         session.close()
-    return recorded if fresh is None or span is None else {"output": output, **fresh, "span": list(span)}
+    return recorded if known is None else known[1]
 
 
 def _write(

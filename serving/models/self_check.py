@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import BackendError, HeadraceError
 from ...runtime.artifact.artifact import Artifact
-from ...runtime.artifact.known_answers import differs, exchanged, known_rows, of_another, recorded_span, unlike
+from ...runtime.artifact.known_answers import differs, exchanged, of_another, unlike
 from ...runtime.artifact.plan import Plan
 from ..batching.batcher import Batcher
 from ..batching.ticket import Instance, Runner
@@ -30,7 +30,7 @@ def check_answers(
     other resemble, or where requests that come together do not get their own rows back, each as it comes out alone.
     `make_batcher` makes a queue before sessions that it may not close.
     """
-    rows = known_rows(artifact.signature, recorded_span(artifact.answers))
+    rows = artifact.known_rows()
     if rows is None:
         return None
     try:
@@ -58,7 +58,7 @@ def check_answers(
 def check_joining(artifact: Artifact, plan: Plan, joining: Instance, alone: Sequence[np.ndarray] | None) -> None:
     """Raise BackendError where sessions that are to serve beside others, which gave the answers `alone`, give anything else:
     other shapes, what is not finite, other numbers, a row another's answer, or one that the rows beside it change."""
-    rows = known_rows(artifact.signature, recorded_span(artifact.answers)) if alone is not None else None
+    rows = artifact.known_rows() if alone is not None else None
     if rows is None or alone is None:
         heat(joining, artifact.signature)
         return

@@ -12,7 +12,6 @@ from ....errors import ArtifactError, ParityError
 from ...base.task import Head
 from ..agreement import Array, best_classes
 from ..artifact import Artifact, load_artifact
-from ..known_answers import known_rows, recorded_span
 from ..manifest import ONNX_FILE, digest
 from ..package import write_package
 from .cutting import cut
@@ -44,7 +43,7 @@ def split_model(folder: Path, out: Path, ranks: int) -> tuple[Path, float]:
         raise ArtifactError(f"{artifact.name}: {error}") from None
     if not 2 <= ranks <= min(MAX_RANKS, classes):
         raise ArtifactError(f"{artifact.name} has {classes} classes; --ranks takes 2 to {min(MAX_RANKS, classes)}, got {ranks}")
-    rows = known_rows(artifact.signature, recorded_span(artifact.answers))
+    rows = artifact.known_rows()
     if rows is None:
         raise ArtifactError(
             f"{artifact.name} takes integers, of which nobody knows what they may be; no split of it can be proved"
