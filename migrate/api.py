@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import tempfile
@@ -37,7 +38,7 @@ from .stages.migrated_copy import check_output, models_folder, record_repository
 from .stages.migration import Migration, Options
 from .stages.package_model import ModelOutcome, note_weights
 from .stages.reached_by_run import with_reached
-from .stages.rehearse_model import rehearse_model
+from .stages.rehearse_model import ready_to_run, rehearse_model
 from .stages.scripts.migrated import ScriptOutcome
 from .stages.scripts.originals import run_originals
 from .survey.survey import survey
@@ -122,7 +123,32 @@ def migrate(
         was = "was taken back first" if write else "left these files half done; headrace undo puts them in order"
         remarks.append(Finding("", 1, 0, "PS510", f"an interrupted --write {was}: {', '.join(half_done)}", "note"))
     limits = Limits(timeout=timeout * patience(), memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
-    with Stages(console) as stages:
+    weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None
+    options = Options(
+        input_size=input_size or settings.input_size,
+        checkpoint=weights,
+        random_weights=random_weights,
+        task=task,
+        data=Path(data).resolve() if data is not None else None,
+        precision=precision,
+        budget=budget,
+        device=device,
+        tuning_seconds=tuning_seconds,
+        verify=verify,
+        scripts=scripts,
+        planned=planned,
+        full=full,
+        preview=target is None and not write,
+        trusted=trust_checkpoint,
+        readable=tuple(Path(path).resolve() for path in (checkpoint, data) if path is not None),
+        limits=limits,
+    )
+    with Stages(console) as stages, contextlib.ExitStack() as opened:
+        scratch = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True)))
+        runs = None
+        if not check:
+            options = replace(options, trust_repository=may_run(trust_repository))
+            runs = opened.enter_context(ready_to_run(options, scratch))
         unrepaired = survey(root, progress=stages.start("Reading the sources"))
         apply_rules = partial(rewrite_all, unrepaired, rules=chosen, unsafe=unsafe or settings.unsafe)
         rewriting = apply_rules()
@@ -131,7 +157,6 @@ def migrate(
         rewritten = rewritten_scripts(surveyed, changes)
         report = _first_report(root, surveyed, changes, rewritten)
         _add_findings(report, remarks)
-        weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None
         entry = entry or settings.entry
         model = model or (settings.model if not all_models else None)
         first, *more = split_models(model) if model is not None else [None]
@@ -147,81 +172,63 @@ def migrate(
             _list_models(surveyed, [*([static] if isinstance(static, Resolved) else []), *named], report, {})
             locate_in_cells(report, unrepaired)
             return report
-        trust_repository = may_run(trust_repository)
-        with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch:
-            options = Options(
-                input_size=input_size or settings.input_size,
-                checkpoint=weights,
-                random_weights=random_weights,
-                task=task,
-                data=Path(data).resolve() if data is not None else None,
-                precision=precision,
-                budget=budget,
-                device=device,
-                tuning_seconds=tuning_seconds,
-                verify=verify,
-                scripts=scripts,
-                planned=planned,
-                full=full,
-                trusted=trust_checkpoint,
-                trust_repository=trust_repository,
-                readable=tuple(Path(path).resolve() for path in (checkpoint, data) if path is not None),
-                limits=limits,
-            )
-            migration = Migration(
-                scratch=Path(scratch),
-                surveyed=surveyed,
-                options=options,
-                stages=stages,
-                leave_out=(target,) if target is not None else (),
-                repairs=rewriting.repairs,
-                unrepaired=_resolve_unrepaired(unrepaired, rewriting.repairs, entry, first, weights),
-                rewritten=rewritten,
-            )
-            folder = models_folder(root) if not write else models_in_place(root).relative_to(root).as_posix()
-            models: Path | None = None
-            try:
-                resolved = _taken_or_read(migration, static, entry, first)
-                if weights is None and isinstance(resolved, Resolved) and resolved.recipe.checkpoint is not None:
-                    migration = migration.given(Path(resolved.recipe.checkpoint))
-                if isinstance(resolved, AmbiguousError | NothingToMigrateError) and not (all_models and surveyed.factories):
-                    raise resolved
-                if isinstance(resolved, Resolved):
-                    migration, resolved = with_reached(migration, resolved, changes)
-                    surveyed = migration.surveyed
-                    _list_scripts(report, surveyed, changes, migration.rewritten)
-                _note_resolved(report, resolved)
-                asked = [resolved] if isinstance(resolved, Resolved) else []
-                asked += [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
-                left_out: dict[Factory, str] = {}
-                if all_models:
-                    stages.start("Following every model to its construction")
-                    others, left_out = _other_models(surveyed, asked[0] if asked else None, entry)
-                    asked += others
-                    _add_findings(report, _findings_of(left_out))
-                _list_models(surveyed, asked, report, left_out)
-                if target is not None or write:
-                    models, changes = _try_everything(migration, report, asked, changes, folder, apply_rules)
-            except AmbiguousError as error:
-                error.report = _undecided(surveyed, report, error, migration.findings)
-                locate_in_cells(report, unrepaired)
-                raise
-            if target is None and not write:
-                for found in asked:
-                    if found.recipe.live is not None:
-                        note_weights(migration, found)
-                _add_findings(report, migration.findings)
-                locate_in_cells(report, unrepaired)
-                return report
+        migration = Migration(
+            scratch=scratch,
+            surveyed=surveyed,
+            options=options,
+            stages=stages,
+            leave_out=(target,) if target is not None else (),
+            repairs=rewriting.repairs,
+            unrepaired=_resolve_unrepaired(unrepaired, rewriting.repairs, entry, first, weights),
+            runs=runs,
+            rewritten=rewritten,
+        )
+        folder = models_folder(root) if not write else models_in_place(root).relative_to(root).as_posix()
+        models: Path | None = None
+        try:
+            resolved = _taken_or_read(migration, static, entry, first)
+            if runs is not None:
+                runs.close()
+            if weights is None and isinstance(resolved, Resolved) and resolved.recipe.checkpoint is not None:
+                migration = migration.given(Path(resolved.recipe.checkpoint))
+            if isinstance(resolved, AmbiguousError | NothingToMigrateError) and not (all_models and surveyed.factories):
+                raise resolved
+            if isinstance(resolved, Resolved):
+                migration, resolved = with_reached(migration, resolved, changes)
+                surveyed = migration.surveyed
+                _list_scripts(report, surveyed, changes, migration.rewritten)
+            _note_resolved(report, resolved)
+            asked = [resolved] if isinstance(resolved, Resolved) else []
+            asked += [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
+            left_out: dict[Factory, str] = {}
+            if all_models:
+                stages.start("Following every model to its construction")
+                others, left_out = _other_models(surveyed, asked[0] if asked else None, entry)
+                asked += others
+                _add_findings(report, _findings_of(left_out))
+            _list_models(surveyed, asked, report, left_out)
+            if target is not None or write:
+                models, changes = _try_everything(migration, report, asked, changes, folder, apply_rules)
+        except AmbiguousError as error:
+            error.report = _undecided(surveyed, report, error, migration.findings)
             locate_in_cells(report, unrepaired)
-            if write:
-                stages.start("Writing in place")
-                placed = write_if_proved(root, changes, report, models)
-                report.written, report.blocked = placed.written, placed.blocked
-                _add_findings(report, placed.findings)
-            elif target is not None:
-                progress = stages.start("Writing the migrated copy" if scripts else "Writing the package")
-                _write(root, target, changes if scripts else None, report, models, progress)
+            raise
+        if target is None and not write:
+            for found in asked:
+                if found.recipe.live is not None:
+                    note_weights(migration, found)
+            _add_findings(report, migration.findings)
+            locate_in_cells(report, unrepaired)
+            return report
+        locate_in_cells(report, unrepaired)
+        if write:
+            stages.start("Writing in place")
+            placed = write_if_proved(root, changes, report, models)
+            report.written, report.blocked = placed.written, placed.blocked
+            _add_findings(report, placed.findings)
+        elif target is not None:
+            progress = stages.start("Writing the migrated copy" if scripts else "Writing the package")
+            _write(root, target, changes if scripts else None, report, models, progress)
     return report
 
 

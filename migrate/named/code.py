@@ -17,7 +17,7 @@ from ...specs import Preprocessing
 from ..prepared import files_digest
 from ..proving.sandbox import Sandbox
 from ..proving.trace_transform import Traced, row_shape, trace
-from ..proving.worker_pool import WorkerPool
+from ..proving.worker_pool import PACKAGING, WorkerPool
 from ..proving.worker_protocol import Evaluate, Evaluated, Failed, Inspected, ModelPackaged, Package, Row
 from ..reading.recipe import Recipe, TransformRecipe
 from ..reporting.progress import Stages
@@ -80,7 +80,7 @@ class Code(Packageable):
 
     def _package(self, sandbox: Sandbox, options: Options, stages: Stages, *, planned: bool) -> ModelPackaged | Failed:
         recipe = self.recipe if self.recipe.root else self.recipe.in_copy(sandbox.readable_folder())
-        with ThreadPoolExecutor(1) as beside, WorkerPool(sandbox, self.preload) as pool:
+        with ThreadPoolExecutor(1) as beside, WorkerPool(sandbox, (*PACKAGING, *self.preload)) as pool:
             traced = beside.submit(trace, self._transform(recipe), sandbox) if self.transform else None
             stages.start(f"Loading {self.library or self.recipe.script}")
             facts = _Facts()

@@ -110,12 +110,18 @@ def patience() -> float:
     return min(_MOST_PATIENCE, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
+def own_folders(scratch: Path) -> dict[str, str]:
+    """The variables by which a home and a folder for temporary files lie in `scratch`, where they are made."""
+    folders = {"HOME": scratch / "home", "TMPDIR": scratch / "tmp"}
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    return {name: str(folder) for name, folder in folders.items()}
+
+
 def clean_environment(scratch: Path, *, trusted: bool = False, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """An environment without the caller's secrets, whose home, caches and temporary files lie inside `scratch`."""
     environment = {name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith("LC_")}
-    for name, folder in (("HOME", "home"), ("TMPDIR", "tmp")):
-        (scratch / folder).mkdir(parents=True, exist_ok=True)
-        environment[name] = str(scratch / folder)
+    environment |= own_folders(scratch)
     environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "MPLBACKEND": "Agg"}
     environment["GOMP_SPINCOUNT"] = SPINS
     environment |= stored_weights()

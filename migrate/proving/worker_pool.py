@@ -17,19 +17,27 @@ from .sandbox import Sandbox
 from .worker_protocol import Forward, encode
 
 SERVER = ("-P", "-m", "headrace.migrate.worker.server")
+_WORKER = "headrace.migrate.worker"
+PACKAGING = (
+    "torch", "torch.export", "torch._dynamo", "torch.onnx", "torch.onnx._internal.exporter._core", "onnx", "onnxscript",
+    *(f"{_WORKER}.{name}" for name in ("build", "inspection", "packaging", "recipe", "worker")),
+)  # fmt: skip
+"""What every request for a package imports."""
+RUNNING = ("torch", "torchvision", f"{_WORKER}.live.model", f"{_WORKER}.worker")
+"""What every run of a script imports that is to show its model."""
 _GRACE = 60.0  # seconds: the server ends a worker in time by itself, unless the user's code stopped the server
 _LONG = 10.0**8  # seconds
 
 
 class WorkerPool:
     """Starts the server when it is first needed or `start` says so, and anew after one that broke a limit; a context manager
-    that ends it. `preload` names modules of installed libraries that each request would import.
+    that ends it. `preload` names modules that each request would import. `apart` gives each request a home of its own.
 
     `answer` is a `sandbox.Server`; the writable folders of its requests must lie below `folder`.
     """
 
-    def __init__(self, sandbox: Sandbox, preload: Sequence[str] = ()) -> None:
-        self._sandbox, self._preload = sandbox, preload
+    def __init__(self, sandbox: Sandbox, preload: Sequence[str] = PACKAGING, *, apart: bool = False) -> None:
+        self._sandbox, self._preload, self._apart = sandbox, preload, apart
         self.folder = sandbox.writable_folder()
         self._pipe = sandbox.readable_folder() / "requests"
         os.mkfifo(self._pipe)
@@ -48,6 +56,10 @@ class WorkerPool:
         """The same sandbox, with its requests to the worker answered here."""
         return replace(self._sandbox, writable_in=self.folder, server=self.answer)
 
+    def answers_for(self, sandbox: Sandbox) -> bool:
+        """Whether what runs here may read and do what that sandbox lets it."""
+        return replace(sandbox, limits=self._sandbox.limits) == self._sandbox
+
     def answer(self, request: Path, response: Path, on_line: Callable[[str], None]) -> str | None:
         """Have a request answered: why there is no response, or None."""
         self.start()
@@ -56,11 +68,11 @@ class WorkerPool:
         self._answered.clear()
         self._token, self._on_line = secrets.token_hex(8), on_line
         started = time.monotonic()
-        line = encode(Forward(request=str(request), response=str(response), token=self._token))
+        line = encode(Forward(request=str(request), response=str(response), token=self._token, apart=self._apart))
         os.write(self._end, f"{line}\n".encode())
         answered = self._answered.wait(limit + _GRACE)
         if not answered:
-            self._finish()
+            self.close()
         if os.path.lexists(response):
             return None
         if not answered or time.monotonic() - started >= limit:
@@ -73,7 +85,7 @@ class WorkerPool:
         """Have the server load what requests need, if there is none."""
         if not self._over:
             return
-        self._finish()
+        self.close()
         self._stop, self._ended, self._over = threading.Event(), None, False
         # Opened for reading too, so that neither end waits for the other.
         self._end = os.open(self._pipe, os.O_RDWR | os.O_CLOEXEC)
@@ -100,7 +112,8 @@ class WorkerPool:
         elif self._on_line is not None:
             self._on_line(line)
 
-    def _finish(self) -> None:
+    def close(self) -> None:
+        """End the server, if there is one; `start` makes another."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -113,4 +126,4 @@ class WorkerPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._finish()
+        self.close()

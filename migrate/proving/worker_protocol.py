@@ -39,11 +39,13 @@ class Evaluate:
 class Rehearse:
     """Run the recipe's script as it stands, and say which models it calls with images; `read` builds the one it was read to.
 
-    Its attempts may take `patience` times as long as where the machine does nothing else."""
+    Its attempts may take `patience` times as long as where the machine does nothing else. `quick` is for a preview, which is
+    not to have its numbers: fewer and smaller batches, and no more of the script than it takes to see its model evaluated."""
 
     recipe: Recipe
     read: Recipe | None = None
     patience: float = 1.0
+    quick: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,11 +256,13 @@ class Failed:
 
 @dataclass(frozen=True, kw_only=True)
 class Forward:
-    """To the server of many requests: the files of one, and what to say when it is answered."""
+    """To the server of many requests: the files of one, and what to say when it is answered. `apart` gives it a home and a
+    folder for temporary files of its own, in that of the response."""
 
     request: str
     response: str
     token: str
+    apart: bool = False
 
 
 Request = Inspect | Evaluate | Rehearse | ComputeOutputs | Package | PackageOnnx

@@ -38,7 +38,7 @@ def copy_tree(
     huge: int = HUGE_BYTES,
     progress: Callable[[float, str], None] | None = None,
 ) -> Copied:
-    """Copy `source` to the new folder `target`.
+    """Copy `source` to the new or empty folder `target`.
 
     Folders of more than `huge` bytes right below each other's limit become links to the original, files too. Links inside the
     repository stay as they are; links out of it keep leading where they led. Virtual environments, caches, sockets and pipes,
@@ -46,7 +46,7 @@ def copy_tree(
     """
     source = source.resolve()
     done = Copied()
-    target.mkdir(parents=True)
+    target.mkdir(parents=True, exist_ok=True)
     files = list(_files(source, target, leave_out, with_git, done))
     sizes = [path.lstat().st_size for path in files]
     total = sum(sizes)

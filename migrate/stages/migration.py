@@ -47,11 +47,20 @@ class Options:
     """Whether the packages get a measured plan."""
     full: bool = False
     """Whether the scripts run on whole data sets, not on slices of them."""
+    preview: bool = False
+    """Whether nothing is packaged, proved or written: what is found is wanted in seconds."""
     trusted: bool = False
     trust_repository: bool = False
     readable: tuple[Path, ...] = ()
     """What the user's code may read beside the copy of its repository."""
     limits: Limits = field(default_factory=Limits)
+
+    def sandbox(self, scratch: Path, linked: Sequence[Path] = ()) -> Sandbox:
+        """Where the user's code runs that may also read what is `linked` in its copy."""
+        return Sandbox(
+            scratch=scratch, limits=self.limits, trusted=self.trusted, trust_repository=self.trust_repository,
+            readable=(*self.readable, *linked), checkpoint=Path(self.checkpoint) if self.checkpoint is not None else None,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +78,8 @@ class Migration:
     """How the repository as it came builds the model, where there are repairs and it can be told."""
     pool: WorkerPool | None = None
     """Answers the worker's requests where there are many."""
+    runs: WorkerPool | None = None
+    """Runs the scripts that are to show their models, with torch loaded while the sources were read."""
     rewritten: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Script -> the rules that changed code which it is or calls; those that no rule touched are left out."""
     stood_in: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -97,13 +108,7 @@ class Migration:
         """Where the user's code runs."""
         if self.pool is not None:
             return self.pool.sandbox
-        options = self.options
-        readable = (*options.readable, *self.linked)
-        return Sandbox(
-            scratch=self.scratch, limits=options.limits, trusted=options.trusted,
-            trust_repository=options.trust_repository, readable=readable,
-            checkpoint=Path(options.checkpoint) if options.checkpoint is not None else None,
-        )  # fmt: skip
+        return self.options.sandbox(self.scratch, self.linked)
 
     def given(self, checkpoint: Path) -> Migration:
         """The same migration as if the user had given this checkpoint."""
@@ -120,7 +125,10 @@ class Migration:
         progress = self.stages.start(title) if title is not None else None
         kept = self.kept.get(self.tree)
         if kept is None or not kept.restore():
-            shutil.rmtree(self.tree, ignore_errors=True)
+            self.tree.mkdir(exist_ok=True)  # it stays: a pool may write to this folder and to none that comes in its place
+            self.tree.chmod(0o700)
+            for left in self.tree.iterdir():
+                shutil.rmtree(left, ignore_errors=True) if left.is_dir() and not left.is_symlink() else left.unlink()
             self.copy_to(self.tree, progress)
             self.kept[self.tree] = KeptCopy(self.surveyed.root.resolve(), self.tree)
         apply(self.repairs, self.tree)

@@ -12,6 +12,8 @@ from pathlib import Path
 from ...errors import AmbiguousError, MigrateError
 from ..proving.confined_run import patience
 from ..proving.rehearsal_protocol import GUESSED, kept_in, saved_by_training
+from ..proving.sandbox import Sandbox
+from ..proving.worker_pool import RUNNING, WorkerPool
 from ..proving.worker_protocol import Failed, Rehearse, Rehearsed, SeenModel
 from ..reading.facts import Script, Survey
 from ..reading.finding import Finding
@@ -32,7 +34,7 @@ from ..resolving.resolved import ChainStep, Resolved
 from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_near, stated_task, states_width, with_threshold
 from ..slicing.recipes import names_model, working_folder
 from ..survey.survey import project_index, runnable
-from .migration import Migration
+from .migration import Migration, Options
 from .scripts.arguments import arguments, carried
 from .worker_client import ask
 
@@ -83,6 +85,15 @@ class Run:
     def evaluated(self) -> bool:
         """Whether it evaluated a model."""
         return self.best is not None and _worth(self.best)[1]
+
+
+def ready_to_run(options: Options, scratch: Path) -> WorkerPool:
+    """What loads torch for the runs of scripts that are to come, while something else is done: for a `Migration.runs`."""
+    sandbox = options.sandbox(scratch)
+    sandbox.tree.mkdir()
+    pool = WorkerPool(_bounded(sandbox), RUNNING, apart=True)
+    pool.start()
+    return pool
 
 
 def rehearse_model(
@@ -248,11 +259,12 @@ def _run(
         checkpoint=migration.options.checkpoint,
     )
     progress = migration.stages.start(f"Running {script.path} to see its model")
-    limits = migration.options.limits
-    slow = patience()
-    sandbox = replace(migration.sandbox, limits=replace(limits, timeout=min(slow * _SECONDS, limits.timeout)))
+    sandbox = _bounded(migration.sandbox)
+    if migration.runs is not None and migration.runs.answers_for(sandbox):
+        sandbox = migration.runs.sandbox
     read = static.recipe.in_copy(migration.tree) if static is not None and static.script == script else None
-    answer = ask(Rehearse(recipe=recipe, read=read, patience=slow), sandbox, progress)
+    asked = Rehearse(recipe=recipe, read=read, patience=patience(), quick=migration.options.preview)
+    answer = ask(asked, sandbox, progress)
     if isinstance(answer, Failed):
         answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=())
     assert isinstance(answer, Rehearsed)
@@ -260,6 +272,10 @@ def _run(
     if any(item.startswith("servers: POST ") for item in answer.standins):
         migration.asked.add(script.path)
     return Run(script, recipe, answer, _best(answer.models, model), remark, as_read=True)
+
+
+def _bounded(sandbox: Sandbox) -> Sandbox:
+    return replace(sandbox, limits=replace(sandbox.limits, timeout=min(patience() * _SECONDS, sandbox.limits.timeout)))
 
 
 def _told_otherwise(migration: Migration, first: Run, static: Resolved | None, model: str | None, end: float) -> Run:

@@ -118,7 +118,7 @@ def _rehearse(request: Rehearse, report: Report, stage: list[str]) -> Rehearsed:
 
     stage[0] = "run"
     report(0.0, f"running {request.recipe.script}")
-    return see_models(request.recipe, request.read, request.patience)
+    return see_models(request.recipe, request.read, request.patience, quick=request.quick)
 
 
 def _compute_outputs(request: ComputeOutputs, report: Report, stage: list[str]) -> OutputsComputed:

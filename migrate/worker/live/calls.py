@@ -37,17 +37,23 @@ _CLOCK = 0.05  # seconds by which the times of files may lag behind the clock
 
 
 class ModuleCalls:
-    """A context in which `seen` gathers what is called; `on_call` hears of each call, before it is made.
+    """A context in which `seen` gathers what is called; `on_call` hears of each call, before it is made, and `on_pause` of each
+    time that the script asks a loader for a batch, or is about to save something.
 
     `root` is the user's repository. Calls within calls do not count, nor those of modules without parameters. What is
     replaced in torch for this is put back at the end.
     """
 
-    def __init__(self, root: Path, on_call: Callable[[Seen, Call], None] | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        on_call: Callable[[Seen, Call], None] | None = None,
+        on_pause: Callable[[], None] = lambda: None,
+    ) -> None:
         self.root = str(root.resolve()) + "/"
         self.seen: dict[int, Seen] = {}
         self._numbers = itertools.count()  # one that turns out to give its loss is seen no more, and keeps its number
-        self._on_call = on_call
+        self._on_call, self._on_pause = on_call, on_pause
         self._local = threading.local()
         self._flow = Flow()
         self._dataset: Any = None
@@ -75,6 +81,7 @@ class ModuleCalls:
         following = _BaseDataLoaderIter.__next__
 
         def batch(iterator: Any) -> Any:
+            calls._on_pause()
             made = following(iterator)
             calls._dataset = iterator._dataset
             images = next((value for _, value in tensors_in(made) if _are_images(value)), None)
@@ -116,7 +123,12 @@ class ModuleCalls:
                     seen.learned.add(seen.last)
 
         self._undo.append(register_optimizer_step_post_hook(stepped).remove)
-        load, load_state_dict = torch.load, nn.Module.load_state_dict
+        load, save, load_state_dict = torch.load, torch.save, nn.Module.load_state_dict
+
+        @functools.wraps(save)
+        def saved(*args: Any, **kwargs: Any) -> None:
+            self._on_pause()
+            save(*args, **kwargs)
 
         @functools.wraps(load)
         def loaded(file: Any, *args: Any, **kwargs: Any) -> Any:
@@ -130,8 +142,9 @@ class ModuleCalls:
                 self._trained.difference_update(map(id, module.parameters()))
             return made
 
-        torch.load, nn.Module.load_state_dict = loaded, filled  # type: ignore[method-assign]
+        torch.load, torch.save, nn.Module.load_state_dict = loaded, saved, filled  # type: ignore[method-assign]
         self._undo.append(lambda: setattr(torch, "load", load))
+        self._undo.append(lambda: setattr(torch, "save", save))
         self._undo.append(lambda: setattr(nn.Module, "load_state_dict", load_state_dict))
 
     def own_weights(self, seen: Seen) -> dict[str, torch.Tensor]:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from ..stored_weights import stored_weights_read
 from .calls import ModuleCalls, is_users, weights_of
 from .labels import class_names, names_called
 from .seen import Call, Seen, tensors_in, value_at
+from .shortcuts import shortcuts
 from .task import JUDGING, chosen_place, classifies, told, width_of
 
 _PATIENCE = 3.0
@@ -47,13 +49,17 @@ _SECONDS, _MOST_SECONDS = 75.0, 120.0
 """After so long an attempt has shown what it shows, and all of them together: the worker answers before it is ended."""
 _ENOUGH_CALLS, _ENOUGH_SECONDS = 4, 8.0
 """So many calls of a model whose outputs the script judges tell what it is, unless the script is quickly done anyway."""
+_QUICK_SECONDS = 3.0
+"""The same of a preview, which takes one such call for enough."""
 
 
-def see_models(recipe: Recipe, read: Recipe | None = None, patience: float = 1.0) -> Rehearsed:
+def see_models(recipe: Recipe, read: Recipe | None = None, patience: float = 1.0, *, quick: bool = False) -> Rehearsed:
     """Run the script of the recipe and say which models it called with images, in the order of their first calls.
 
     `read` is how reading the sources would build its model, which is compared with each. No attempt, and not all of them
-    together, takes more than `patience` times as long as one may where the machine does nothing else.
+    together, takes more than `patience` times as long as one may where the machine does nothing else. With `quick`, for a
+    preview, batches are fewer and smaller, `shortcuts` are taken, weights have no digests, and the script is run no further
+    than to where it has evaluated a model.
     """
     built = _built_aside(read) if read is not None else None
     started = time.monotonic()
@@ -62,20 +68,30 @@ def see_models(recipe: Recipe, read: Recipe | None = None, patience: float = 1.0
     saves = any(walk(Path(recipe.root), STORED))  # files in which a script that trains may save its model, at its very end
 
     def hear(seen: Seen, call: Call) -> None:
-        if call.evaluating not in seen.first or seen.ordinal not in weights:
+        if not quick and (call.evaluating not in seen.first or seen.ordinal not in weights):
             weights[seen.ordinal] = digests(calls.own_weights(seen))
         judged = any(JUDGING & set(names) for names in seen.reads.values())
         often = call.evaluating and seen.sites[call.site, True] > _ENOUGH_CALLS
         if judged and often and not (saves and False in seen.first) and time.monotonic() - started > _ENOUGH_SECONDS:
             raise Taken
 
-    calls = ModuleCalls(Path(recipe.root), hear)
+    def pause() -> None:
+        for seen in calls.seen.values() if quick and time.monotonic() - started > _QUICK_SECONDS else ():
+            judged = any(JUDGING & set(names) for names in seen.evaluated.values())
+            if judged and True not in seen.learned and not (saves and False in seen.first):
+                raise Taken
+
+    calls = ModuleCalls(Path(recipe.root), hear, pause)
     began = time.time()
     late: list[str | None] = []
-    with stored_weights_read() as files:
-        ended = run_script(recipe, calls, seed=0, until=started + patience * _MOST_SECONDS, late=late, patience=patience)
+    with stored_weights_read() as files, shortcuts() if quick else contextlib.nullcontext():
+        until = started + patience * _MOST_SECONDS
+        ended = run_script(recipe, calls, seed=0, until=until, late=late, patience=patience, quick=quick)
     as_read = built() if built is not None else None
-    found = [_described(seen, recipe, weights[seen.ordinal], as_read, own_data=ended.user_data) for seen in calls.seen.values()]
+    found = [
+        _described(seen, recipe, weights.get(seen.ordinal, ()), as_read, own_data=ended.user_data)
+        for seen in calls.seen.values()
+    ]
     none = "; ".join(filter(None, ("it came to its end and called no model with images", ended.remedy)))
     if late:
         none = f"it was still running after {time.monotonic() - started:.0f} s; --entry takes another script"
@@ -163,6 +179,7 @@ def run_script(
     until: float = math.inf,
     late: list[str | None] | None = None,
     patience: float = 1.0,
+    quick: bool = False,
 ) -> RehearsalReport:
     """Rehearse the script, with `calls` watching. Random numbers start from `seed`, whatever the script sets. What one run
     learned from its failures, the next ones of the same migration know.
@@ -173,6 +190,8 @@ def run_script(
     The caller may go on in another process than it was in: see `rehearse`.
     """
     request = rehearsal_of(recipe, seed=seed)
+    if quick:
+        request = replace(request, batches=1, batch_size=2)
 
     @contextmanager
     def watch() -> Iterator[None]:

@@ -56,7 +56,7 @@ def path_of(root: str, script: str) -> str:
 def adds_endings(root: str, script: str) -> bool:
     """Whether the sources put the ending of an image's file to a name, or take it off: their tables have names without it."""
     for tree in sources(root, path_of(root, script)):
-        for node in ast.walk(tree):
+        for node in _nodes(tree):
             if isinstance(node, ast.JoinedStr | ast.BinOp) and any(
                 isinstance(part, ast.Constant) and isinstance(part.value, str) and _ENDING.fullmatch(part.value)
                 for part in ast.iter_child_nodes(node)
@@ -70,7 +70,7 @@ def adds_endings(root: str, script: str) -> bool:
 @functools.cache
 def numbers_names(root: str, script: str) -> bool:
     """Whether the sources look up the number of a class by its name: `label_to_index[name]`."""
-    nodes = itertools.chain.from_iterable(map(ast.walk, sources(root, path_of(root, script))))
+    nodes = itertools.chain.from_iterable(map(_nodes, sources(root, path_of(root, script))))
     names = (getattr(node, "id", getattr(node, "attr", None)) for node in nodes)
     return any(name is not None and _TO_NUMBER.match(name) for name in names)
 
@@ -80,7 +80,7 @@ def image_ending(root: str, script: str) -> str:
     """The ending by which the sources tell images from other files; .jpg where it is one of several, or none is told."""
     for tree in sources(root, path_of(root, script)):
         found: set[str] = set()
-        for node in ast.walk(tree):
+        for node in _nodes(tree):
             match node:
                 case ast.Call(func=ast.Attribute(attr="endswith" | "glob" | "rglob" | "iglob"), args=[told, *_]):
                     pass
@@ -97,6 +97,7 @@ def image_ending(root: str, script: str) -> str:
     return ".jpg"
 
 
+@functools.cache
 def class_names(root: str, script: str) -> tuple[str, ...] | None:
     """A list of names that the sources call classes or labels, or number; the script's own before others."""
     for tree in sources(root, path_of(root, script)):
@@ -137,17 +138,22 @@ def mapped_names(root: str, count: int) -> tuple[str, ...] | None:
     return None
 
 
+@functools.cache
 def class_count(root: str, script: str) -> int | None:
-    """How many classes the sources state: a number bound to such a name, the script's own before others."""
-    for tree in sources(root, path_of(root, script)):
-        for name, value in _bound(tree):
-            number = value.value if isinstance(value, ast.Constant) else None
-            if _COUNT.match(name) and isinstance(number, int) and 2 <= number <= _MOST:
-                return number
-        names = class_names(root, script)
-        if names is not None:
-            return len(names)
-    return None
+    """How many classes the sources state: a number bound to such a name, the script's own before others; names before the
+    numbers of others."""
+    own, *others = sources(root, path_of(root, script)) or (ast.Module([], []),)
+    if (number := next(_counts(own), None)) is not None:
+        return number
+    names = class_names(root, script)
+    return len(names) if names is not None else next(itertools.chain.from_iterable(map(_counts, others)), None)
+
+
+def _counts(tree: ast.Module) -> Iterator[int]:
+    for name, value in _bound(tree):
+        number = value.value if isinstance(value, ast.Constant) else None
+        if _COUNT.match(name) and isinstance(number, int) and 2 <= number <= _MOST:
+            yield number
 
 
 def stated(root: str, script: str, name: str) -> str | float | None:
@@ -160,9 +166,19 @@ def stated(root: str, script: str, name: str) -> str | float | None:
     return None
 
 
-def _bound(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+@functools.cache
+def _nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree))
+
+
+@functools.cache
+def _bound(tree: ast.Module) -> tuple[tuple[str, ast.expr], ...]:
     """Names and what is bound to them: assignments, keywords, defaults of parameters and of command-line options."""
-    for node in ast.walk(tree):
+    return tuple(_bindings(tree))
+
+
+def _bindings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    for node in _nodes(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 if isinstance(target, ast.Name | ast.Attribute):
@@ -185,7 +201,7 @@ def columns(root: str, script: str) -> tuple[list[str], int]:
     for tree in sources(root, path_of(root, script)):
         if not _names_in(tree) & _TABLES:
             continue
-        for node in ast.walk(tree):
+        for node in _nodes(tree):
             if not isinstance(node, ast.Subscript):
                 continue
             parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -208,7 +224,7 @@ def pixel_count(root: str, script: str) -> int | None:
     for tree in sources(root, path_of(root, script)):
         if not _names_in(tree) & _TABLES:
             continue
-        for node in ast.walk(tree):
+        for node in _nodes(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("reshape", "view"):
                 parts = [item for arg in node.args for item in (arg.elts if isinstance(arg, ast.Tuple | ast.List) else [arg])]
                 sides = [item.value for item in parts if isinstance(item, ast.Constant) and isinstance(item.value, int)]
@@ -219,8 +235,8 @@ def pixel_count(root: str, script: str) -> int | None:
 
 
 def _names_in(tree: ast.Module) -> set[str]:
-    taken = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    return taken | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    taken = {node.attr for node in _nodes(tree) if isinstance(node, ast.Attribute)}
+    return taken | {node.id for node in _nodes(tree) if isinstance(node, ast.Name)}
 
 
 def is_table(node: ast.expr) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from .hints import sources
+from .hints import path_of, sources
 from .making import Maker, photo
 from .stage import Stage
 
@@ -40,7 +40,7 @@ def _rows(stage: Stage, maker: Maker, datasets: Any, split: str) -> Any:
     """Rows with the columns by whose names the sources take something."""
     said = {
         node.value
-        for tree in sources(stage.root, stage.request.script)
+        for tree in sources(stage.root, path_of(stage.root, stage.request.script))
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }

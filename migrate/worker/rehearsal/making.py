@@ -319,7 +319,7 @@ class Maker:
         return file.getvalue()
 
     def _matlab(self, path: str) -> bytes:
-        from .matlab import table
+        from .forms.matlab import table
 
         images = generator(path).integers(0, 256, (self.rows, *self.size, 3), np.uint8)
         more = self.stage.learned.get("keys", ())

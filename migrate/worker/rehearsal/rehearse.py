@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 import pkgutil
 import random
@@ -19,29 +18,15 @@ from typing import Any
 from ...proving.rehearsal_protocol import Rehearsal, RehearsalReport
 from ...reading.source import NOTEBOOK, read_source
 from . import edges
+from .early_imports import prepare, remember_imports
 from .imports import watched_imports
-from .places import failed_at, is_installed
+from .places import failed_at
 from .source import compiler
 from .stage import Enough, Stage, Taken, memory_of
 
 ATTEMPTS = 10
 AGAIN = 77
 """The exit status of an attempt from which something was learned."""
-_SLOW = (
-    "cv2",
-    "matplotlib",
-    "matplotlib.pyplot",
-    "pandas",
-    "scipy",
-    "seaborn",
-    "skimage",
-    "sklearn",
-    "sklearn.metrics",
-    "torchvision",
-)
-"""Libraries whose import takes seconds, and depends on nothing that a script or a stand-in does before it."""
-_IMPORTED = "imported"
-"""Learned: those of them that the script imports."""
 Watch = Callable[[], AbstractContextManager[Any]]
 
 
@@ -63,7 +48,7 @@ def rehearse(
         Path(request.made).mkdir(parents=True, exist_ok=True)
         memory_of(request).write_text(request.learned, encoding="utf-8")
     for number in range(1, attempts):
-        _import_once(request)
+        prepare(request)
         output = _Output(Path(request.made))
         sys.stdout.flush()
         sys.stderr.flush()
@@ -117,7 +102,7 @@ def _attempt(
         in_vain = [edge.in_vain for edge in found.values() if hasattr(edge, "in_vain")]
         called_none = ended == "finished" and not last and not seen()
         if called_none and (any(knows(stage) for knows in in_vain) or _learned(stage, found, stage.handled)):
-            _remember_imports(stage)
+            remember_imports(stage)
             return None
         if ended != "stopped":
             # The next runs find what this one found, whatever other scripts save meanwhile.
@@ -130,7 +115,7 @@ def _attempt(
             # One lesson for each attempt: what else is wrong shows in the next.
             cause = stage.handled if isinstance(error, SystemExit) and isinstance(error.code, int) else None
             if not last and (_learned(stage, found, error) or _learned(stage, found, cause)):
-                _remember_imports(stage)
+                remember_imports(stage)
                 return None
             remedies = (edge.remedy(stage, cause or error) for edge in found.values() if hasattr(edge, "remedy"))
             report = RehearsalReport(
@@ -143,21 +128,6 @@ def _attempt(
             _print(error)
     stage.write(report)
     return report
-
-
-def _import_once(request: Rehearsal) -> None:
-    """Import what earlier attempts of the script did, once for all forks: each would wait for it again."""
-    memory = memory_of(request)
-    known = json.loads(memory.read_text(encoding="utf-8")).get(_IMPORTED, ()) if memory.exists() else ()
-    for name in known:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-
-
-def _remember_imports(stage: Stage) -> None:
-    """For the next attempts, and for later rehearsals of the script, which are to be like this one."""
-    found = [name for name in _SLOW if is_installed(str(getattr(sys.modules.get(name), "__file__", None) or ""))]
-    stage.learn(_IMPORTED, found)
 
 
 def _learned(stage: Stage, edges: dict[str, types.ModuleType], error: BaseException | None) -> bool:

@@ -138,7 +138,7 @@ def _described(what: str, rows: int, row: tuple[int, ...] | None, *, trusted: bo
     from ....migrate.named.code import Code, said
     from ....migrate.named.packaged import read, sandbox_for
     from ....migrate.named.source import Options
-    from ....migrate.proving.worker_pool import WorkerPool
+    from ....migrate.proving.worker_pool import PACKAGING, WorkerPool
     from ....migrate.proving.worker_protocol import Evaluate, Evaluated
     from ....migrate.stages.worker_client import ask
     from .operators import Model
@@ -153,7 +153,7 @@ def _described(what: str, rows: int, row: tuple[int, ...] | None, *, trusted: bo
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
         sandbox = sandbox_for(subject, options, Path(scratch))
         recipe = subject.recipe if subject.recipe.root else subject.recipe.in_copy(sandbox.readable_folder())
-        with WorkerPool(sandbox, subject.preload) as pool:
+        with WorkerPool(sandbox, (*PACKAGING, *subject.preload)) as pool:
             if row is None:
                 row = _told_size(subject, recipe, pool.sandbox)
             call = f"{Model.__module__!r}, fromlist=['described']).described(lambda: {recipe.expression}, {(rows, *row)})"

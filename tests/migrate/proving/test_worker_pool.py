@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -9,7 +11,7 @@ import pytest
 
 from headrace.migrate.proving.confined_run import Limits
 from headrace.migrate.proving.sandbox import Sandbox
-from headrace.migrate.proving.worker_pool import WorkerPool
+from headrace.migrate.proving.worker_pool import RUNNING, WorkerPool
 from headrace.migrate.proving.worker_protocol import Failed, Inspected
 from headrace.migrate.reading.recipe import Recipe
 from headrace.migrate.stages.worker_client import inspect
@@ -79,7 +81,10 @@ def test_what_a_worker_leaves_behind_is_ended(sandbox: Sandbox) -> None:
     child = f"import subprocess, sys\np = subprocess.Popen({sleeper})\n"
     with WorkerPool(sandbox) as pool:
         assert isinstance(ask(sandbox, pool, child + "from net import Net\nmodel = Net()\n"), Inspected)
-        running = [process.cmdline() for process in psutil.Process().children(recursive=True)]
+        running = []
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.ZombieProcess, psutil.NoSuchProcess):  # it has ended
+                running.append(process.cmdline())
         assert not any("time.sleep(600)" in " ".join(line) for line in running)
         assert any("headrace.migrate.worker.server" in line for line in running)
 
@@ -89,3 +94,19 @@ def test_forged_answers_are_not_taken_for_the_worker_s(sandbox: Sandbox) -> None
     with WorkerPool(sandbox) as pool:
         answer = ask(sandbox, pool, forged)
         assert isinstance(answer, Inspected), answer
+
+
+def test_requests_that_are_apart_have_a_home_of_their_own(sandbox: Sandbox) -> None:
+    home = "import os, tempfile, pathlib\nhome, tmp = pathlib.Path.home(), pathlib.Path(tempfile.gettempdir())\n"
+    leave = home + "(home / 'left').write_text('')\n(tmp / 'left').write_text('')\nfrom net import Net\nmodel = Net()\n"
+    look = home + "assert not (home / 'left').exists() and not (tmp / 'left').exists()\nfrom net import Net\nmodel = Net()\n"
+    with WorkerPool(sandbox, RUNNING, apart=True) as pool:
+        answers = [ask(sandbox, pool, source) for source in (leave, look, look)]
+        assert all(isinstance(answer, Inspected) for answer in answers), answers
+
+
+def test_a_pool_answers_for_what_is_within_its_bounds(sandbox: Sandbox, tmp_path: Path) -> None:
+    pool = WorkerPool(sandbox)
+    assert pool.answers_for(replace(sandbox, limits=Limits(timeout=3)))
+    assert not pool.answers_for(replace(sandbox, readable=(tmp_path,)))
+    assert not pool.answers_for(replace(sandbox, trusted=True))

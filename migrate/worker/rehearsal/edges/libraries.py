@@ -22,6 +22,7 @@ from ....survey.submodules import missing_paths
 from ...stub_modules import AbsentLibrary, AbsentName, install_stub
 from .. import other_python, project_root
 from ..places import imported_by_library, is_installed, is_users
+from ..settings.environment import holding
 from ..silent import Config, Silent
 from ..stage import Stage
 from .packages import EVERYWHERE, Alias, file_of, folders_of
@@ -61,7 +62,7 @@ _COMMON = frozenset([
     "statsmodels", "streamlit", "tifffile", "torchmetrics", "tqdm", "xgboost",
 ])  # fmt: skip
 """Others that everybody means by these names."""
-_OFFLINE = {
+ENVIRONMENT = {
     "WANDB_MODE": "disabled",
     "WANDB_SILENT": "true",
     "COMET_MODE": "disabled",
@@ -75,8 +76,6 @@ _OFFLINE = {
 def stand_in(stage: Stage) -> Iterator[None]:
     finders = list(sys.meta_path)
     modules = set(sys.modules)
-    before = {name: os.environ.get(name) for name in _OFFLINE}
-    os.environ.update(_OFFLINE)
     finder = _Finder(stage)
     if importlib.util.find_spec("tensorboard") is None:
         sys.meta_path.insert(0, _Tensorboard(finder))
@@ -103,13 +102,12 @@ def stand_in(stage: Stage) -> Iterator[None]:
         _said_gone(stage, part)
     for name in ("pytorch_lightning", "lightning.pytorch"):
         stage.when_imported(name, lambda library: _old_lightning(stage, library))
-    yield
+    with holding(ENVIRONMENT):
+        yield
     sys.meta_path[:] = finders
     for name in set(sys.modules) - modules:
         if isinstance(sys.modules[name], _Module):
             del sys.modules[name]
-    for name, value in before.items():
-        os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
 
 
 def lesson(stage: Stage, error: BaseException) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
 import re
 import traceback
 import types
@@ -12,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ....proving.rehearsal_protocol import WANTING
+from ....proving.rehearsal_protocol import WANTING, Rehearsal
 from .. import weights
 from ..making import Maker
 from ..places import is_users
+from ..settings.environment import holding
 from ..stage import Stage
 
 _REPOSITORIES = re.compile(r"^pytorch/vision|pytorch-image-models|facebookresearch/(deit|convnext|swav|dino|vissl|semi)", re.I)
@@ -27,19 +27,20 @@ _OWN_SERVICE = re.compile(r"\b(localhost|127\.0\.0\.1|0\.0\.0\.0)\b(?:[\"'() ,.\
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
     maker = Maker(stage)
-    kept = {name: os.environ.get(name) for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HOME")}
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    hub = next((folder for folder in stage.request.caches if Path(folder, "hub").is_dir() and "huggingface" in folder), None)
-    if hub is not None:
-        os.environ["HF_HOME"] = hub
     stage.when_imported("torch", lambda torch: _torch(stage, maker, torch))
     stage.when_imported("timm.models._builder", lambda library: _forgiving(stage, library, "load_pretrained"))
     stage.when_imported("timm.models.helpers", lambda library: _forgiving(stage, library, "load_pretrained"))
     stage.when_imported("huggingface_hub.file_download", lambda library: _hugging_face(stage, maker, library))
     stage.when_imported("transformers.modeling_utils", lambda library: _transformers(stage, library))
-    yield
-    for name, value in kept.items():
-        os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+    with holding(environment(stage.request)):
+        yield
+
+
+def environment(request: Rehearsal) -> dict[str, str]:
+    """What Hugging Face's libraries look for where they are imported: the user's cache, and that nothing is to be fetched."""
+    hub = next((folder for folder in request.caches if Path(folder, "hub").is_dir() and "huggingface" in folder), None)
+    offline = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"), "1")
+    return offline | ({"HF_HOME": hub} if hub is not None else {})
 
 
 def lesson(stage: Stage, error: BaseException) -> bool:

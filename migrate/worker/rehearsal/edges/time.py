@@ -126,7 +126,12 @@ def _short(stage: Stage, torch: Any) -> None:
     # at the same call. Here the others are counted.
     places, depth = Counter[str](), [0]
 
-    def heard(*_: Any) -> None:
+    def computes(module: Any) -> bool:
+        return next(module.parameters(), None) is not None  # a transform of images may be a module, too
+
+    def heard(module: Any, *_: Any) -> None:
+        if not computes(module):
+            return
         called[0] += 1
         depth[0] += 1
         if depth[0] == 1 and (place := stage.place()) is not None:
@@ -134,8 +139,8 @@ def _short(stage: Stage, torch: Any) -> None:
             if places[place] > CALLS:
                 raise Enough(f"ended after {CALLS} calls of a model at {place}")
 
-    def left(*_: Any) -> None:
-        depth[0] -= 1
+    def left(module: Any, *_: Any) -> None:
+        depth[0] -= computes(module)
 
     handle = importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(stepped)
     stage.on_exit(handle.remove)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import inspect
 import linecache
@@ -26,6 +27,18 @@ _NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": ""}
 _SET = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
 _OF_A_CALL = re.compile(r"^https?:|^<.*>$|\byour[-_ ]|^$", re.I)
 """What stands in an example of settings for what everybody writes in."""
+
+
+@contextlib.contextmanager
+def holding(values: Mapping[str, str]) -> Iterator[None]:
+    """Within it the variables have these values; after it, those that they had."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ |= values
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
 
 
 def stand_in(stage: Stage) -> None:

@@ -318,3 +318,41 @@ def test_all_attempts_together_end_before_the_worker_is(tmp_path: Path, monkeypa
     found = see_models(script(tmp_path, "model = Net()\n", "while True:\n    sum(range(1000))\n"))
     assert found.why is not None
     assert "it was still running after" in found.why
+
+
+HEAVY = """
+for images, targets in loader:
+    gradient = [value.grad for value in model.parameters()]
+print("batches", len(loader), "rows", len(images), "gradient", sum(float(value.abs().sum()) for value in gradient))
+"""
+
+
+def test_a_preview_sees_the_same_model_with_less_work(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    recipe = script(tmp_path, DATA, "model = Net()\n", TRAIN, HEAVY, EVALUATE)
+    whole, quick = see_models(recipe), see_models(recipe, quick=True)
+    ((a,), (b,)) = whole.models, quick.models
+    assert (b.live.class_name, b.live.row, b.site, b.tasks, b.widths, b.labels, b.evaluates) == (
+        (a.live.class_name, a.live.row, a.site, a.tasks, a.widths, a.labels, a.evaluates)
+    )
+    assert (len(a.live.weights), b.live.weights) == (9, ())
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("batches")]
+    assert lines[0].startswith("batches 2 rows 4")
+    assert lines[1] == "batches 1 rows 2 gradient 0.0"
+
+
+@pytest.mark.parametrize(
+    "pause", ["torch.save(model.state_dict(), 'last.pth')\n", "for images, targets in loader:\n    pass\n"]
+)
+def test_a_preview_ends_where_a_model_was_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause: str) -> None:
+    monkeypatch.setattr("headrace.migrate.worker.live.model._QUICK_SECONDS", 0.0)
+    never = "raise RuntimeError('it went on')\n"
+    done = see_models(script(tmp_path, DATA, "model = Net()\n", TRAIN, EVALUATE, pause, never), quick=True)
+    assert (done.why, [model.evaluates for model in done.models]) == (None, [True])
+    trained = see_models(script(tmp_path, DATA, "model = Net()\n", TRAIN, pause, never), quick=True)
+    assert "it went on" in str(trained.why)
+    os.utime(tmp_path / "run.py", (1e9, 1e9))
+    (tmp_path / "last.pth").unlink(missing_ok=True)
+    saved(tmp_path)  # what trains may save its model over such a file at its very end
+    assert "it went on" in str(
+        see_models(script(tmp_path, DATA, "model = Net()\n", TRAIN, EVALUATE, pause, never), quick=True).why
+    )

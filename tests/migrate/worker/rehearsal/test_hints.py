@@ -37,6 +37,22 @@ def test_the_scripts_own_word_counts_first(says):
     assert hints.class_count(*says(a="num_classes = 3", main="num_classes = 7")) == 7
 
 
+def test_names_anywhere_count_before_the_numbers_of_others(says):
+    assert hints.class_count(*says(a="num_classes = 3", b="CLASSES = ['cat', 'dog']", main="batch = 4")) == 2
+
+
+def test_the_sources_of_a_large_repository_are_read_once(says, monkeypatch):
+    files = {f"m{number}": "a = b = c = 1\n" * 20 for number in range(40)}
+    root, script = says(main="print()", **files)
+    walked = []
+    walk = hints.ast.walk
+    monkeypatch.setattr(hints.ast, "walk", lambda tree: walked.append(1) or walk(tree))
+    assert (hints.class_count(root, script), hints.class_names(root, script), hints.image_ending(root, script)) == (
+        (None, None, ".jpg")
+    )
+    assert len(walked) == 41
+
+
 def test_names_are_all_different_strings(says):
     assert hints.class_names(*says(main="classes = ['cat', 'dog']")) == ("cat", "dog")
 

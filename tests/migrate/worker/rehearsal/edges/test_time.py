@@ -83,6 +83,12 @@ def test_calls_of_a_module_on_noise_end_where_they_are_made(on_stage):
         on_stage(time).play(NOISE % 1001)
 
 
+def test_transforms_of_images_are_no_calls_of_a_model(on_stage):
+    """torchvision's are modules: a loop over a loader has one line, and each image several of them."""
+    text = NOISE.replace("    net(", "    torch.nn.Flatten()(torch.rand(1, 2))\n    net(")
+    assert on_stage(time).play(text % 700)["calls"] == 699
+
+
 def test_a_model_that_is_timed_is_called_as_often_as_the_script_wants(on_stage):
     assert on_stage(time).play(NOISE % 1000)["calls"] == 999
 

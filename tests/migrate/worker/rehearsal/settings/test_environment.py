@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from headrace.migrate.worker.rehearsal.settings import environment
@@ -11,6 +13,13 @@ WANTED = [
     "import os\nroot: str = os.environ.get(\n    'PLANTS_ROOT'\n)\nprint(\n    os.path.join(\n        root, 'a')\n)",
     "import os\nROOT = os.getenv('PLANTS_ROOT')\nprint(ROOT.strip() + '/a')",
 ]
+
+
+def test_values_hold_for_a_while(monkeypatch):
+    monkeypatch.setenv("KNOWN", "before")
+    with environment.holding({"KNOWN": "within", "OTHER": "1"}):
+        assert (os.environ["KNOWN"], os.environ["OTHER"]) == ("within", "1")
+    assert (os.environ["KNOWN"], os.environ.get("OTHER")) == ("before", None)
 
 
 @pytest.mark.parametrize("text", WANTED)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import hints
+from .. import hints
 
 _LABELS = re.compile(r"label|class|target|categor|^y$|grade", re.I)
 _FILES = re.compile(r"file|path|name|list", re.I)
