@@ -20,6 +20,7 @@ from PIL import Image
 
 from ...proving.rehearsal_protocol import GUESSED
 from . import hints
+from .forms import splits
 from .stage import Stage
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
@@ -51,6 +52,12 @@ _PIXELS_OF_A_FACE = 48 * 48
 """As many as such columns mostly have: those of FER2013."""
 TABLES = (".csv", ".tsv", ".txt", ".data", ".lst", ".list")
 """Endings of what is a table where it is read as one."""
+FRAMES = {".parquet": "to_parquet", ".pq": "to_parquet", ".feather": "to_feather", ".xlsx": "to_excel"}
+"""Endings of tables that pandas writes, and by which of its functions."""
+NUMBERS = "numbers"
+"""Learned: columns of numbers that look like such of names."""
+_COUNTED = re.compile(r"^(row|idx|index)(_?(no|num(ber)?))?$", re.I)
+"""Columns that count the rows."""
 _LEAST_PIXELS = 8 * 8
 _CELLS = 200_000
 """Of a table with a column for each pixel: a script may take long for each row."""
@@ -201,6 +208,7 @@ class Maker:
         for suffixes, make in (
             (IMAGES, self._image),
             ((".csv", ".tsv"), self._table),
+            (tuple(FRAMES), self._frame),
             ((".json",), self._json),
             (LISTS, self._lines),
             ((".npy",), self._array),
@@ -258,6 +266,7 @@ class Maker:
             return others or _LABEL.search(name) is not None
 
         filtered: dict[str, list[Any]] = self.stage.learned.get("values", {})
+        numbers, parts = self.stage.learned.get(NUMBERS, ()), splits.stated(self.stage)
         self.stage.names_images |= bool(files) or any(map(_ID.search, names))
         rows = self._listed if not each else max(ROWS, min(self._listed, max(self.classes, _CELLS // len(each))))
         for row in range(rows):
@@ -272,12 +281,26 @@ class Maker:
                 cells |= dict(zip(each, drawn, strict=False))
                 cells |= {name: row for name in names if each and _ID.search(name) and not is_label(name)}  # it names no file
             cells |= {name: f"image_{row:04d}" for name in names if self.agreed == STEMS and _ID.search(name)}
+            cells |= {name: row for name in names if name in numbers or (_COUNTED.match(name) and not is_label(name))}
+            cells |= {name: parts[row // self.classes % len(parts)] for name in names if parts and splits.COLUMN.match(name)}
             cells |= {name: values[row // self.classes % len(values)] for name, values in filtered.items() if name in cells}
             writer.writerow(cells.values())
         return file.getvalue().encode()
 
+    def _frame(self, path: str) -> bytes:
+        """The same table in a form of bytes."""
+        import pandas
+
+        ending = os.path.splitext(path)[1].lower()
+        file = io.BytesIO()
+        options = {} if ending == ".feather" else {"index": False}
+        getattr(pandas.read_csv(io.BytesIO(self._table(path))), FRAMES[ending])(file, **options)
+        return file.getvalue()
+
     def _json(self, path: str) -> bytes:
-        """Names of the classes by their numbers, as files of labels are mostly written."""
+        """Names of the classes by their numbers, as files of labels are mostly written; or the splits that are asked for."""
+        if asked := self.stage.learned.get(splits.LEARNED):
+            return splits.contents(self.stage, asked, (f"image_{row:04d}{self.ending}" for row in range(ROWS))).encode()
         if "class_index" in os.path.basename(path):
             return json.dumps({str(i): [f"n{i:08d}", name] for i, name in enumerate(self.names)}).encode()
         if re.search(r"(class|label|cat)\w*(_to_|2)\w*(idx|index|id)", os.path.basename(path), re.I):

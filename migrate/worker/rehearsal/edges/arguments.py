@@ -24,7 +24,7 @@ from ....reading.scopes import apart
 from ....reading.source import readme_text
 from ..making import Maker
 from ..places import is_users
-from ..settings import environment, settings_classes
+from ..settings import dotenv_files, environment, settings_classes
 from ..stage import Stage
 from .processes import LAUNCHED, launch
 
@@ -93,6 +93,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.wrap(argparse.ArgumentParser, "error", reject)
     stage.when_imported("click.core", lambda library: _click(stage, maker, library))
     environment.stand_in(stage)
+    dotenv_files.stand_in(stage)
     before = sys.argv
     if sys_argv:
         stage.extra_argv = sys_argv

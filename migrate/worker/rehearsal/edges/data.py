@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from .. import hints, hugging_face_sets, torchvision_sets
-from ..forms import line_lists
+from ..forms import line_lists, splits
 from ..forms.bare_folders import is_bare
-from ..making import ENDINGS, MADE_NAME, NAMES, STEMS, TABLES, WEIGHTS, Maker, names_files
+from ..making import ENDINGS, FRAMES, MADE_NAME, NAMES, NUMBERS, STEMS, TABLES, WEIGHTS, Maker, names_files
 from ..paths import Paths
 from ..places import called_by_user, is_users
 from ..stage import Stage
@@ -54,6 +54,12 @@ _IN_TEXT = re.compile(
     r"(numpy\.)?int\d*\b"
 )
 """What is said of a number that is put into a text: a label of a table, where one was made."""
+_MISSED_COLUMNS = re.compile(
+    r"\bcolumns?\b.*\b(missing|not found|expected|required)\b|\b(missing|expected|required)\b.*\bcolumns?\b", re.I
+)
+_QUOTED = re.compile(r"'([^'\n]+)'")
+"""What is said of columns that a table should have, by pandas (`usecols`) or by the script itself, and their names."""
+_TAKEN = re.compile(r"""\[\s*['"](\w+)['"]\s*\]""")
 _LINE = re.compile(rf"{MADE_NAME.pattern} \d+")
 _OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
 """What a script may end with that found no images."""
@@ -79,6 +85,10 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("torch", lambda library: stage.wrap(library, "save", _saved(stage, paths)))
     stage.when_imported("pandas", lambda library: _filters(stage, library.Series))
     stage.when_imported("pandas", lambda library: _tables(stage, library))
+    stage.when_imported(
+        "pandas", lambda library: _readers(stage, paths, library, ("read_parquet", "read_feather", "read_excel"))
+    )
+    stage.when_imported("torch.utils.data", lambda library: splits.wrap_around(stage, library))
     yield
     del _SET_UP[id(stage)]
 
@@ -251,6 +261,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if _EMPTY.search(text) and (_fill(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)):
         return True
+    if splits.lesson(stage, error):
+        return True
     if isinstance(error, KeyError) and error.args and _is_made(stage, error.args[0]) and _agree(stage, str(error.args[0])):
         return True
     names = [frame.f_code.co_filename for frame in frames]
@@ -260,7 +272,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names and stage.learn(time.WHOLE, True):
         return True  # the names of the classes were gathered from the first batches alone
-    in_text = _IN_TEXT.search(text) and any(item.what.lower().endswith(TABLES) for item in stage.standins)
+    in_text = _IN_TEXT.search(text) and _has_table(stage)
     if (in_text or _AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):
         return True
     if "all elements of target should be between 0 and 1" in text and stage.learn("classes", 2):
@@ -278,6 +290,11 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         r"Sum of input lengths|out of range|out of bounds|index .* is out|num_samples=0|larger sample|sample larger", text, re.I
     ):
         return stage.learn("full", True)
+    if isinstance(error, KeyError | ValueError | AssertionError) and _MISSED_COLUMNS.search(text) and _has_table(stage):
+        known = stage.learned.get("columns", [])
+        missed = [name for name in _QUOTED.findall(text)[:_MOST_COLUMNS] if name not in known]
+        if missed and stage.learn("columns", [*known, *missed]):
+            return True
     if isinstance(error, KeyError) and (missing := _columns_in(frames)):
         known = stage.learned.get("columns", [])
         return stage.learn("columns", [*known, *(name for name in missing if name not in known)])
@@ -293,7 +310,11 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return stage.learn("other_columns", True)
     if isinstance(error, ValueError) and re.search(r"invalid literal for int\(\)|could not convert string to float", text):
         if MADE_NAME.search(text):
-            return stage.learn("other_columns", True)
+            line = linecache.getline(own[-1].f_code.co_filename, own[-1].f_lineno) if own else ""
+            numbers = [name for name in _TAKEN.findall(line) if name not in stage.learned.get(NUMBERS, ())]
+            return (bool(numbers) and stage.learn(NUMBERS, [*stage.learned.get(NUMBERS, []), *numbers])) or stage.learn(
+                "other_columns", True
+            )
         return _of_a_class(stage, text) and stage.learn("numbered", True)
     if isinstance(error, IsADirectoryError | PermissionError) and error.filename:
         return stage.add("flat", os.path.normpath(os.path.dirname(str(error.filename))))
@@ -319,6 +340,11 @@ def _misses_names(stage: Stage, error: BaseException, frames: list[Any]) -> bool
     names = set(Maker(stage).names)
     known = [table for frame in own for table in (frame.f_locals, frame.f_globals, vars(frame.f_locals.get("self", stage)))]
     return any(type(value) is dict and set(value) == names for table in known for value in table.values())
+
+
+def _has_table(stage: Stage) -> bool:
+    """Whether a table was made in this attempt."""
+    return any(item.edge == "data" and item.what.lower().endswith((*TABLES, *FRAMES)) for item in stage.standins)
 
 
 def _has_keys(stage: Stage) -> bool:

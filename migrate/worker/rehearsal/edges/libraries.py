@@ -57,9 +57,10 @@ _DISTRIBUTIONS = {
 }  # fmt: skip
 """Names under which libraries are installed, where they are others than they are imported by."""
 _COMMON = frozenset([
-    "click", "einops", "fastapi", "fire", "flask", "gradio", "h5py", "imageio", "lightgbm", "matplotlib", "numba", "numpy",
-    "onnx", "onnxruntime", "pandas", "plotly", "psutil", "pydantic", "pydicom", "requests", "rich", "scipy", "seaborn",
-    "statsmodels", "streamlit", "tifffile", "torchmetrics", "tqdm", "xgboost",
+    "boto3", "click", "einops", "fastapi", "fire", "flask", "gradio", "h5py", "httpx", "imageio", "jinja2", "joblib",
+    "lightgbm", "matplotlib", "numba", "numpy", "onnx", "onnxruntime", "pandas", "plotly", "polars", "psutil", "pyarrow",
+    "pydantic", "pydicom", "redis", "requests", "rich", "scipy", "seaborn", "sqlalchemy", "statsmodels", "streamlit",
+    "tabulate", "tifffile", "torchmetrics", "tqdm", "uvicorn", "xgboost",
 ])  # fmt: skip
 """Others that everybody means by these names."""
 ENVIRONMENT = {

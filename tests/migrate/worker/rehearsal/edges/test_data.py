@@ -457,6 +457,49 @@ def test_columns_that_are_asked_for_together_are_in_the_next_table(rehearsed):
     assert json.loads(done.report.learned)["columns"] == ["image", "width", "label"]
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "a.feather", "a.xlsx"])
+def test_tables_of_bytes_are_made_as_others(rehearsed, name):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("openpyxl" if name.endswith("xlsx") else "pyarrow")
+    read = {"parquet": pandas.read_parquet, "feather": pandas.read_feather, "xlsx": pandas.read_excel}[name.partition(".")[2]]
+    text = (
+        f"import pandas as pd\nfrom PIL import Image\nCLASSES = ['ant', 'bee']\ntable = pd.{read.__name__}({name!r})\n"
+        "print(sorted(set(table['label'])), Image.open(table['image'][0]).size)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "[0, 1] (256, 256)\n"), done.report.why
+
+
+USED = "import pandas as pd\ntable = pd.read_csv('a.csv', usecols=['INDEX', 'WIDTH'])\n"
+OWN = """
+import pandas as pd
+table = pd.read_csv('a.csv')
+missing = [name for name in ('Edema', 'Lung Lesion') if name not in table.columns]
+if missing:
+    raise ValueError(f'Missing label columns: {missing}')
+"""
+
+
+@pytest.mark.parametrize(("text", "columns"), [(USED, ["INDEX", "WIDTH"]), (OWN, ["Edema", "Lung Lesion"])])
+def test_columns_that_an_error_names_are_in_the_next_table(rehearsed, text, columns):
+    pytest.importorskip("pandas")
+    done = rehearsed({"main.py": f"{text}print(len(table) > 4)\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "True\n"), done.report.why
+    assert sorted(json.loads(done.report.learned)["columns"]) == columns
+
+
+def test_a_column_that_looks_like_names_and_is_taken_for_numbers(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\ntable = pd.read_csv('a.csv')\nfor _, row in table.iterrows():\n"
+        "    found = {\n        'path': row['image_path'],\n        'subject': int(row['subject_id']),\n"
+        "        'label': row['label'],\n    }\n"
+        "print(found['subject'] == len(table) - 1, found['path'][:6])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True image_\n"), done.report.why
+
+
 def test_a_key_that_the_scripts_own_table_lacks_is_no_column(rehearsed):
     pytest.importorskip("pandas")
     done = rehearsed({"main.py": "import pandas as pd\nkey = ['a', 'b']\nprint({}['c'])\n"})

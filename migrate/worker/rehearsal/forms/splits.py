@@ -1,0 +1,64 @@
+"""Files that say which images are for training and which for testing: by numbers, or by names."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from .. import hints
+from ..stage import Stage
+
+_SPLIT = re.compile(
+    r"^(train(ing)?|trn|val(id(ation)?)?|dev|eval|test(ing)?|tst|holdout)(_?(idx|ids?|ind(ex|ices)|set|split|files|names|images))?$",
+    re.I,
+)
+COLUMN = re.compile(r"^(data_?)?(split|subset|partition|phase)s?$", re.I)
+"""Columns of tables that hold the name of a split."""
+_BY_NUMBER = ("Subset", "SubsetRandomSampler", "subset")
+LEARNED = "splits"
+"""Learned: the names of the splits that a file of JSON is asked for."""
+
+
+def lesson(stage: Stage, error: BaseException) -> bool:
+    """Whether a script asked a made file of JSON for a split."""
+    name = error.args[0] if isinstance(error, KeyError) and error.args else None
+    asked = isinstance(name, str) and _SPLIT.match(name) is not None
+    made = any(item.edge == "data" and item.what.lower().endswith(".json") for item in stage.standins)
+    return asked and made and stage.add(LEARNED, name)
+
+
+def stated(stage: Stage) -> list[str]:
+    """The names of splits with which the sources compare something, in the order in which they stand there."""
+    trees = hints.sources(stage.root, hints.path_of(stage.root, stage.request.script))
+    compared = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Compare))
+    values = (side.value for node in compared for side in (node.left, *node.comparators) if isinstance(side, ast.Constant))
+    return list(dict.fromkeys(value for value in values if isinstance(value, str) and _SPLIT.match(value)))
+
+
+def contents(stage: Stage, names: Iterable[str], files: Iterable[str]) -> str:
+    """A table of splits, each with the numbers of the images, or with their names where the sources take none by number."""
+    trees = hints.sources(stage.root, hints.path_of(stage.root, stage.request.script))
+    said = {getattr(node, "id", getattr(node, "attr", None)) for tree in trees for node in ast.walk(tree)}
+    listed = list(files)
+    each: list[Any] = list(range(len(listed))) if not said.isdisjoint(_BY_NUMBER) else listed
+    return json.dumps(dict.fromkeys(names, each))
+
+
+def wrap_around(stage: Stage, data: Any) -> None:
+    """Have the numbers of images that a user's own split names, and a set that was made has not, lead to those that it has."""
+
+    def start(original: Any, self: Any, dataset: Any, indices: Any, *args: Any, **named: Any) -> None:
+        count = len(dataset) if hasattr(dataset, "__len__") else 0
+        numbers = list(indices)
+        plain = all(isinstance(number, int) for number in numbers)
+        if count and plain and any(item.edge == "data" for item in stage.standins) and max(numbers, default=0) >= count:
+            stage.note("data", f"a split of more images than the {count} that stand in was wrapped around")
+            numbers = [number % count for number in numbers]
+        else:
+            numbers = indices
+        original(self, dataset, numbers, *args, **named)
+
+    stage.wrap(data.Subset, "__init__", start)
