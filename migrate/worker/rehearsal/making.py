@@ -21,6 +21,7 @@ from PIL import Image
 from ...proving.rehearsal_protocol import GUESSED
 from . import hints
 from .forms import splits
+from .forms.examples import example_of
 from .stage import Stage
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
@@ -203,6 +204,8 @@ class Maker:
 
     def _kind(self, path: str) -> Callable[[str], bytes] | None:
         low = path.lower()
+        if (example := example_of(path)) is not None:
+            return lambda missing: self._as_in(example, missing)
         if self.stage.table is not None and low.endswith(TABLES):
             return self._table
         for suffixes, make in (
@@ -222,6 +225,10 @@ class Maker:
             if low.endswith(suffixes):
                 return make
         return None
+
+    def _as_in(self, example: str, path: str) -> bytes:
+        self.stage.note("arguments", f"{os.path.basename(path)} is not here, and says what {os.path.basename(example)} says")
+        return Path(example).read_bytes()
 
     def _image(self, path: str) -> bytes:
         file = io.BytesIO()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .forms.bare_folders import is_bare, waits_for_data
+from .forms.examples import example_of
 from .making import IMAGES, Maker, ending_of
 from .places import HEADRACE, asked_by_us, frames, is_headraces, is_installed, is_users, other_folder
 from .stage import Stage
@@ -130,7 +131,7 @@ class Paths:
             done = action() is not False
         finally:
             self._busy = False
-        if done:
+        if done and example_of(path) is None:  # which is noted for itself
             self.stage.note("data", self._named(path))
         return done
 
