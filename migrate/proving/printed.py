@@ -22,6 +22,8 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")  # of an object without a text of 
 _POSITION = re.compile(r"""(\.py(?::|\(|["']?, line ))\d+(?![\d.])|(\([^\s()]+\.py )\d+(?=\))""")
 # What Rich's handler of logs writes before a level: the time, or as many blanks where that is the line's before.
 _LOGGED = re.compile(r"^(?:\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\]| {19}) (?=(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)")
+# What torch writes behind the numbers of a tensor that a gradient could go back from; a graph's have none, and the same numbers.
+_HISTORY = re.compile(r",\s*grad_fn=<\w+>(?=\))")
 _PER = re.compile(r"(?<=[^\W\d_])\s*(?:/|\bper\b)\s*(?=[^\W\d_])")
 
 
@@ -64,7 +66,8 @@ def first_difference(before: str, after: str, again: str | None = None) -> tuple
 
 
 def _lines(text: str) -> list[str]:
-    last_states = (line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n"))  # progress bars overwrite
+    text = _HISTORY.sub("", text.replace("\r\n", "\n"))
+    last_states = (line.rsplit("\r", 1)[-1] for line in text.split("\n"))  # progress bars overwrite
     lines = (_LOGGED.sub("", _ADDRESS.sub("at 0x0", line.rstrip())) for line in last_states if line.strip())
     return [_POSITION.sub(r"\1\2~", line) for line in lines]
 

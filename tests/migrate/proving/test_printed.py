@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from headrace.migrate.proving.printed import first_difference
 
@@ -123,3 +124,13 @@ def test_the_time_that_richs_handler_tells_once_per_second_is_none_of_the_line()
     assert first_difference(f"{blank}INFO     loss 0.5", f"{stamp}INFO     loss 0.5") is None
     assert first_difference(f"{stamp}INFO     loss 0.5", f"{blank}INFO     loss 0.8") is not None
     assert first_difference(f"{stamp}INFO     loss 0.5", f"{stamp}WARNING  loss 0.5") is not None
+
+
+@pytest.mark.parametrize("width", [1, 40])
+def test_numbers_of_a_tensor_are_compared_without_what_a_gradient_could_go_back_from(width: int) -> None:
+    values = torch.nn.functional.softmax(torch.arange(2.0 * width).reshape(2, width).requires_grad_(), 0)
+    plain = values.detach()
+    assert "grad_fn" in repr(values)
+    assert first_difference(f"scores {values}\ndone", f"scores {plain}\ndone") is None
+    assert first_difference(f"scores {values}", f"scores {plain + 0.01}") is not None
+    assert first_difference(f"grad_fn=<{values.sum()}>", "grad_fn=<>") is not None
