@@ -22,7 +22,7 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")  # of an object without a text of 
 _POSITION = re.compile(r"""(\.py(?::|\(|["']?, line ))\d+(?![\d.])|(\([^\s()]+\.py )\d+(?=\))""")
 # What Rich's handler of logs writes before a level: the time, or as many blanks where that is the line's before.
 _LOGGED = re.compile(r"^(?:\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\]| {19}) (?=(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)")
-# What torch writes behind the numbers of a tensor that a gradient could go back from; a graph's have none, and the same numbers.
+# What torch writes behind the numbers of a tensor with a history; those of a graph have none.
 _HISTORY = re.compile(r",\s*grad_fn=<\w+>(?=\))")
 _PER = re.compile(r"(?<=[^\W\d_])\s*(?:/|\bper\b)\s*(?=[^\W\d_])")
 
