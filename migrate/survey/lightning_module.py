@@ -6,6 +6,7 @@ becomes a plain `torch.nn.Module`; `self.save_hyperparameters()` becomes what it
 
 import ast
 import copy
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -55,14 +56,26 @@ def find_trainer_calls(repository: Repository, table: ModelTable) -> list[Lightn
     """Every Trainer call of the repository whose model's class and network can be told."""
     if not any(model.lightning for model in table.classes.values()):
         return []
-    found, kept = [], is_scripted(repository)
+    found, modules = [], _Modules(table, is_scripted(repository))
     for module in repository.modules.values():
         for call in module.calls:
             method = call.func
             known = isinstance(method, ast.Attribute) and method.attr in _CALLS and _is_trainer(module, method.value)
-            if known and (site := _site(module, call, table, kept)) is not None:
+            if known and (site := _site(module, call, modules)) is not None:
                 found.append(site)
     return found
+
+
+class _Modules:
+    """What is read of the LightningModules of a table, once for all the calls that may mean them."""
+
+    def __init__(self, table: ModelTable, scripted: bool) -> None:
+        self.table = table
+        self.several = functools.cache(lambda: _several(table))
+        self.steps = functools.cache(lambda owner: tuple(_steps_of(owner, table, scripted)))
+        self.has_network = functools.cache(
+            lambda owner: bool(network(owner)) or owner.methods("forward") is not None or bool(parts(owner, table))
+        )
 
 
 def _is_trainer(module: Module, receiver: ast.expr) -> bool:
@@ -75,23 +88,23 @@ def _is_trainer(module: Module, receiver: ast.expr) -> bool:
     return any(isinstance(value, ast.Call) and "Trainer" in ast.unparse(value.func) for value in made)
 
 
-def _site(module: Module, call: ast.Call, table: ModelTable, scripted: bool) -> LightningSite | None:
+def _site(module: Module, call: ast.Call, modules: _Modules) -> LightningSite | None:
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     model = call.args[0] if call.args else keywords.get("model")
     function = module.function_of(call)
     assert isinstance(call.func, ast.Attribute)
-    owner = _class_of(module, function, model, table) if model is not None else None
+    owner = _class_of(module, function, model, modules.table) if model is not None else None
     owners = [owner] if owner is not None else []
     if model is not None and owner is None and _is_lightnings(module, function, call.func.value):
-        owners = _several(table)  # by a name of a table, say; a run of the script finds the one that it is
-    owners = [item for item in owners if network(item) or item.methods("forward") is not None or parts(item, table)]
+        owners = modules.several()  # by a name of a table, say; a run of the script finds the one that it is
+    owners = [item for item in owners if modules.has_network(item)]
     if model is None or not owners:
         return None
     owner = owners[0]
     attribute = network(owner)
     text = ast.unparse(model) + (f".{attribute}" if attribute else "")
     fact = trainer_loop(module, call, _CALLS[call.func.attr], text)
-    steps = [loop for item in owners for loop in _steps_of(item, table, scripted)]
+    steps = [loop for item in owners for loop in modules.steps(item)]
     fact = replace(fact, through=tuple(sorted({item.module.path for item in owners})), steps=tuple(steps))
     loaders = [*(value for name, value in keywords.items() if name in _LOADERS), *call.args[1:], model]
     return LightningSite(fact, module, call, function, None, True, owner=owner, attribute=attribute, loaders=tuple(loaders))
