@@ -322,6 +322,7 @@ class Repository:
 
     def __init__(self, files: Iterable[SourceFile]) -> None:
         self.modules: dict[str, Module] = {}
+        self._reached: dict[tuple[str, str], Module | None] = {}
         for file in files:
             if file.tree is not None:
                 self.modules[file.path] = Module(file, file.tree, self)
@@ -333,6 +334,11 @@ class Repository:
         the nearest first, since one repository may hold several projects, each with a `lib` of its own. Last comes what only
         installing the project makes importable.
         """
+        if (name, importer) not in self._reached:
+            self._reached[name, importer] = self._reach(name, importer)
+        return self._reached[name, importer]
+
+    def _reach(self, name: str, importer: str) -> Module | None:
         relative = name.replace(".", "/")
         added = sorted(self.added, key=lambda folder: apart(folder, importer))
         for folder in (*upward(posixpath.dirname(importer)), *added, *installed(importer)):

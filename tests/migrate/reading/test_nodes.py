@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,10 @@ def test_texts_and_headers() -> None:
     assert [is_future_import(item) for item in (text, future, other)] == [False, True, False]
     assert text_of(text.value) == "x"  # type: ignore[attr-defined]
     assert text_of(None) is None
+
+
+def test_the_nodes_of_a_kind_come_in_the_order_of_ast_walk() -> None:
+    tree = ast.parse(Path(__file__).read_text())
+    for kind in (ast.AST, ast.Call, ast.Name, ast.FunctionDef | ast.Import):
+        assert list(inside(tree, kind)) == [node for node in ast.walk(tree) if isinstance(node, kind)]
+    assert list(inside(None, ast.AST)) == []
