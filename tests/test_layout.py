@@ -85,7 +85,7 @@ migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names mode
 migrate/slicing: classes interprocedural liveness pretrained side_effects
 migrate/stages: migration worker_client zero_edit_child
 migrate/survey: checkpoints transforms
-migrate/worker: server stub_datasets
+migrate/worker: stub_datasets
 runtime: cli
 runtime/artifact: decode_model manifest
 runtime/backends: eager inductor_autotuned onnxruntime tensorrt

@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: python -m headrace.migrate.worker.server REQUESTS SECONDS MODULE...\n")
         return 2
     for name in arguments[2:]:
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(Exception):  # a library that breaks here breaks in the request, which says so
             importlib.import_module(name)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     gc.freeze()  # else the first collection in each fork would copy every page

@@ -62,7 +62,7 @@ def prepare(request: Rehearsal) -> None:
     with holding({**libraries.ENVIRONMENT, **network.environment(request)}):
         for name in (*_SLOW, _OF_OPTIMIZERS):
             if name in known or any(item == name or item.startswith(f"{name}.") for item in stated):
-                with contextlib.suppress(ImportError):
+                with contextlib.suppress(Exception):  # one that breaks here breaks in the script, where it is told
                     importlib.import_module(name)
 
 
