@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.warm_python import COMMANDS, SHARED, TORCH, WarmPython
 
+FORKED = Path(__file__).parent / "commands" / "forked.py"
 # Not for what the tests start, which has not the socket.
 _SHARED = os.environ.pop(SHARED, None)
 
@@ -106,6 +107,19 @@ def warm_headrace() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]
 
     yield run
     warm.close()
+
+
+@pytest.fixture(scope="session")
+def forked_headrace(warm_torch: WarmPython) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """As `warm_headrace`, for what imports torch, in its own process or in the sandbox: both are forks that have it imported.
+
+    For friendly repositories: see `tests/commands/forked.py`.
+    """
+
+    def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return warm_torch.python(["-P", FORKED, *map(str, arguments)], cwd=cwd or Path.cwd(), shares=True)
+
+    return run
 
 
 @pytest.fixture(scope="session")

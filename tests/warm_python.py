@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import fcntl
 import functools
 import gc
@@ -17,6 +18,7 @@ import io
 import json
 import logging
 import os
+import pkgutil
 import queue
 import runpy
 import selectors
@@ -33,8 +35,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-# What exporting and compiling load, and what a server does; nothing here starts threads, which forks would not have.
-TORCH = ("torch", "torch.export", "torch._dynamo", "torch.onnx._internal.exporter._core", "onnx", "onnxscript")
+# What exporting and compiling load, what a repository's code is run by, and what a server does; a name that ends with a star is
+# every module of a package. Nothing here starts threads, which forks would not have.
+TORCH = (
+    "torch",
+    "torch.export",
+    "torch._dynamo",
+    "torch.onnx._internal.exporter._core",
+    "onnx",
+    "onnxscript",
+    "onnxruntime",
+    "PIL.BmpImagePlugin",
+    "PIL.GifImagePlugin",
+    "PIL.JpegImagePlugin",
+    "PIL.PngImagePlugin",
+    "PIL.PpmImagePlugin",
+    "headrace.migrate.worker.build",
+    "headrace.migrate.worker.inspection",
+    "headrace.migrate.worker.live.model",
+    "headrace.migrate.worker.packaging",
+    "headrace.migrate.worker.rehearsal.rehearse",
+    "headrace.migrate.worker.rehearsal.edges.*",
+    "headrace.migrate.worker.rehearsal.hosts.*",
+    "headrace.runtime.graph.graph",
+    "headrace.runtime.images.image_folder",
+    "headrace.runtime.tuning.autotuner",
+)
 SERVING = (
     "onnxruntime",
     "uvloop",
@@ -47,6 +73,8 @@ SERVING = (
     "headrace.serving.processes.remote",
     "headrace.serving.http.app",
 )
+_HUGE = 1 << 21
+_MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # linux/mman.h
 # Where a program that shares a process like its own finds the number of the socket.
 SHARED = "HEADRACE_TESTS_WARM_PYTHON"
 COMMANDS = ("headrace.cli", "headrace.migrate.cli", "headrace.migrate.api", "headrace.serving.cli")
@@ -131,12 +159,15 @@ class WarmPython:
         env: Mapping[str, str] | None = None,
         stdin: str = "",
         timeout: float = 240,
+        shares: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run` with the output captured, but that a program which takes too long just ends by SIGKILL."""
         with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             given.write(stdin)
             given.seek(0)
-            process = self.popen(arguments, cwd=cwd, env=env, stdin=given, stdout=out, stderr=err, start_new_session=True)
+            process = self.popen(
+                arguments, cwd=cwd, env=env, stdin=given, stdout=out, stderr=err, start_new_session=True, shares=shares
+            )
             try:
                 process.wait(timeout)
             except subprocess.TimeoutExpired:
@@ -220,15 +251,38 @@ class WarmProcess:
 def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
     """Fork for each request, and tell what began and what ended; until the other end is closed."""
     for name in preloaded:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+        for found in _modules(name.removesuffix(".*")) if name.endswith(".*") else [name]:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(found)
     if "torch" in preloaded:
         _export_once()
+    if (packaging := sys.modules.get("headrace.migrate.worker.packaging")) is not None:
+        # What a plan is worth is timed for every package, and tests/migrate/worker/test_packaging.py looks at that by itself.
+        packaging._DUEL_SECONDS = 0.1
+    _lie_in_huge_pages()
     _serve(control)
+
+
+def _lie_in_huge_pages() -> None:
+    """A fork copies one entry for each page, and half of what a small program takes is that: let there be 500 times fewer."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for line in Path("/proc/self/maps").read_text().splitlines() if sys.platform == "linux" else ():
+        addresses, rights, _, _, _, *name = line.split(maxsplit=5)
+        if rights.startswith("rw") and name in ([], ["[heap]"]):
+            begin, end = (int(number, 16) for number in addresses.split("-"))
+            begin, end = -(-begin // _HUGE) * _HUGE, end // _HUGE * _HUGE
+            for advice in (_MADV_HUGEPAGE, _MADV_COLLAPSE) if begin < end else ():
+                # An advice: a kernel that does not know it changes nothing.
+                libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
+
+
+def _modules(package: str) -> list[str]:
+    return [f"{package}.{item.name}" for item in pkgutil.iter_modules(importlib.import_module(package).__path__)]
 
 
 def _serve(control: socket.socket) -> None:
     gc.freeze()  # else the first collection in each fork would copy every page
+    gc.set_threshold(20_000, 20, 10)  # exporting a model makes a hundred thousand objects that stay
     for finalizer in list(weakref.finalize._registry):  # this process's: a fork that ran them would copy thousands of pages
         finalizer.atexit = False
     woken, waking = os.pipe()

@@ -244,7 +244,8 @@ def test_rules_are_listed_shown_and_tested(headrace, tmp_path):
 OTHER = SCRIPT.replace("import Net", "import Wide").replace("Net()", "Wide()")
 
 
-def test_a_preview_shows_what_does_not_depend_on_a_wrong_choice(headrace, root):
+def test_a_preview_shows_what_does_not_depend_on_a_wrong_choice(forked_headrace, root):
+    headrace = forked_headrace
     (root / "model.py").write_text(MODEL + MODEL.replace("Net", "Wide"))
     (root / "other.py").write_text(OTHER)
     (root / "predict.py").unlink()
@@ -262,14 +263,14 @@ def test_a_preview_shows_what_does_not_depend_on_a_wrong_choice(headrace, root):
     assert not (root.parent / "out").exists()
 
 
-def test_a_choice_in_the_middle_of_a_run_does_not_hide_what_was_found_before_it(headrace, root):
+def test_a_choice_in_the_middle_of_a_run_does_not_hide_what_was_found_before_it(forked_headrace, root):
     """Why there is a choice at all: the script that would have shown the size stopped, since a submodule is not checked out."""
     (root / ".gitmodules").write_text('[submodule "engine"]\n\tpath = engine\n\turl = https://example.org/engine.git\n')
     (root / "model.py").write_text(MODEL.replace("nn.Linear(12", "nn.Linear(3").replace("x.flatten(1)", "x.mean((2, 3))"))
     (root / "predict.py").unlink()
     (root / "evaluate.py").write_text("import model\nraise RuntimeError('no engine')\n")
     options = ["--out", root.parent / "out", "--model", "Net", "--random-weights", "--format", "json"]
-    done = headrace("migrate", root, *options)
+    done = forked_headrace("migrate", root, *options)
     found = {finding["code"]: finding["message"] for finding in json.loads(done.stdout)["findings"]}
     assert "git submodule update" in found["PS017"]
     assert "several sizes" in found["PS500"]
