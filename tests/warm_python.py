@@ -59,7 +59,13 @@ TORCH = (
     "headrace.migrate.worker.rehearsal.hosts.*",
     "headrace.runtime.graph.graph",
     "headrace.runtime.images.image_folder",
+    "headrace.runtime.parallel.*",
+    "headrace.runtime.parallel.planner.*",
+    "headrace.runtime.training.*",
     "headrace.runtime.tuning.autotuner",
+    "torch.distributed.checkpoint",
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor",
 )
 SERVING = (
     "onnxruntime",
