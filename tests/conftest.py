@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.warm_python import COMMANDS, SHARED, TORCH, WarmPython
+from tests.warm_python import COMMANDS, FORKED, SHARED, TORCH, WarmPython
 
-FORKED = Path(__file__).parent / "commands" / "forked.py"
 # Not for what the tests start, which has not the socket.
 _SHARED = os.environ.pop(SHARED, None)
 

@@ -83,6 +83,8 @@ _HUGE = 1 << 21
 _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # linux/mman.h
 # Where a program that shares a process like its own finds the number of the socket.
 SHARED = "HEADRACE_TESTS_WARM_PYTHON"
+# A program that is `headrace`, and runs Python in its sandbox by forks too.
+FORKED = Path(__file__).parent / "commands" / "forked.py"
 COMMANDS = ("headrace.cli", "headrace.migrate.cli", "headrace.migrate.api", "headrace.serving.cli")
 
 

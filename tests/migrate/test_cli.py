@@ -5,12 +5,12 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from headrace.runtime.base.session import visible_gpus
+from tests.warm_python import FORKED
 
 MODEL = """
 import torch
@@ -157,21 +157,22 @@ def test_write_and_undo_with_every_report(headrace, root, tmp_path):
     assert tree(root) == before
 
 
-def test_killed_while_it_runs_the_tree_is_old_or_new(headrace, root):
+def test_killed_while_it_runs_the_tree_is_old_or_new(headrace, warm_torch, root):
     before = tree(root)
     after = None
     rng = random.Random(0)
-    command = [sys.executable, "-m", "headrace", "migrate", str(root), "--write", "--no-verify", "--entry", "evaluate.py"]
+    command = ["-P", FORKED, "migrate", str(root), "--write", "--no-verify", "--entry", "evaluate.py"]
     command += ["--input-size", "3,2,2", "--precision", "fp32", "--select", "PS201"]
     scratch = root.parent / "scratch"  # what is killed leaves it
     scratch.mkdir()
     environment = {**os.environ, "TMPDIR": str(scratch)}
-    for sent in (signal.SIGKILL, signal.SIGINT):
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
-        )
-        time.sleep(rng.uniform(0.5, 6.0))
-        os.kill(process.pid, sent)
+    for sent in (signal.SIGKILL, signal.SIGINT) * 2:
+        process = warm_torch.popen(
+            command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True,
+            shares=True,
+        )  # fmt: skip
+        time.sleep(rng.uniform(0.2, 2.5))
+        process.send_signal(sent)
         process.wait(120)
         now = {path: data for path, data in tree(root).items() if not path.startswith(".headrace/")}
         assert now.keys() == before.keys()

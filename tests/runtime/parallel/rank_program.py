@@ -23,8 +23,8 @@ sbp = parallel.sbp
 
 
 def training(mesh, trainings):
-    """Each training by itself, on rank 0 alone, which is asked for that, and on the mesh: how far losses and parameters are apart
-    there, and how the steps ran."""
+    """Each training by itself, on rank 0 alone, and on the mesh: how far losses and parameters are apart, and how the steps
+    ran."""
     found = []
     for given in trainings:
         options = {"graph": "captured", **given}
