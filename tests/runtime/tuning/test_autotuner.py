@@ -39,7 +39,7 @@ HAVE_BF16 = backends.get("openvino").supports(SimpleNamespace(device="cpu", prec
 
 @pytest.fixture(scope="module")
 def source_of():
-    """The source of a module as it is, whose capture and whose passes are made once for all that are alike: nothing changes it."""
+    """The source of a module, whose capture and whose passes are made once for all that are alike: nothing changes them."""
     known = {}
 
     def made(module, example, task):
