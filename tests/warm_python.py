@@ -268,7 +268,7 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
     if "torch" in preloaded:
         _export_once()
     if (packaging := sys.modules.get("headrace.migrate.worker.packaging")) is not None:
-        # What a plan is worth is timed for every package, and tests/migrate/worker/test_packaging.py looks at that by itself.
+        # What a plan is worth is timed for every package. That it is, and at which sizes, is tested; for how long is not.
         packaging._DUEL_SECONDS = 0.1
     _lie_in_huge_pages()
     _serve(control)
