@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.warm_python import COMMANDS, SHARED, TORCH, WarmPython
+from tests.warm_python import COMMANDS, FORKED, SHARED, TORCH, WarmPython
 
 # Not for what the tests start, which has not the socket.
 _SHARED = os.environ.pop(SHARED, None)
@@ -30,6 +30,9 @@ os.environ["HEADRACE_CACHE"] = "off"
 # threads to take (a session, a server) still takes them.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
     os.environ.setdefault(name, "1")
+
+# Where a test takes several threads, those that wait leave the core to what works, as in the migrator's sandbox.
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 # What inductor compiled lasts from one run to the next: it knows its own by source, flags and processor.
 os.environ.setdefault(
@@ -106,6 +109,19 @@ def warm_headrace() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]
 
     yield run
     warm.close()
+
+
+@pytest.fixture(scope="session")
+def forked_headrace(warm_torch: WarmPython) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """As `warm_headrace`, for what imports torch, in its own process or in the sandbox: both are forks that have it imported.
+
+    For friendly repositories: see `tests/commands/forked.py`.
+    """
+
+    def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return warm_torch.python(["-P", FORKED, *map(str, arguments)], cwd=cwd or Path.cwd(), shares=True)
+
+    return run
 
 
 @pytest.fixture(scope="session")

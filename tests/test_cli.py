@@ -17,9 +17,9 @@ def headrace(*arguments, cwd=None):
 
 
 @pytest.fixture
-def headrace_warm(warm_python):
-    """`headrace` where it is about what is answered: as a fork of a process that has torch imported."""
-    return lambda *arguments, cwd: warm_python(["-m", "headrace", *arguments], cwd=cwd)
+def headrace_warm(forked_headrace):
+    """`headrace` where it is about what is answered."""
+    return forked_headrace
 
 
 def test_version():

@@ -6,17 +6,21 @@ starts one of its own.
 """
 
 from __future__ import annotations
+import __future__
 
 import atexit
 import contextlib
+import ctypes
 import fcntl
 import functools
 import gc
 import importlib
+import inspect
 import io
 import json
 import logging
 import os
+import pkgutil
 import queue
 import runpy
 import selectors
@@ -25,6 +29,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import types
 import warnings
@@ -33,8 +38,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-# What exporting and compiling load, and what a server does; nothing here starts threads, which forks would not have.
-TORCH = ("torch", "torch.export", "torch._dynamo", "torch.onnx._internal.exporter._core", "onnx", "onnxscript")
+# What exporting and compiling load, what a repository's code is run by, and what a server does; a name that ends with a star is
+# every module of a package. Nothing here starts threads, which forks would not have.
+TORCH = (
+    "torch",
+    "torch.export",
+    "torch._dynamo",
+    "torch.onnx._internal.exporter._core",
+    "onnx",
+    "onnxscript",
+    "onnxruntime",
+    "PIL.BmpImagePlugin",
+    "PIL.GifImagePlugin",
+    "PIL.JpegImagePlugin",
+    "PIL.PngImagePlugin",
+    "PIL.PpmImagePlugin",
+    "headrace.migrate.worker.build",
+    "headrace.migrate.worker.inspection",
+    "headrace.migrate.worker.live.model",
+    "headrace.migrate.worker.packaging",
+    "headrace.migrate.worker.rehearsal.rehearse",
+    "headrace.migrate.worker.rehearsal.edges.*",
+    "headrace.migrate.worker.rehearsal.hosts.*",
+    "headrace.runtime.graph.graph",
+    "headrace.runtime.images.image_folder",
+    "headrace.runtime.parallel.*",
+    "headrace.runtime.parallel.planner.*",
+    "headrace.runtime.training.*",
+    "headrace.runtime.tuning.autotuner",
+    "torch.distributed.checkpoint",
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor",
+)
 SERVING = (
     "onnxruntime",
     "uvloop",
@@ -47,8 +82,12 @@ SERVING = (
     "headrace.serving.processes.remote",
     "headrace.serving.http.app",
 )
+_HUGE = 1 << 21
+_MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # linux/mman.h
 # Where a program that shares a process like its own finds the number of the socket.
 SHARED = "HEADRACE_TESTS_WARM_PYTHON"
+# A program that is `headrace`, and runs Python in its sandbox by forks too.
+FORKED = Path(__file__).parent / "commands" / "forked.py"
 COMMANDS = ("headrace.cli", "headrace.migrate.cli", "headrace.migrate.api", "headrace.serving.cli")
 
 
@@ -131,12 +170,15 @@ class WarmPython:
         env: Mapping[str, str] | None = None,
         stdin: str = "",
         timeout: float = 240,
+        shares: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run` with the output captured, but that a program which takes too long just ends by SIGKILL."""
         with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             given.write(stdin)
             given.seek(0)
-            process = self.popen(arguments, cwd=cwd, env=env, stdin=given, stdout=out, stderr=err, start_new_session=True)
+            process = self.popen(
+                arguments, cwd=cwd, env=env, stdin=given, stdout=out, stderr=err, start_new_session=True, shares=shares
+            )
             try:
                 process.wait(timeout)
             except subprocess.TimeoutExpired:
@@ -220,15 +262,38 @@ class WarmProcess:
 def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
     """Fork for each request, and tell what began and what ended; until the other end is closed."""
     for name in preloaded:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+        for found in _modules(name.removesuffix(".*")) if name.endswith(".*") else [name]:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(found)
     if "torch" in preloaded:
         _export_once()
+    if (packaging := sys.modules.get("headrace.migrate.worker.packaging")) is not None:
+        # What a plan is worth is timed for every package. That it is, and at which sizes, is tested; for how long is not.
+        packaging._DUEL_SECONDS = 0.1
+    _lie_in_huge_pages()
     _serve(control)
+
+
+def _lie_in_huge_pages() -> None:
+    """A fork copies one entry for each page, and half of what a small program takes is that: let there be 500 times fewer."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for line in Path("/proc/self/maps").read_text().splitlines() if sys.platform == "linux" else ():
+        addresses, rights, _, _, _, *name = line.split(maxsplit=5)
+        if rights.startswith("rw") and name in ([], ["[heap]"]):
+            begin, end = (int(number, 16) for number in addresses.split("-"))
+            begin, end = -(-begin // _HUGE) * _HUGE, end // _HUGE * _HUGE
+            for advice in (_MADV_HUGEPAGE, _MADV_COLLAPSE) if begin < end else ():
+                # An advice: a kernel that does not know it changes nothing.
+                libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
+
+
+def _modules(package: str) -> list[str]:
+    return [f"{package}.{item.name}" for item in pkgutil.iter_modules(importlib.import_module(package).__path__)]
 
 
 def _serve(control: socket.socket) -> None:
     gc.freeze()  # else the first collection in each fork would copy every page
+    gc.set_threshold(20_000, 20, 10)  # exporting a model makes a hundred thousand objects that stay
     for finalizer in list(weakref.finalize._registry):  # this process's: a fork that ran them would copy thousands of pages
         finalizer.atexit = False
     woken, waking = os.pipe()
@@ -293,8 +358,9 @@ def _export_once() -> None:
 
 def keep_exporter_tables() -> None:
     """torch makes its tables of operators anew for every export, for longer than a small model's export takes: once now, and
-    again where operators were added."""
-    from torch import ops
+    again where operators were added. What it puts into them six thousand times is the same code, whose annotations are not
+    computed each time: a quarter of what is left."""
+    from torch import _ops, ops
     from torch._export import utils
     from torch.onnx._internal.exporter import _decomp
     from torch.onnx._internal.exporter._registration import ONNXRegistry
@@ -308,9 +374,19 @@ def keep_exporter_tables() -> None:
     def kept(registered: set[Any]) -> dict[Any, Any]:
         return dict(table(frozenset(registered), tuple(len(list(getattr(ops, name))) for name in ops._dir)))
 
+    if inspect.getsourcefile(_ops.OperatorBase.py_impl) == _ops.__file__:
+        _ops.OperatorBase.py_impl = _without_annotations(_ops.OperatorBase.py_impl)
     _decomp.create_onnx_friendly_decomposition_table = kept
     utils._materialize_cpp_cia_ops = functools.cache(utils._materialize_cpp_cia_ops)
     ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
+
+
+def _without_annotations(function: types.FunctionType) -> types.FunctionType:
+    """The function of the same source, within which annotations stay text."""
+    source, flag = textwrap.dedent(inspect.getsource(function)), __future__.annotations.compiler_flag
+    made: dict[str, Any] = {}
+    exec(compile(source, f"<{function.__qualname__}>", "exec", flag, dont_inherit=True), function.__globals__, made)
+    return made[function.__name__]
 
 
 def _become(request: dict, descriptors: dict[int, int]) -> None:

@@ -14,9 +14,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.warm_python import WarmProcess, WarmPython
+from tests.warm_python import FORKED, WarmProcess, WarmPython
 
-FORKED = Path(__file__).with_name("forked.py")
 # Where a page shows the default, the cheap form of it: what is measured, how long and how often is up to other tests.
 CHEAP = (
     (re.compile(r"^headrace migrate .*(--out|--write)\b(?!.*--precision)"), "--precision fp32"),

@@ -1,8 +1,5 @@
 """Triton's own compiler on this machine's processors, told by a driver's place holder that there is an H100."""
 
-import subprocess
-import sys
-
 import pytest
 
 from headrace.kernels import _launch
@@ -37,18 +34,20 @@ def compiled():
 """
 
 
-def run(code, tmp_path):
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-c", COMMON + code], capture_output=True, text=True, check=False, env=environment, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.split()
+@pytest.fixture
+def run(warm_python, tmp_path):
+    def run(code):
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+        done = warm_python(["-c", COMMON + code], env=environment, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout.split()
+
+    return run
 
 
 @needs_triton
 @pytest.mark.skipif(_launch.INTERPRETED, reason="the interpreter compiles nothing")
-def test_kernels_are_compiled_and_not_started_and_what_fails_is_left(tmp_path):
+def test_kernels_are_compiled_and_not_started_and_what_fails_is_left(run):
     """Without a device a start fails, as the last one does here."""
     code = """
 def fails(): raise RuntimeError("no memory")
@@ -59,18 +58,18 @@ try:
 except Exception as error:
     print("started", compiled())
 """
-    assert run(code, tmp_path) == ["2", "False", "started", "2"]
+    assert run(code) == ["2", "False", "started", "2"]
 
 
 @needs_triton
 @pytest.mark.skipif(_launch.INTERPRETED, reason="the interpreter compiles nothing")
-def test_without_time_nothing_is_compiled(tmp_path):
-    assert run("_ahead.compile_ahead([started(256)], seconds=-1)\nprint(compiled())", tmp_path) == ["0"]
+def test_without_time_nothing_is_compiled(run):
+    assert run("_ahead.compile_ahead([started(256)], seconds=-1)\nprint(compiled())") == ["0"]
 
 
 @needs_triton
 @pytest.mark.skipif(_launch.INTERPRETED, reason="the interpreter compiles nothing")
-def test_when_the_time_is_over_what_waits_is_left(tmp_path):
+def test_when_the_time_is_over_what_waits_is_left(run):
     """One thread, whose first compilation lasts until all others wait, and by the clock beyond the time."""
     code = """
 import os, threading, triton.compiler
@@ -86,4 +85,4 @@ triton.compiler.compile = slow
 _ahead.compile_ahead([*(started(block) for block in (64, 128, 256, 512, 1024)), waiting.set], seconds=1)
 print(len(begun), compiled())
 """
-    assert run(code, tmp_path) == ["1", "1"]
+    assert run(code) == ["1", "1"]

@@ -5,12 +5,12 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from headrace.runtime.base.session import visible_gpus
+from tests.warm_python import FORKED
 
 MODEL = """
 import torch
@@ -157,21 +157,22 @@ def test_write_and_undo_with_every_report(headrace, root, tmp_path):
     assert tree(root) == before
 
 
-def test_killed_while_it_runs_the_tree_is_old_or_new(headrace, root):
+def test_killed_while_it_runs_the_tree_is_old_or_new(headrace, warm_torch, root):
     before = tree(root)
     after = None
     rng = random.Random(0)
-    command = [sys.executable, "-m", "headrace", "migrate", str(root), "--write", "--no-verify", "--entry", "evaluate.py"]
+    command = ["-P", FORKED, "migrate", str(root), "--write", "--no-verify", "--entry", "evaluate.py"]
     command += ["--input-size", "3,2,2", "--precision", "fp32", "--select", "PS201"]
     scratch = root.parent / "scratch"  # what is killed leaves it
     scratch.mkdir()
     environment = {**os.environ, "TMPDIR": str(scratch)}
-    for sent in (signal.SIGKILL, signal.SIGINT):
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
-        )
-        time.sleep(rng.uniform(0.5, 6.0))
-        os.kill(process.pid, sent)
+    for sent in (signal.SIGKILL, signal.SIGINT) * 2:
+        process = warm_torch.popen(
+            command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True,
+            shares=True,
+        )  # fmt: skip
+        time.sleep(rng.uniform(0.2, 2.5))
+        process.send_signal(sent)
         process.wait(120)
         now = {path: data for path, data in tree(root).items() if not path.startswith(".headrace/")}
         assert now.keys() == before.keys()
@@ -244,7 +245,8 @@ def test_rules_are_listed_shown_and_tested(headrace, tmp_path):
 OTHER = SCRIPT.replace("import Net", "import Wide").replace("Net()", "Wide()")
 
 
-def test_a_preview_shows_what_does_not_depend_on_a_wrong_choice(headrace, root):
+def test_a_preview_shows_what_does_not_depend_on_a_wrong_choice(forked_headrace, root):
+    headrace = forked_headrace
     (root / "model.py").write_text(MODEL + MODEL.replace("Net", "Wide"))
     (root / "other.py").write_text(OTHER)
     (root / "predict.py").unlink()
@@ -262,14 +264,14 @@ def test_a_preview_shows_what_does_not_depend_on_a_wrong_choice(headrace, root):
     assert not (root.parent / "out").exists()
 
 
-def test_a_choice_in_the_middle_of_a_run_does_not_hide_what_was_found_before_it(headrace, root):
+def test_a_choice_in_the_middle_of_a_run_does_not_hide_what_was_found_before_it(forked_headrace, root):
     """Why there is a choice at all: the script that would have shown the size stopped, since a submodule is not checked out."""
     (root / ".gitmodules").write_text('[submodule "engine"]\n\tpath = engine\n\turl = https://example.org/engine.git\n')
     (root / "model.py").write_text(MODEL.replace("nn.Linear(12", "nn.Linear(3").replace("x.flatten(1)", "x.mean((2, 3))"))
     (root / "predict.py").unlink()
     (root / "evaluate.py").write_text("import model\nraise RuntimeError('no engine')\n")
     options = ["--out", root.parent / "out", "--model", "Net", "--random-weights", "--format", "json"]
-    done = headrace("migrate", root, *options)
+    done = forked_headrace("migrate", root, *options)
     found = {finding["code"]: finding["message"] for finding in json.loads(done.stdout)["findings"]}
     assert "git submodule update" in found["PS017"]
     assert "several sizes" in found["PS500"]

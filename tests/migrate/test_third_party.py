@@ -34,7 +34,9 @@ WHEELS = [
     "geffnet==1.0.2",
     "pytorch-metric-learning==2.9.0",
 ]
+# The laws hold for the smaller ones here, and for whole scripts in test_corpus.py; these take up to minutes.
 LARGE = [
+    "classy-vision==0.7.0",
     "timm==1.0.31",
     "vit-pytorch==1.26.11",
     "torchreid==0.2.5",

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from headrace.runtime.base import session
 from tests.warm_python import keep_exporter_tables
 
 
@@ -40,6 +41,14 @@ def settle(module: nn.Module, seed: int = 0) -> nn.Module:
             if isinstance(item, nn.Linear):
                 item.weight.normal_(0, 1, generator=generator)
     return module
+
+
+@pytest.fixture(autouse=True)
+def one_thread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not told how many threads to take takes one: there are as many workers as cores. How many it would take is up to
+    the tests of `base`."""
+    if request.path.parent.name != "base":
+        monkeypatch.setattr(session, "default_threads", lambda: 1)
 
 
 @pytest.fixture

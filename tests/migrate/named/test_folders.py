@@ -59,7 +59,7 @@ def test_a_package_is_shown_with_its_companions_and_without_its_neighbors(tmp_pa
     assert sorted(path.name for path in view.iterdir()) == ["net", "net_decode"]
 
 
-def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path):
+def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path, warm_sandbox):
     import torch
 
     # A cache may lie in the repository, and an input size, which JSON gives back as a list, may be asked for.

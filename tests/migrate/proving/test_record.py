@@ -6,12 +6,15 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from headrace.migrate.proving.instrument import RECORDER
+
+Warm = Callable[..., subprocess.CompletedProcess[str]]
 
 SERVICE = """
 import sys
@@ -58,12 +61,14 @@ print(sorted({{round(value, 3) for value in by.flatten().tolist()}}), whole.toli
 
 
 @pytest.mark.parametrize(("nudge", "changes"), [("0.25", "[-0.25, 0.25]"), (None, "[0.0]")])
-def test_outputs_are_nudged_and_random_numbers_are_not(tmp_path: Path, nudge: str | None, changes: str) -> None:
+def test_outputs_are_nudged_and_random_numbers_are_not(
+    tmp_path: Path, warm_python: Warm, nudge: str | None, changes: str
+) -> None:
     script = tmp_path / "nudged.py"
     script.write_text(NUDGED.format(folder=str(RECORDER.parent)))
     environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz")}
     environment |= {"HEADRACE_NUDGE": nudge} if nudge is not None else {}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = warm_python([script], cwd=tmp_path, env=environment)
     assert done.stdout == f"{changes} [[0, 1], [2, 3], [4, 5]] (0.5488135039273248, 0.49625658988952637) 0.7151893663724195\n"
     with np.load(tmp_path / "record.npz") as noted:
         assert np.array_equal(noted["main.py:1/outputs"], np.arange(600.0).reshape(100, 6))
@@ -81,11 +86,12 @@ with torch.no_grad():
 """
 
 
-def test_a_call_that_serves_training_too_counts_where_no_gradients_are_wanted(tmp_path: Path) -> None:
+def test_a_call_that_serves_training_too_counts_where_no_gradients_are_wanted(tmp_path: Path, warm_python: Warm) -> None:
     script = tmp_path / "shared.py"
     script.write_text(SHARED.format(folder=str(RECORDER.parent)))
     environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz"), "HEADRACE_NUDGE": "0.5"}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120, check=True)
+    done = warm_python([script], cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
     trained, evaluated = done.stdout.split("]] ")
     assert trained == "[[2.0, 2.0"
     assert "0.5" in evaluated, "only the evaluation is nudged"
@@ -111,11 +117,14 @@ for site in ("a.py:1", "b.py:2"):
 """
 
 
-def test_outputs_that_stand_together_are_nudged_in_proportion_and_at_the_sites_that_are_told(tmp_path: Path) -> None:
+def test_outputs_that_stand_together_are_nudged_in_proportion_and_at_the_sites_that_are_told(
+    tmp_path: Path, warm_python: Warm
+) -> None:
     script = tmp_path / "together.py"
     script.write_text(TOGETHER.format(folder=str(RECORDER.parent)))
     environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz"), "HEADRACE_NUDGE": '{"a.py:1": 0.5}'}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120, check=True)
+    done = warm_python([script], cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
     told, others = "[tensor([0, 1]), None]", "[0.0, 0.0, 0.0] 3"
     assert done.stdout.splitlines() == ["[0.5, 5.0, 0.5] 3", f"{told} [0.5]", others, f"{told} [0.5]"], done.stdout
     with np.load(tmp_path / "record.npz") as noted:

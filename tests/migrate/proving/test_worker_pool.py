@@ -43,6 +43,7 @@ def ask(sandbox: Sandbox, pool: WorkerPool, source: str) -> Inspected | Failed:
     return inspect(recipe, (3, 4, 4), pool.sandbox)
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_answers_one_after_the_other_in_processes_of_their_own(sandbox: Sandbox) -> None:
     build = "from net import Net\nimport os, torch\nmodel = Net()\nmodel.fc.bias.data.fill_(os.getpid())\n"
     spoil = build + "import builtins, net\nnet.Net = builtins.dict = None\nos.environ['SPOILT'] = '1'\nos.chdir('/')\n"
@@ -65,6 +66,7 @@ def test_what_lies_beside_the_script_comes_before_what_the_server_loaded(sandbox
         (sandbox.tree / "onnx.py").unlink()
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_a_worker_that_dies_hangs_or_takes_all_memory_stops_no_other(sandbox: Sandbox) -> None:
     bounded = Sandbox(scratch=sandbox.scratch, limits=Limits(timeout=20, memory_bytes=2 * 10**9))
     build = "from net import Net\nmodel = Net()\n"
@@ -89,6 +91,7 @@ def test_what_a_worker_leaves_behind_is_ended(sandbox: Sandbox) -> None:
         assert any("headrace.migrate.worker.server" in line for line in running)
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_forged_answers_are_not_taken_for_the_worker_s(sandbox: Sandbox) -> None:
     forged = "print('ANSWERED 0 0', flush=True)\nfrom net import Net\nmodel = Net()\n"
     with WorkerPool(sandbox) as pool:

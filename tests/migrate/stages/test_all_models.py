@@ -15,8 +15,6 @@ from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.stages.all_models import resolve_all, split_models, unique_names
 from headrace.migrate.survey.survey import survey
 
-pytestmark = pytest.mark.slow
-
 pytestmark = pytest.mark.usefixtures("warm_sandbox")
 
 MODELS = """
@@ -110,7 +108,7 @@ def repository(root: Path) -> Path:
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
     root = repository(tmp_path_factory.mktemp("zoo") / "repository")
     out = tmp_path_factory.mktemp("zoo") / "out"
-    return headrace.migrate(root, out=out, all_models=True, random_weights=True, precision="fp32", tuning_seconds=5), out
+    return headrace.migrate(root, out=out, all_models=True, random_weights=True, precision="fp32", tuning_seconds=1), out
 
 
 def test_each_is_built_proved_packaged_and_served(migrated: tuple[Report, Path]) -> None:

@@ -46,16 +46,14 @@ for name, task in tasks.items():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
-def test_a_full_disk_is_explained_and_the_old_model_stays(tmp_path):
+def test_a_full_disk_is_explained_and_the_old_model_stays(tmp_path, warm_python):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Flatten(), nn.Linear(192, 1000), nn.ReLU(), nn.Linear(1000, 5)).eval()
     images = torch.randn(2, 3, 8, 8)
     graph = headrace.compile(module, images, config=GraphConfig(backend="onnxruntime", buckets=(1, 2), threads=1))
     folder = graph.save(tmp_path / "models/net")
     before = {path: path.read_bytes() for path in (tmp_path / "models").rglob("*") if path.is_file()}
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, folder, "200000"], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = warm_python(["-c", FULL, folder, "200000"], cwd=tmp_path)
     lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert list(lines) == ["save", "tune", "eager", "onnxruntime"], done.stderr
     for name in ("save", "tune"):

@@ -98,7 +98,7 @@ def test_another_process_finds_the_same(tmp_path):
             [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True,
             text=True, check=True,
         ).stdout.strip()
-        for seed in ("1", "2", "3")
+        for seed in ("1", "2")
     }  # fmt: skip
     assert found == {program_digest(made())}
 

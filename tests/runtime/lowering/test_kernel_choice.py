@@ -1,6 +1,8 @@
 """What is chosen when a timer says this or that: a function of what is measured, so the test decides who is fast."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -212,7 +214,7 @@ def test_cudnns_operator_that_computes_something_else_stands_nowhere(program, wr
     assert "does not compute what torch does" in measured["cudnn_convolution_add_relu", 3].why
 
 
-def test_a_program_with_cudnns_operators_opens_without_headrace(cudnn_on_cpu, tmp_path, warm_python):
+def test_a_program_with_cudnns_operators_opens_without_headrace(cudnn_on_cpu, tmp_path):
     """Its weights lie in memory as cuDNN wants them, so that no call converts them; the same for another batch."""
 
     class Two(nn.Module):
@@ -245,7 +247,8 @@ def test_a_program_with_cudnns_operators_opens_without_headrace(cudnn_on_cpu, tm
         "except NotImplementedError as error:\n"
         "    print('cudnn_convolution_relu' in str(error), 'headrace' in sys.modules)\n"
     )
-    done = warm_python(["-c", code, tmp_path / "model.pt2"], cwd=tmp_path)
+    command = [sys.executable, "-c", code, tmp_path / "model.pt2"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["2 [True, True]", "[torch.bfloat16, torch.bfloat16] [1, 1]", "True False"]
     rows = torch.randn(5, 8, 9, 9)

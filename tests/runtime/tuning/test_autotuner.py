@@ -37,15 +37,30 @@ from headrace.specs import BF16, FP8, FP16, FP32, INT8
 HAVE_BF16 = backends.get("openvino").supports(SimpleNamespace(device="cpu", precision=BF16)) is None
 
 
+@pytest.fixture(scope="module")
+def source_of():
+    """The source of a module, whose capture and whose passes are made once for all that are alike: nothing changes them."""
+    known = {}
+
+    def made(module, example, task):
+        values = b"".join(value.detach().numpy().tobytes() for value in module.state_dict().values())
+        key = (str(module), values, tuple(example.shape), task)
+        if key not in known:
+            captured = capture(module, example, task=task)
+            known[key] = captured, run_passes(captured)[0]
+        return CapturedSource(*known[key])
+
+    return made
+
+
 @pytest.fixture
-def tuned(tmp_path):
+def tuned(tmp_path, source_of):
     def run(
         module, *, example=None, images=None, labels=None, scores=None, calibration=None, progress=None, keep=None, **config
     ):
         example = torch.randn(2, 3, 16, 16) if example is None else example
-        captured = capture(module, example, task=config.get("task", ""))
         return tune.tune(
-            CapturedSource(captured, run_passes(captured)[0]),
+            source_of(module, example, config.get("task", "")),
             GraphConfig(**{"threads": 1, "buckets": (1, 4), **config}),
             directory=tmp_path, device="cpu", progress=progress, keep=keep,
             judging=replace(JudgingData.of(images, labels, calibration), scores=scores),

@@ -69,7 +69,8 @@ def _explore_one(
             response.status_code, {name.lower(): values[0] for name, values in response.headers.items()}, response.content
         )
         label = f"{operation.label} {mode.name.lower()}"
-        for what in problems_of(answer, head=operation.method.lower() == "head"):
+        sent = case.as_curl_command().encode("utf-8", "surrogatepass")
+        for what in problems_of(answer, head=operation.method.lower() == "head", sent=sent):
             problems.setdefault(f"{label} {what[:40]}", f"{what}\n  {case.as_curl_command()[:600]}")
         try:
             case.validate_response(response, checks=checks)

@@ -126,3 +126,10 @@ def test_what_grows_is_noticed(field, values, noticed):
     campaign.result.held = [Held(cases=number, **(held | {field: value * scale})) for number, value in enumerate(values)]
     campaign._judge_what_is_held(complete=True)
     assert bool(campaign.result.problems) == noticed
+
+
+def test_what_was_sent_may_come_back():
+    headers = {"content-type": "application/json", "x-request-id": "a"}
+    answer = Answer(404, headers, b'{"error": "no model x.py in /tmp/"}')
+    assert oracle.problems_of(answer, sent=b"GET /v2/models/x.py") == ["the answer tells of the inside: b'/tmp/'"]
+    assert oracle.problems_of(answer, sent=b"GET /v2/models/x.py?in=/tmp/") == []

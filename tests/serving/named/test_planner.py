@@ -56,7 +56,7 @@ def wait_for(condition, seconds=200):
 def test_the_plan_takes_the_place_of_none_and_the_gain_is_said(models, tmp_path):
     assert unplanned(models) == "net"
     said = []
-    one = planner(models, tmp_path, said, "--max-tuning-seconds", "3")
+    one = planner(models, tmp_path, said, "--max-tuning-seconds", "1")
     one.start()
     assert os.getpriority(os.PRIO_PROCESS, one.pid) == 19
     wait_for(lambda: len(said) == 2)
@@ -82,7 +82,7 @@ def test_what_was_edited_meanwhile_does_not_take_the_place_of_what_serves(models
     """Whoever started the server has requests answered by the model as it was, and the cache knows it by its digest."""
     said = []
     graph_before = (models / "net" / "1" / "model.onnx").read_bytes()
-    one = planner(models, tmp_path, said, "--max-tuning-seconds", "1", *(edit(tmp_path) or ()))
+    one = planner(models, tmp_path, said, "--max-tuning-seconds", "0.1", *(edit(tmp_path) or ()))
     one.start()
     wait_for(lambda: len(said) == 2)
     assert "was edited since it was packaged" in said[1]

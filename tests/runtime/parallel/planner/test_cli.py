@@ -24,13 +24,13 @@ RATES = {
 }  # fmt: skip
 
 
-def test_plans_and_mistakes(warm_headrace, tmp_path):
+def test_plans_and_mistakes(forked_headrace, tmp_path):
     (tmp_path / "nets.py").write_text(NETS)
     (tmp_path / "rates.json").write_text(json.dumps(RATES))
     given = ["--mesh", "2x4", "--memory", "80GB", "--rates", "rates.json"]
 
     def planned(*arguments):
-        return warm_headrace("plan-parallel", *arguments, cwd=tmp_path)
+        return forked_headrace("plan-parallel", *arguments, cwd=tmp_path)
 
     image = ["--input-size", "3,112,112"]
     done = planned("nets.py:face", *given, *image)
