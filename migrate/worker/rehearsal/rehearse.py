@@ -105,8 +105,7 @@ def _attempt(
             remember_imports(stage)
             return None
         if ended != "stopped":
-            # The next runs find what this one found, whatever other scripts save meanwhile.
-            stage.learn("saved", stage.learned.get("saved", [path.name for path in stage.saved]))
+            _keep_found(stage)
             idle = (edge.idle(stage) for edge in found.values() if hasattr(edge, "idle"))
             helps = next(filter(None, idle), None) if ended == "finished" and not seen() else None
             report = RehearsalReport(ended=ended, remedy=helps, **stage.told())  # type: ignore[arg-type]
@@ -117,6 +116,8 @@ def _attempt(
             if not last and (_learned(stage, found, error) or _learned(stage, found, cause)):
                 remember_imports(stage)
                 return None
+            if stage.computed:  # its next runs end there as well, and are compared with this one
+                _keep_found(stage)
             remedies = (edge.remedy(stage, cause or error) for edge in found.values() if hasattr(edge, "remedy"))
             report = RehearsalReport(
                 ended="stopped",
@@ -128,6 +129,11 @@ def _attempt(
             _print(error)
     stage.write(report)
     return report
+
+
+def _keep_found(stage: Stage) -> None:
+    """Have the next runs find what this one found, whatever other scripts save meanwhile."""
+    stage.learn("saved", stage.learned.get("saved", [path.name for path in stage.saved]))
 
 
 def _learned(stage: Stage, edges: dict[str, types.ModuleType], error: BaseException | None) -> bool:

@@ -88,6 +88,8 @@ class Stage:
         """The last error of which the script told where it handled it."""
         self.names_images = False
         """Whether a table or a list was made that names images."""
+        self.computed = False
+        """Whether a model was called."""
         self.looked: dict[str, tuple[str, bool] | None] = {}
         """Made folders in which the script looked for images of an ending that they do not have, and whether below them; None
         where they had what it looked for."""

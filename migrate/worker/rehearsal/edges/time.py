@@ -132,6 +132,7 @@ def _short(stage: Stage, torch: Any) -> None:
     def heard(module: Any, *_: Any) -> None:
         if not computes(module):
             return
+        stage.computed = True
         called[0] += 1
         depth[0] += 1
         if depth[0] == 1 and (place := stage.place()) is not None:

@@ -235,6 +235,20 @@ def test_what_the_training_script_saves_is_what_the_other_looks_for(rehearsed, t
     ]
 
 
+@pytest.mark.parametrize("end", ["", "raise OSError('no disk')\n"])
+def test_two_runs_of_a_script_find_the_same_whatever_another_saves_meanwhile(rehearsed, tmp_path, end):
+    """Also of one that ends with an error of its own, after its model computed."""
+    reads = "import torch\nnet = torch.nn.Linear(4, 2)\nnet.load_state_dict(torch.load('best.pth'))\n"
+    reads += f"print(net(torch.ones(4)))\n{end}"
+    saves = "import torch\ntorch.manual_seed(9)\ntorch.save(torch.nn.Linear(4, 2).state_dict(), 'other.pth')\n"
+    files = {"train.py": saves, "predict.py": reads}
+    first = rehearsed(files, script="predict.py", made=tmp_path / "made/predict")
+    assert rehearsed(files, script="train.py", made=tmp_path / "made/train").report.ok
+    again = rehearsed(files, script="predict.py", made=tmp_path / "made/predict")
+    assert first.stdout == again.stdout != ""
+    assert (first.report.ended, again.report.ended) == (("stopped",) * 2 if end else ("finished",) * 2)
+
+
 def test_the_given_checkpoint_is_what_the_script_looks_for(rehearsed, tmp_path):
     given = tmp_path / "given.pth"
     net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
