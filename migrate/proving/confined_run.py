@@ -430,6 +430,7 @@ def _end(process: subprocess.Popen[bytes], watch: _Watch) -> None:
     survivors = watch.look()
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # which may not have a group yet, where it is stopped as it starts
     for survivor in survivors:
         with contextlib.suppress(psutil.Error):
             survivor.kill()

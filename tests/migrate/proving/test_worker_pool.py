@@ -113,3 +113,12 @@ def test_a_pool_answers_for_what_is_within_its_bounds(sandbox: Sandbox, tmp_path
     assert pool.answers_for(replace(sandbox, limits=Limits(timeout=3)))
     assert not pool.answers_for(replace(sandbox, readable=(tmp_path,)))
     assert not pool.answers_for(replace(sandbox, trusted=True))
+
+
+def test_a_pool_that_is_closed_as_it_starts_leaves_nothing(sandbox: Sandbox) -> None:
+    """As where reading the sources finds that there is nothing to run."""
+    running = set(psutil.Process().children(recursive=True))
+    for _ in range(8):
+        with WorkerPool(sandbox, RUNNING) as pool:
+            pool.start()
+    assert set(psutil.Process().children(recursive=True)) <= running

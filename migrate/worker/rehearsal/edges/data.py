@@ -49,6 +49,8 @@ _AS_TEXT = re.compile(
     r"Can only use \.str accessor|'(numpy\.)?(int|float)\d*' object has no attribute '(split|strip|lower|upper|replace|title)'"
 )
 """What is said of a column of numbers that the script takes for one of texts."""
+_YES_OR_NO = re.compile(r"all elements of target should be between 0 and 1|multi_class must be in")
+"""What a loss for one output, and the area under a curve, say of labels of more than two classes."""
 _IN_TEXT = re.compile(
     r"(expected str instance, |can only concatenate str \(not \"|argument must be str, .*not '|or bytes-like object, got ')"
     r"(numpy\.)?int\d*\b"
@@ -275,8 +277,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     in_text = _IN_TEXT.search(text) and _has_table(stage)
     if (in_text or _AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):
         return True
-    if "all elements of target should be between 0 and 1" in text and stage.learn("classes", 2):
-        return True  # of a loss for one output: yes or no
+    if _YES_OR_NO.search(text) and stage.learn("classes", 2):
+        return True
     if re.search(
         r"Target \d+ is out of bounds|Assertion .t >= 0|index \d+ is out of bounds for dimension|list index out of range", text
     ):

@@ -488,6 +488,18 @@ def test_columns_that_an_error_names_are_in_the_next_table(rehearsed, text, colu
     assert sorted(json.loads(done.report.learned)["columns"]) == columns
 
 
+def test_labels_are_yes_or_no_where_a_curve_takes_no_others(rehearsed):
+    metrics = pytest.importorskip("sklearn.metrics")
+    assert metrics.roc_auc_score([0, 1], [0.1, 0.9]) == 1
+    text = (
+        "import csv\nfrom sklearn.metrics import roc_auc_score\nnames = [f'finding {n}' for n in range(14)]\n"
+        "rows = list(csv.DictReader(open('a.csv')))\nlabels = [int(row['label']) for row in rows]\n"
+        "print(sorted(set(labels)), roc_auc_score(labels, labels))\n"
+    )
+    done = rehearsed({"main.py": text, "settings.py": "num_classes = 14\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "[0, 1] 1.0\n"), done.report.why
+
+
 def test_a_column_that_looks_like_names_and_is_taken_for_numbers(rehearsed):
     pytest.importorskip("pandas")
     text = (
