@@ -56,7 +56,7 @@ def path_of(root: str, script: str) -> str:
 def adds_endings(root: str, script: str) -> bool:
     """Whether the sources put the ending of an image's file to a name, or take it off: their tables have names without it."""
     for tree in sources(root, path_of(root, script)):
-        for node in _nodes(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.JoinedStr | ast.BinOp) and any(
                 isinstance(part, ast.Constant) and isinstance(part.value, str) and _ENDING.fullmatch(part.value)
                 for part in ast.iter_child_nodes(node)
@@ -70,8 +70,8 @@ def adds_endings(root: str, script: str) -> bool:
 @functools.cache
 def numbers_names(root: str, script: str) -> bool:
     """Whether the sources look up the number of a class by its name: `label_to_index[name]`."""
-    nodes = itertools.chain.from_iterable(map(_nodes, sources(root, path_of(root, script))))
-    names = (getattr(node, "id", getattr(node, "attr", None)) for node in nodes)
+    every = itertools.chain.from_iterable(map(nodes, sources(root, path_of(root, script))))
+    names = (getattr(node, "id", getattr(node, "attr", None)) for node in every)
     return any(name is not None and _TO_NUMBER.match(name) for name in names)
 
 
@@ -80,7 +80,7 @@ def image_ending(root: str, script: str) -> str:
     """The ending by which the sources tell images from other files; .jpg where it is one of several, or none is told."""
     for tree in sources(root, path_of(root, script)):
         found: set[str] = set()
-        for node in _nodes(tree):
+        for node in nodes(tree):
             match node:
                 case ast.Call(func=ast.Attribute(attr="endswith" | "glob" | "rglob" | "iglob"), args=[told, *_]):
                     pass
@@ -167,7 +167,8 @@ def stated(root: str, script: str, name: str) -> str | float | None:
 
 
 @functools.cache
-def _nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """What `ast.walk` finds in a file: each is walked through once, whatever is asked of it."""
     return tuple(ast.walk(tree))
 
 
@@ -178,7 +179,7 @@ def _bound(tree: ast.Module) -> tuple[tuple[str, ast.expr], ...]:
 
 
 def _bindings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    for node in _nodes(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 if isinstance(target, ast.Name | ast.Attribute):
@@ -201,7 +202,7 @@ def columns(root: str, script: str) -> tuple[list[str], int]:
     for tree in sources(root, path_of(root, script)):
         if not _names_in(tree) & _TABLES:
             continue
-        for node in _nodes(tree):
+        for node in nodes(tree):
             if not isinstance(node, ast.Subscript):
                 continue
             parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -224,7 +225,7 @@ def pixel_count(root: str, script: str) -> int | None:
     for tree in sources(root, path_of(root, script)):
         if not _names_in(tree) & _TABLES:
             continue
-        for node in _nodes(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("reshape", "view"):
                 parts = [item for arg in node.args for item in (arg.elts if isinstance(arg, ast.Tuple | ast.List) else [arg])]
                 sides = [item.value for item in parts if isinstance(item, ast.Constant) and isinstance(item.value, int)]
@@ -235,8 +236,8 @@ def pixel_count(root: str, script: str) -> int | None:
 
 
 def _names_in(tree: ast.Module) -> set[str]:
-    taken = {node.attr for node in _nodes(tree) if isinstance(node, ast.Attribute)}
-    return taken | {node.id for node in _nodes(tree) if isinstance(node, ast.Name)}
+    taken = {node.attr for node in nodes(tree) if isinstance(node, ast.Attribute)}
+    return taken | {node.id for node in nodes(tree) if isinstance(node, ast.Name)}
 
 
 def is_table(node: ast.expr) -> bool:

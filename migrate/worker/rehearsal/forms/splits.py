@@ -33,7 +33,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
 def stated(stage: Stage) -> list[str]:
     """The names of splits with which the sources compare something, in the order in which they stand there."""
     trees = hints.sources(stage.root, hints.path_of(stage.root, stage.request.script))
-    compared = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Compare))
+    compared = (node for tree in trees for node in hints.nodes(tree) if isinstance(node, ast.Compare))
     values = (side.value for node in compared for side in (node.left, *node.comparators) if isinstance(side, ast.Constant))
     return list(dict.fromkeys(value for value in values if isinstance(value, str) and _SPLIT.match(value)))
 
@@ -41,7 +41,7 @@ def stated(stage: Stage) -> list[str]:
 def contents(stage: Stage, names: Iterable[str], files: Iterable[str]) -> str:
     """A table of splits, each with the numbers of the images, or with their names where the sources take none by number."""
     trees = hints.sources(stage.root, hints.path_of(stage.root, stage.request.script))
-    said = {getattr(node, "id", getattr(node, "attr", None)) for tree in trees for node in ast.walk(tree)}
+    said = {getattr(node, "id", getattr(node, "attr", None)) for tree in trees for node in hints.nodes(tree)}
     listed = list(files)
     each: list[Any] = list(range(len(listed))) if not said.isdisjoint(_BY_NUMBER) else listed
     return json.dumps(dict.fromkeys(names, each))
