@@ -13,7 +13,7 @@ import headrace
 from headrace.migrate.proving.worker_protocol import Failed, ModelPackaged, Package, encode
 from headrace.migrate.reading.recipe import Recipe
 from headrace.migrate.resolving.task import may_have_labels
-from headrace.migrate.stages.rehearse_model import _best
+from headrace.migrate.stages.live_model import best_of
 from headrace.migrate.worker.live.model import see_models
 from headrace.migrate.worker.worker import answer
 from headrace.runtime.artifact.artifact import Artifact, load_artifact
@@ -54,7 +54,7 @@ def packaged(tmp_path: Path, text: str, *, task: str | None = None) -> Artifact 
     """The package of the model that a script calls, or why there is none."""
     (tmp_path / "run.py").write_text(NET + text)
     recipe = Recipe(root=str(tmp_path), script="run.py")
-    best = _best(see_models(recipe).models, None)
+    best = best_of(see_models(recipe).models, None)
     assert best is not None
     request = Package(
         recipe=replace(recipe, live=replace(best.live, random=True)), name="net", out=str(tmp_path / "models/net"),

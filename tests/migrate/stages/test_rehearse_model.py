@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import types
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,13 @@ from onnx import numpy_helper
 
 import headrace
 from headrace.errors import NothingToMigrateError
-from headrace.migrate.proving.worker_protocol import Rehearsed, SeenModel
+from headrace.migrate.proving.worker_protocol import Rehearsed
 from headrace.migrate.reading.facts import Script
-from headrace.migrate.reading.recipe import LiveModel, Recipe
+from headrace.migrate.reading.recipe import Recipe
 from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.stages import rehearse_model as rehearsal
+from headrace.migrate.stages.live_model import Run
 from headrace.migrate.stages.migration import Migration, Options
-from headrace.migrate.stages.rehearse_model import Run, _agree, _best, _why_none, label
 from headrace.migrate.survey.survey import survey
 
 # The model lives in a global that a function sets, its class is made from a table of settings, and it is called by keyword.
@@ -285,76 +284,6 @@ def test_in_place_of_a_documented_configuration_that_is_gone_the_one_beside_it_i
     )
 
 
-SEEN = SeenModel(
-    live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory="net.py:1", parameters=7,
-    site="run.py:5", calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]", tasks=("single-label",), widths=(3,),
-    as_read=None, fits=None, trained=False,
-    evaluates=True, in_training=(),
-    feeds=(), labels=(None,), dataset=None,
-)  # fmt: skip
-
-
-def other(**changed: object) -> SeenModel:
-    live = {name: changed.pop(name) for name in ("class_name", "ordinal", "evaluating") if name in changed}
-    return replace(SEEN, live=replace(SEEN.live, **live), **changed)  # type: ignore[arg-type]
-
-
-def test_the_model_that_is_evaluated_and_judged_is_taken() -> None:
-    teacher = other(ordinal=1, tasks=("",), calls=9)
-    trained = other(ordinal=2, evaluating=False, calls=9)
-    body = other(ordinal=3, class_name="Body", calls=9, feeds=("Linear",))
-    generator = other(ordinal=4, class_name="Generator", tasks=("",), widths=(None,), calls=9)
-    assert _best([teacher, trained, body, generator, SEEN], None) is SEEN
-    assert _best([teacher, SEEN], "Net#1") is teacher
-    assert _best([generator, body], None) is None
-
-
-def test_a_run_that_shows_no_classifier_says_why() -> None:
-    def why(*models: SeenModel, reason: str | None = None) -> list[tuple[str, str | None]]:
-        seen = types.SimpleNamespace(models=models, why=reason, where="run.py:2" if reason else None)
-        return list(_why_none(types.SimpleNamespace(best=_best(models, None), seen=seen)))  # type: ignore[arg-type]
-
-    body = other(class_name="Body", feeds=("Linear",))
-    generator = other(class_name="Generator", tasks=("",), widths=(None,), site="run.py:9")
-    ((message, where),) = why(body, generator)
-    assert message.startswith("nothing that it called with images gives a row of scores")
-    assert "Body (run.py:5, whose outputs go on into Linear), Generator (run.py:9); --entry" in message
-    assert where is None
-    assert why(reason="KeyError: 'x'") == [("stopped before it called one: KeyError: 'x'", "run.py:2")]
-    ended = "came to its end and called no model with images"
-    assert why(reason=f"it {ended}") == [(ended, "run.py:2")]
-    assert why(body, SEEN) == why() == []
-
-
-def test_of_equals_the_trained_one_is_taken_else_the_last() -> None:
-    fold = other(ordinal=1, site="run.py:6")
-    assert _best([SEEN, fold], None) is fold
-    assert _best([fold, SEEN], None) is fold
-    assert [label(one, [SEEN, fold]) for one in (SEEN, fold)] == ["Net#1", "Net#2"]
-    assert _best([SEEN, fold], "Net#1") is SEEN
-    assert _best([SEEN, fold], "run.py:5") is SEEN
-    assert _best([other(trained=True), fold], None).trained
-
-
-@pytest.mark.parametrize(("script", "expected"), [("run.py", True), ("other.py", False)])
-def test_a_librarys_model_is_not_the_one_that_was_read_of_another_script(script: str, expected: bool) -> None:
-    read = types.SimpleNamespace(
-        name="Net", factory="net.py:1", factory_name="Net", script=types.SimpleNamespace(path="run.py")
-    )
-    run = types.SimpleNamespace(path=script)
-    assert _agree(read, run, other(class_name="ResNet", factory=None), []) is expected  # type: ignore[arg-type]
-    assert not _agree(read, run, other(class_name="ResNet", factory="resnet.py:1"), [])  # type: ignore[arg-type]
-
-
-def test_of_several_librarys_models_the_one_that_was_read_is_called_like_it() -> None:
-    run = types.SimpleNamespace(path="run.py")
-    read = types.SimpleNamespace(name="efficientnet_b0", factory=None, factory_name="efficientnet_b0", script=run)
-    first, last = (other(class_name=name, factory=None) for name in ("EfficientNet", "ResNet"))
-    assert _agree(read, run, first, [first, last])  # type: ignore[arg-type]
-    assert not _agree(read, run, last, [first, last])  # type: ignore[arg-type]
-    assert _agree(read, run, last, [last])  # type: ignore[arg-type]
-
-
 @pytest.mark.usefixtures("torch_sandbox")
 def test_what_is_not_here_is_said_to_be_loaded_where_the_script_of_the_model_loads_it(tmp_path: Path) -> None:
     load = "net.load_state_dict(torch.load(path))\nnet.eval()\nprint(net(torch.zeros(1, 3, 32, 32)).argmax(1))\n"
@@ -365,12 +294,6 @@ def test_what_is_not_here_is_said_to_be_loaded_where_the_script_of_the_model_loa
     report = headrace.migrate(tmp_path)
     (message,) = [item.message for item in report.findings if item.code == "PS503"]
     assert "(the script loads path (main.py:6))" in message
-
-
-def test_the_model_that_the_given_checkpoint_fits_is_taken() -> None:
-    small = other(ordinal=1, class_name="Small", fits=True, evaluating=False, evaluates=False, tasks=("",))
-    assert _best([small, other(fits=False)], None) is small
-    assert _best([small, other(fits=True)], None).live.class_name == "Net"
 
 
 TWO = """
@@ -395,9 +318,21 @@ def test_of_several_scripts_the_one_whose_model_the_given_checkpoint_fits_is_tak
     assert any(message == "the model is that of this script; --entry takes another (eval_a.py)" for message in said), said
 
 
-@pytest.mark.parametrize(("slow", "run_in_time"), [(1.0, 2), (1.5, 3)])
+@pytest.mark.parametrize(
+    ("slow", "preview", "left"),
+    [
+        (1.0, False, "for 300 s to see their models; --entry takes one that was not: eval_c.py"),
+        (1.5, False, "for 450 s to see their models"),
+        (
+            1.0,
+            True,
+            "for 20 s to see their models; --entry takes one that was not: eval_b.py, eval_c.py; "
+            "with --out OUT the search goes on for longer",
+        ),
+    ],
+)
 def test_scripts_are_run_to_see_their_models_only_while_there_is_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: float, run_in_time: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: float, preview: bool, left: str
 ) -> None:
     root = tmp_path / "repository"
     root.mkdir()
@@ -414,11 +349,11 @@ def test_scripts_are_run_to_see_their_models_only_while_there_is_time(
     monkeypatch.setattr(rehearsal.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(rehearsal, "_run", run)
     monkeypatch.setattr(rehearsal, "patience", lambda: slow)
-    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(preview=preview), stages=Stages(None))
     rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
-    assert seen == ["eval_a.py", "eval_b.py", "eval_c.py"][:run_in_time]
-    said = "scripts were run for 300 s to see their models; --entry takes one that was not: eval_c.py"
-    assert [item.message for item in migration.findings if "one that was not" in item.message] == [said][: 3 - run_in_time]
+    assert seen == [name for name in ("eval_a.py", "eval_b.py", "eval_c.py") if name not in left]
+    said = [item.message for item in migration.findings if "to see their models" in item.message]
+    assert said == [f"scripts were run {left}"]
 
 
 TRAINS = """

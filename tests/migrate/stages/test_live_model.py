@@ -1,0 +1,87 @@
+"""Which of the models that a run called is the one."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import replace
+
+import pytest
+
+from headrace.migrate.proving.worker_protocol import SeenModel
+from headrace.migrate.reading.recipe import LiveModel
+from headrace.migrate.stages.live_model import agree, best_of, label, why_none
+
+SEEN = SeenModel(
+    live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory="net.py:1", parameters=7,
+    site="run.py:5", calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]", tasks=("single-label",), widths=(3,),
+    as_read=None, fits=None, trained=False,
+    evaluates=True, in_training=(),
+    feeds=(), labels=(None,), dataset=None,
+)  # fmt: skip
+
+
+def other(**changed: object) -> SeenModel:
+    live = {name: changed.pop(name) for name in ("class_name", "ordinal", "evaluating") if name in changed}
+    return replace(SEEN, live=replace(SEEN.live, **live), **changed)  # type: ignore[arg-type]
+
+
+def test_the_model_that_is_evaluated_and_judged_is_taken() -> None:
+    teacher = other(ordinal=1, tasks=("",), calls=9)
+    trained = other(ordinal=2, evaluating=False, calls=9)
+    body = other(ordinal=3, class_name="Body", calls=9, feeds=("Linear",))
+    generator = other(ordinal=4, class_name="Generator", tasks=("",), widths=(None,), calls=9)
+    assert best_of([teacher, trained, body, generator, SEEN], None) is SEEN
+    assert best_of([teacher, SEEN], "Net#1") is teacher
+    assert best_of([generator, body], None) is None
+
+
+def test_of_equals_the_trained_one_is_taken_else_the_last() -> None:
+    fold = other(ordinal=1, site="run.py:6")
+    assert best_of([SEEN, fold], None) is fold
+    assert best_of([fold, SEEN], None) is fold
+    assert [label(one, [SEEN, fold]) for one in (SEEN, fold)] == ["Net#1", "Net#2"]
+    assert best_of([SEEN, fold], "Net#1") is SEEN
+    assert best_of([SEEN, fold], "run.py:5") is SEEN
+    assert best_of([other(trained=True), fold], None).trained
+
+
+@pytest.mark.parametrize(("script", "expected"), [("run.py", True), ("other.py", False)])
+def test_a_librarys_model_is_not_the_one_that_was_read_of_another_script(script: str, expected: bool) -> None:
+    read = types.SimpleNamespace(
+        name="Net", factory="net.py:1", factory_name="Net", script=types.SimpleNamespace(path="run.py")
+    )
+    run = types.SimpleNamespace(path=script)
+    assert agree(read, run, other(class_name="ResNet", factory=None), []) is expected  # type: ignore[arg-type]
+    assert not agree(read, run, other(class_name="ResNet", factory="resnet.py:1"), [])  # type: ignore[arg-type]
+
+
+def test_of_several_librarys_models_the_one_that_was_read_is_called_like_it() -> None:
+    run = types.SimpleNamespace(path="run.py")
+    read = types.SimpleNamespace(name="efficientnet_b0", factory=None, factory_name="efficientnet_b0", script=run)
+    first, last = (other(class_name=name, factory=None) for name in ("EfficientNet", "ResNet"))
+    assert agree(read, run, first, [first, last])  # type: ignore[arg-type]
+    assert not agree(read, run, last, [first, last])  # type: ignore[arg-type]
+    assert agree(read, run, last, [last])  # type: ignore[arg-type]
+
+
+def test_the_model_that_the_given_checkpoint_fits_is_taken() -> None:
+    small = other(ordinal=1, class_name="Small", fits=True, evaluating=False, evaluates=False, tasks=("",))
+    assert best_of([small, other(fits=False)], None) is small
+    assert best_of([small, other(fits=True)], None).live.class_name == "Net"
+
+
+def test_a_run_that_shows_no_classifier_says_why() -> None:
+    def why(*models: SeenModel, reason: str | None = None) -> list[tuple[str, str | None]]:
+        seen = types.SimpleNamespace(models=models, why=reason, where="run.py:2" if reason else None)
+        return list(why_none(types.SimpleNamespace(best=best_of(models, None), seen=seen)))  # type: ignore[arg-type]
+
+    body = other(class_name="Body", feeds=("Linear",))
+    generator = other(class_name="Generator", tasks=("",), widths=(None,), site="run.py:9")
+    ((message, where),) = why(body, generator)
+    assert message.startswith("nothing that it called with images gives a row of scores")
+    assert "Body (run.py:5, whose outputs go on into Linear), Generator (run.py:9); --entry" in message
+    assert where is None
+    assert why(reason="KeyError: 'x'") == [("stopped before it called one: KeyError: 'x'", "run.py:2")]
+    ended = "came to its end and called no model with images"
+    assert why(reason=f"it {ended}") == [(ended, "run.py:2")]
+    assert why(body, SEEN) == why() == []
