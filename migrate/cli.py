@@ -23,6 +23,9 @@ Trust = Annotated[bool, typer.Option("--trust-repository", help="Run its code wi
 Task = Annotated[
     str, typer.Option(help="What the outputs are, where nothing tells: single-label, multi-label:0.3, embedding, dense, raw.")
 ]
+TuningSeconds = Annotated[
+    float | None, typer.Option(help="When used up, the remaining candidates are skipped; by default 30, for a GPU 240.")
+]
 Device = Annotated[str, typer.Option(help="cpu or cuda: what the plan is made for; auto: where the model's parameters are.")]
 
 
@@ -47,6 +50,7 @@ def migrate(
     precision: Precision = "auto",
     budget: Budget = None,
     device: Device = "auto",
+    max_tuning_seconds: TuningSeconds = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if anything would change.")] = False,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not run the scripts; the report says unproved.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Run the scripts on whole data sets, not on slices of them.")] = False,
@@ -84,6 +88,8 @@ def migrate(
         raise typer.BadParameter("give --model or --all-models, not both", param_hint="--model")
     if device not in ("auto", "cpu", "cuda"):
         raise typer.BadParameter("must be auto, cpu or cuda", param_hint="--device")
+    if max_tuning_seconds is not None and not max_tuning_seconds > 0:
+        raise typer.BadParameter("must be a number of seconds, more than 0", param_hint="--max-tuning-seconds")
     require("headrace migrate", "migrate")
     from ..errors import AmbiguousError
     from ..runtime.base.session import check_device
@@ -114,6 +120,7 @@ def migrate(
         precision=precision,
         budget=_budget(budget),
         device=device,
+        tuning_seconds=max_tuning_seconds,
         verify=not no_verify,
         full=full,
         timeout=timeout,
@@ -224,9 +231,7 @@ def compile_(
         ),
     ] = None,
     device: Device = "auto",
-    max_tuning_seconds: Annotated[
-        float | None, typer.Option(help="When used up, the remaining candidates are skipped; by default 30, for a GPU 240.")
-    ] = None,
+    max_tuning_seconds: TuningSeconds = None,
     trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
     trust_repository: Trust = False,
     trust_remote_code: Annotated[

@@ -194,6 +194,7 @@ def test_killed_while_it_runs_the_tree_is_old_or_new(headrace, warm_torch, root)
         (["--report", "nowhere/r.md"], "nowhere"),
         (["--rules", "nowhere.py"], "no such file"),
         (["--device", "tpu"], "auto, cpu or cuda"),
+        (["--max-tuning-seconds", "0"], "more than 0"),
         pytest.param(
             ["--device", "cuda"],
             "no NVIDIA GPU for --device cuda",
