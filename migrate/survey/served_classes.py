@@ -35,8 +35,10 @@ KINDS = (
     ServedKind(server="litserve", library="litserve", bases=frozenset({"LitAPI"})),
     ServedKind(server="triton_python", library="triton_python_backend_utils", name="TritonPythonModel"),
     ServedKind(server="bentoml", library="bentoml", decorators=frozenset({"bentoml.service"})),
+    ServedKind(server="django", library="django"),  # by what `_is_view` says
 )
 
+_OF_VIEWS = ("django.", "rest_framework.")
 _CONTEXTS = (["context"], ["ctx"], ["_context"])
 """The second of the two arguments of a function that TorchServe calls."""
 
@@ -53,6 +55,8 @@ def served(module: Module, archives: Iterable[ModelArchive] = ()) -> dict[str, l
         )
         if any(module.imports.get("bentoml") and (dotted(item) or "").endswith(".api") for item in decorated):
             found.setdefault("bentoml", []).append(node)  # of an older service
+        if _is_view(module, node):
+            found.setdefault("django", []).append(node)
         if isinstance(node, Function) and node.name == "handle" and [item.arg for item in node.args.args][1:] in _CONTEXTS:
             found.setdefault("torchserve", []).append(node)
     for archive in archives:
@@ -63,6 +67,15 @@ def served(module: Module, archives: Iterable[ModelArchive] = ()) -> dict[str, l
         elif module.path == archive.model_file and not archive.own_handler:
             found.setdefault("torchserve", [])
     return found
+
+
+def _is_view(module: Module, node: Definition) -> bool:
+    """Whether Django calls it for a path: a function whose first argument is the request, or a class of Django's views."""
+    if isinstance(node, ast.ClassDef):
+        bases = [module.expand(base) or "" for base in node.bases]
+        return any(base.startswith(_OF_VIEWS) and base.endswith(("View", "ViewSet")) for base in bases)
+    imported = any(f"{name}.".startswith(_OF_VIEWS) for name in module.imports.values())
+    return imported and isinstance(node, Function) and [item.arg for item in node.args.args[:1]] == ["request"]
 
 
 def _is_of(module: Module, node: ast.ClassDef, kind: ServedKind) -> bool:

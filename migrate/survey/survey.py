@@ -206,7 +206,7 @@ def _script(
 ) -> Script | None:
     """The script that a file is, if it starts what calls a model; of a `library`, all that it defines may be started."""
     started = [item for item in module.tree.body if not isinstance(item, Definition)]
-    called = served(module, found.archives)
+    called = _served(module, found)
     entered = module.definitions.values() if library else [*_handlers(module), *itertools.chain(*called.values())]
     sites: list[CallSite] = []
     seen: set[ast.AST] = set()
@@ -242,6 +242,16 @@ def _script(
     return _script_of(module, found, facts)
 
 
+def _served(module: Module, found: ProjectIndex) -> dict[str, list[Definition]]:
+    """What a server would call; of Django's views, of which a project has many, only those near a model."""
+    called = served(module, found.archives)
+    if "django" in called:
+        near = [module, *filter(None, map(module.source_of, module.imports.values()))]
+        if not any(_TORCH.search((item.file.text or "").encode()) for item in near):
+            del called["django"]
+    return called
+
+
 def _is_guarded(module: Module) -> bool:
     return any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in module.tree.body)
 
@@ -249,7 +259,7 @@ def _is_guarded(module: Module) -> bool:
 def _script_of(module: Module, found: ProjectIndex, facts: tuple[Loop, ...]) -> Script:
     options = _options(module, found)
     order: tuple[LoopKind, ...] = ("train", "evaluate", "predict")
-    server = next(iter(served(module, found.archives)), None)
+    server = next(iter(_served(module, found)), None)
     return Script(
         path=module.path,
         roles=tuple(

@@ -30,7 +30,7 @@ def _own_modules_first(script: Path) -> Iterator[None]:
     the script, though a server of many requests has loaded that before."""
     beside = script.parent
     own = {path.stem for path in beside.glob("*.py")} | {path.parent.name for path in beside.glob("*/__init__.py")}
-    held = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in own - _OF_ALL}
+    held = {name: module for name, module in list(sys.modules.items()) if name.partition(".")[0] in own - _OF_ALL}
     for name in held:
         del sys.modules[name]
     try:

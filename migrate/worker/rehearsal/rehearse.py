@@ -153,8 +153,8 @@ def all_edges() -> dict[str, types.ModuleType]:
 def _run(stage: Stage, request: Rehearsal) -> None:
     module_name = stage.as_module()
     if module_name is not None:
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        runpy.run_module(module_name, run_name="__main__", alter_sys=True)
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        vars(main).update(runpy.run_module(module_name, run_name="__main__", alter_sys=True))  # which takes its own away
         return
     path = os.path.join(stage.root, request.script)
     module = sys.modules["__main__"] = types.ModuleType("__main__")

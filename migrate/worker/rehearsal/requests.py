@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ast
 import base64
+import contextlib
 import io
 import json
 import re
-from collections.abc import Callable, Generator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .making import Maker, photo
+from .places import is_users
 from .stage import Stage
 
 SIZE = (256, 256)
@@ -31,6 +35,9 @@ _HINTS = (
     ("pixels", r"np\.(as)?array|torch\.(as_)?tensor|FloatTensor|fromarray"),
 )
 """Forms, and what in a source says that it is taken; one that says more comes before one that says less."""
+_BODY = re.compile(r"request\.(json|get_json|data)\b|loads\([^)]*request\.(body|data|get_data)\b")
+FAILING = "failing_routes"
+"""Learned: routes that end with an error of their own, where another one came to the model."""
 
 
 class Upload:
@@ -147,3 +154,98 @@ def said(answer: Any) -> str:
         return json.dumps(answer)[:2000]
     except (TypeError, ValueError):
         return f"{answer!s:.2000}"
+
+
+# -- what an application asks for
+
+
+@dataclass(frozen=True)
+class Images:
+    """How the sources take an image out of a request: uploaded files, form fields and JSON entries by name."""
+
+    files: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()
+    entries: tuple[str, ...] = ()
+    with_header: bool = False
+    """Whether an encoded image begins as a browser's does: `data:image/jpeg;base64,`."""
+
+
+def taken(stage: Stage, only: Path | None = None) -> Images:
+    """Read off the sources, or one of them: `request.files["file"]`, `"file" in request.files`, `b64decode(data["image"])`, and
+    the fields of forms, serializers and tables that hold an image: `picture = forms.ImageField()`."""
+    found: dict[str, dict[str, None]] = {"files": {}, "forms": {}, "entries": {}}
+    with_header = False
+    for path in sorted(Path(stage.root).rglob("*.py")) if only is None else [only]:
+        if not is_users(str(path), stage.root):
+            continue
+        with contextlib.suppress(SyntaxError, ValueError):
+            tree = ast.parse(path.read_bytes())
+            bodies = _bodies(tree)
+            for held, key in _named(tree):
+                if re.search(r"request\.(files|FILES)", held):
+                    found["files"][key] = None
+                elif re.search(r"request\.(form|values|POST)", held):
+                    found["forms"][key] = None
+                elif _BODY.search(held) or held.removesuffix(".get") in bodies:
+                    found["entries"][key] = None
+            for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+                if "b64decode" in ast.unparse(call.func):
+                    found["entries"] |= dict.fromkeys(key for held, key in _named(call) if "request." not in held)
+                    with_header |= "split" in ast.unparse(call)
+            for node in ast.walk(tree):
+                match node:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=kind)) if _names_a_file(kind):
+                        found["files"][name] = None
+            with_header |= ";base64," in path.read_text(encoding="utf-8", errors="replace")
+    return Images(tuple(found["files"]), tuple(found["forms"]), tuple(found["entries"]), with_header)
+
+
+def _bodies(tree: ast.AST) -> set[str]:
+    """Variables that hold the JSON of a request: `data = json.loads(request.body)`."""
+    assigned = (node for node in ast.walk(tree) if isinstance(node, ast.Assign) and _BODY.search(ast.unparse(node.value)))
+    return {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
+
+
+def _names_a_file(kind: ast.expr) -> bool:
+    return ast.unparse(kind).rpartition(".")[2] in ("ImageField", "FileField")
+
+
+def _named(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """What is taken by a constant name out of what: `x["name"]`, `x.get("name")`, `"name" in x`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Subscript(value=held, slice=ast.Constant(value=str(key))):
+                yield ast.unparse(held), key
+            case ast.Call(func=held, args=[ast.Constant(value=str(key)), *_]):
+                yield ast.unparse(held), key
+            case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()], comparators=[held]):
+                yield ast.unparse(held), key
+
+
+class Asked:
+    """The routes of an application, asked one after the other: the error of one does not keep a server from the others."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._first: Exception | None = None
+
+    def ask(self, path: str, request: Callable[[], str]) -> None:
+        """Make a request and tell what was answered. An error is kept for the end, unless it is known for the route's own."""
+        before = self._stage.seen()
+        try:
+            said = request()
+        except Exception as error:  # noqa: BLE001 - whatever the route raises; the first one is raised at the end
+            if path not in self._stage.learned.get(FAILING, ()):
+                if self._first is None:
+                    self._first, self._stage.failed_route = error, path
+                return
+            said = f"500 {type(error).__name__}: {error}"
+            self._stage.note("servers", f"POST {path} ended with an error of its own, as a server answers with 500")
+        else:
+            self._stage.came_by_route |= self._stage.seen() and not before
+        sys.stdout.write(f"POST {path}: {said}\n")
+
+    def end(self) -> None:
+        """Raise the first error, if any."""
+        if self._first is not None:
+            raise self._first

@@ -56,6 +56,7 @@ class Stage:
         self.user_weights = True
         self.attempt = 1
         self.served = False
+        self.project: str | None = None  # the module of the settings, of Django's that are set up
         self.seen: Callable[[], bool] = lambda: True
         """Whether the script has done what the rehearsal is for, as far as somebody watches it."""
         self.asked_for_gpu = False

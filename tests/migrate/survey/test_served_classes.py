@@ -25,6 +25,9 @@ def found_in(text, archives=()):
         ("class TritonPythonModel:\n    def execute(self, requests): ...\n", "triton_python"),
         ("import bentoml\n@bentoml.service\nclass Mine: ...\n", "bentoml"),
         ("import bentoml as b\n@b.service(name='x')\nclass Mine: ...\n", "bentoml"),
+        ("from django.http import HttpResponse\ndef classify(request): ...\n", "django"),
+        ("from django.views import View\nclass Mine(View): ...\n", "django"),
+        ("from rest_framework.views import APIView\nclass Mine(APIView): ...\n", "django"),
         ("import bentoml\nsvc = bentoml.Service('x')\n@svc.api(input=1)\ndef mine(image): ...\n", "bentoml"),
     ],
 )
@@ -40,6 +43,9 @@ def test_what_a_server_would_call_is_found(text, server):
         "from mine import BaseHandler\nclass Mine(other.BaseHandlerMixin): ...\n",
         "from mine import service\n@service\nclass Mine: ...\n",
         "def handle(self, request): ...\n",
+        "from mine import View\nclass Mine(View): ...\n",
+        "from flask import Flask\ndef classify(request): ...\n",
+        "from django.http import HttpResponse\ndef classify(image, request): ...\n",
         "@app.api(1)\ndef mine(): ...\n",
     ],
 )

@@ -35,8 +35,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.at_end(lambda: _call(stage))
     yield
     sys.meta_path.remove(finder)
-    for name in [name for name, module in sys.modules.items() if str(getattr(module, "__file__", "")).startswith(_STANDING)]:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):  # a thread of the script's may still import
+        if str(getattr(module, "__file__", "")).startswith(_STANDING):
+            del sys.modules[name]
 
 
 @functools.cache

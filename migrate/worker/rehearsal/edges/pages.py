@@ -41,7 +41,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     sys.meta_path.insert(0, finder)
     yield
     sys.meta_path.remove(finder)
-    for name in [name for name, module in sys.modules.items() if isinstance(module, _Module)]:
+    for name in [name for name, module in list(sys.modules.items()) if isinstance(module, _Module)]:
         del sys.modules[name]
 
 

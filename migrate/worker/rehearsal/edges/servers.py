@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import base64
 import contextlib
 import functools
 import io
-import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..making import photo
-from ..places import is_users
-from ..requests import ADDRESS
+from ..requests import ADDRESS, FAILING, Asked, taken
 from ..route_answers import Sent, fastapi_routes, flask_routes, observe
 from ..stage import Stage
 
-_FAILING = "failing_routes"
-"""Learned: routes that end with an error of their own, where another one came to the model."""
 _REFUSED = 400
 """From this status on a request was not taken."""
 _PAGES = 4
@@ -59,53 +53,6 @@ def jpeg(name: str = "image.jpg") -> io.BytesIO:
     return file
 
 
-@dataclass(frozen=True)
-class Images:
-    """How the sources take an image out of a request: uploaded files, form fields and JSON entries by name."""
-
-    files: tuple[str, ...] = ()
-    forms: tuple[str, ...] = ()
-    entries: tuple[str, ...] = ()
-    with_header: bool = False
-    """Whether an encoded image begins as a browser's does: `data:image/jpeg;base64,`."""
-
-
-def taken(stage: Stage) -> Images:
-    """Read off the sources: `request.files["file"]`, `"file" in request.files`, `b64decode(data["image"])`."""
-    found: dict[str, dict[str, None]] = {"files": {}, "forms": {}, "entries": {}}
-    with_header = False
-    for path in sorted(Path(stage.root).rglob("*.py")):
-        if not is_users(str(path), stage.root):
-            continue
-        with contextlib.suppress(SyntaxError, ValueError):
-            tree = ast.parse(path.read_bytes())
-            for held, key in _named(tree):
-                if "request.files" in held:
-                    found["files"][key] = None
-                elif re.search(r"request\.(form|values)", held):
-                    found["forms"][key] = None
-                elif re.search(r"request\.(json|get_json)", held):
-                    found["entries"][key] = None
-            for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-                if "b64decode" in ast.unparse(call.func):
-                    found["entries"] |= dict.fromkeys(key for held, key in _named(call) if "request." not in held)
-                    with_header |= "split" in ast.unparse(call)
-            with_header |= ";base64," in path.read_text(encoding="utf-8", errors="replace")
-    return Images(tuple(found["files"]), tuple(found["forms"]), tuple(found["entries"]), with_header)
-
-
-def _named(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """What is taken by a constant name out of what: `x["name"]`, `x.get("name")`, `"name" in x`."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Subscript(value=held, slice=ast.Constant(value=str(key))):
-                yield ast.unparse(held), key
-            case ast.Call(func=held, args=[ast.Constant(value=str(key)), *_]):
-                yield ast.unparse(held), key
-            case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()], comparators=[held]):
-                yield ast.unparse(held), key
-
-
 def _call_flask(stage: Stage, app: Any) -> None:
     stage.served = True
     client = app.test_client()
@@ -130,7 +77,7 @@ def _call_flask(stage: Stage, app: Any) -> None:
         return f"{answer.status_code} {answer.get_data(as_text=True)[:2000]}"
 
     app.config["PROPAGATE_EXCEPTIONS"] = True
-    asked_each = _Asked(stage)
+    asked_each = Asked(stage)
     for rule in posts:
         stage.note("servers", f"POST {rule.rule} was called with a made image instead of serving")
         asked_each.ask(rule.rule, functools.partial(ask, rule.rule))
@@ -140,38 +87,9 @@ def _call_flask(stage: Stage, app: Any) -> None:
         sys.stdout.write(f"GET {rule.rule}: {client.get(rule.rule).status_code}\n")
 
 
-class _Asked:
-    """The routes of an application, asked one after the other: the error of one does not keep a server from the others."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._first: Exception | None = None
-
-    def ask(self, path: str, request: Callable[[], str]) -> None:
-        """Make a request and tell what was answered. An error is kept for the end, unless it is known for the route's own."""
-        before = self._stage.seen()
-        try:
-            said = request()
-        except Exception as error:  # noqa: BLE001 - whatever the route raises; the first one is raised at the end
-            if path not in self._stage.learned.get(_FAILING, ()):
-                if self._first is None:
-                    self._first, self._stage.failed_route = error, path
-                return
-            said = f"500 {type(error).__name__}: {error}"
-            self._stage.note("servers", f"POST {path} ended with an error of its own, as a server answers with 500")
-        else:
-            self._stage.came_by_route |= self._stage.seen() and not before
-        sys.stdout.write(f"POST {path}: {said}\n")
-
-    def end(self) -> None:
-        """Raise the first error, if any."""
-        if self._first is not None:
-            raise self._first
-
-
 def last_lesson(stage: Stage, error: BaseException) -> bool:
     """A route ended with an error for which nothing is known, and another one came to the model: a server goes on."""
-    return stage.failed_route is not None and stage.came_by_route and stage.add(_FAILING, stage.failed_route)
+    return stage.failed_route is not None and stage.came_by_route and stage.add(FAILING, stage.failed_route)
 
 
 def _call_fastapi(stage: Stage, app: Any) -> None:
@@ -183,7 +101,7 @@ def _call_fastapi(stage: Stage, app: Any) -> None:
         with TestClient(app) as client:
             observe(stage, fastapi_routes(app, client, how.with_header, how.files, how.entries))
         return
-    asked = _Asked(stage)
+    asked = Asked(stage)
     with TestClient(app) as client:
         for route in getattr(app, "routes", ()):
             if "POST" not in (getattr(route, "methods", None) or ()) or "{" in route.path:

@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from headrace.migrate.worker.rehearsal.requests import Upload, forms, jpeg, keys_of
+from headrace.migrate.worker.rehearsal.requests import Images, Upload, forms, jpeg, keys_of, taken
 
 
 def keys(text, number=1):
@@ -56,3 +56,15 @@ def test_an_upload_is_read_at_once_or_awaited():
         return await Upload(jpeg()).read()
 
     assert Upload(jpeg()).read() == jpeg() == asyncio.run(awaited()) == Upload(jpeg()).file.read()
+
+
+def test_what_the_sources_take_out_of_a_request_is_found_in_all_or_in_one_of_them(on_stage):
+    views = "def f(request):\n    data = json.loads(request.body)\n    return data['picture'], data.get('top')\n"
+    views += "def g(request):\n    return request.FILES['one']\n"
+    files = {
+        "forms.py": "class Form(forms.Form):\n    scan = forms.ImageField()\n    name = forms.CharField()\n",
+        "views.py": views,
+    }
+    world = on_stage(files=files | {"routes.py": "x = request.get_json()\ny = x['image']\nz = other['none']\n"})
+    assert taken(world.stage) == Images(files=("scan", "one"), entries=("image", "picture", "top"))
+    assert taken(world.stage, world.root / "routes.py") == Images(entries=("image",))

@@ -37,6 +37,12 @@ def test_an_app_that_another_program_serves_is_found_at_the_end(rehearsed):
     assert done.stdout.startswith("loaded\nPOST /predict: 200")
 
 
+def test_so_is_one_of_a_script_that_runs_as_a_module(rehearsed):
+    text = FLASK.partition("if __name__")[0] + "from .names import NAME\nprint(NAME)\n"
+    done = rehearsed({"api/__init__.py": "", "api/names.py": "NAME = 'loaded'\n", "api/main.py": text}, script="api/main.py")
+    assert done.stdout.startswith("loaded\nPOST /predict: 200"), done.stderr
+
+
 def test_an_error_in_a_route_stops_the_rehearsal(rehearsed):
     done = rehearsed({"main.py": FLASK.replace("size=image.size", "size=1 / 0")})
     assert (done.report.ended, done.report.why, done.report.where) == (
