@@ -181,7 +181,7 @@ def _is_main(stage: Stage, main: types.ModuleType) -> None:
 def _views(patterns: Any, before: str) -> Iterator[tuple[str, Any]]:
     """The paths without parameters, and what answers there."""
     for item in patterns:
-        part = str(item.pattern).removeprefix("^").removesuffix("$").removesuffix(r"\Z")
+        part = str(item.pattern).lstrip("^").removesuffix("$").removesuffix(r"\Z")
         path = before + part.removeprefix("/")
         if re.search(r"[<(\[\\*+?]", part):
             continue

@@ -28,13 +28,14 @@ if __name__ == "__main__":
     from django.core.management import execute_from_command_line
     execute_from_command_line(sys.argv)
 """
-URLS = """from django.urls import include, path
+URLS = """from django.urls import include, path, re_path
 from pictures import views
 
 urlpatterns = [
     path("", views.home),
     path("one/<int:number>/", views.home),
-    path("api/", include([path("classify/", VIEW)])),
+    re_path(r"^(?P<number>\\d+)$", views.home),
+    path("api/", include([re_path("^^classify/$", VIEW)])),
 ]
 """
 VIEWS = """
