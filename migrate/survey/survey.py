@@ -37,6 +37,7 @@ _IMAGE = re.compile(
 _HANDLERS = frozenset(["route", "api_route", "get", "post", "put", "websocket", "command", "on_event", "event"])
 """Decorators of functions that answer requests or commands."""
 _MOUNTS = frozenset(["include_router", "register_blueprint", "mount", "include", "add_typer", "add_command"])
+_ROUTES = ("django.urls", "django.conf.urls", "rest_framework.routers")
 _OPENERS = frozenset(["open", "imread", "read_image", "load_image", "pil_loader", "default_loader"])
 _TORCH = re.compile(rb"\b(torch|timm|torchvision|lightning|pytorch_lightning|fastai|ultralytics|transformers)\b")
 
@@ -236,10 +237,16 @@ def _script(
     sites += [site for site in by_function.get(module.tree, []) if site not in sites]
     own = {site for site in found.own if not names.intersection((site.fact.function or "").split("."))}
     sites = [site for site in sites if site not in own]  # a method that nothing calls makes a script no other
-    if not (called or (sites and (_is_guarded(module) or library or started_work(started)))):
+    runs = _is_guarded(module) or library or (started_work(started) and not _only_routes(module))
+    if not (called or (sites and runs)):
         return None
     facts = tuple(sorted({site.fact for site in sites}, key=lambda fact: (fact.path != module.path, fact.path, fact.call_line)))
     return _script_of(module, found, facts)
+
+
+def _only_routes(module: Module) -> bool:
+    """Whether a file lists what Django calls for which path, and is read by Django alone."""
+    return any(name.startswith(_ROUTES) for name in module.imports.values())
 
 
 def _served(module: Module, found: ProjectIndex) -> dict[str, list[Definition]]:

@@ -398,3 +398,31 @@ def test_options_of_another_script_are_not_ones_own(tmp_path):
     main = "from train import helper\nfrom torchvision.models import resnet18\nnet = resnet18().eval()\nprint(net(x))\n"
     surveyed = write(tmp_path, train=train, main=main)
     assert [(script.path, script.options) for script in surveyed.scripts] == [("main.py", ())]
+
+
+def test_of_a_django_project_the_files_of_views_near_a_model_are_scripts(tmp_path):
+    views = """
+        from django.http import JsonResponse
+        from rest_framework.viewsets import ModelViewSet
+        from .net import net
+
+        def predict(request):
+            return JsonResponse({"best": net(opened(request)).argmax(1).tolist()})
+
+        class Images(ModelViewSet):
+            def create(self, request):
+                return predict(request)
+    """
+    routes = """
+        from django.urls import path
+        from rest_framework import routers
+        from .views import Images, predict
+        router = routers.DefaultRouter()
+        router.register("images", Images)
+        urlpatterns = [path("", predict)]
+    """
+    net = "import torch\nnet = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))\n"
+    other = "from django.shortcuts import render\ndef index(request):\n    return render(request, 'index.html')\n"
+    found = write(tmp_path, app__views=views, app__urls=routes, app__net=net, home__views=other)
+    (script,) = found.scripts
+    assert (script.path, script.roles, script.server) == ("app/views.py", ("predict",), "django")
