@@ -421,8 +421,7 @@ def test_of_a_django_project_the_files_of_views_near_a_model_are_scripts(tmp_pat
         router.register("images", Images)
         urlpatterns = [path("", predict)]
     """
-    net = "import torch\nnet = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))\n"
     other = "from django.shortcuts import render\ndef index(request):\n    return render(request, 'index.html')\n"
-    found = write(tmp_path, app__views=views, app__urls=routes, app__net=net, home__views=other)
+    found = write(tmp_path, app__views=views, app__urls=routes, app__net=LIVE_MODEL, home__views=other)
     (script,) = found.scripts
     assert (script.path, script.roles, script.server) == ("app/views.py", ("predict",), "django")
