@@ -636,3 +636,14 @@ def test_an_attempt_does_not_go_on_with_what_the_one_before_it_saved(rehearsed):
     assert "goes on" not in done.stdout
     assert "number of classes" in done.report.why
     assert not done.report.saved_over, "a file that the script made itself"
+
+
+@pytest.mark.parametrize("said", ["Unknown label {name!r} at row 3", "invalid class: {name}"])
+def test_a_number_that_the_script_calls_no_label_becomes_a_name(rehearsed, said):
+    text = (
+        "import pandas as pd\nnumbers = {'ant': 0, 'bee': 1}\nfor name in pd.read_csv('all.csv')['label']:\n"
+        "    name = str(name)\n    if name not in numbers:\n"
+        f"        raise ValueError(f{said!r})\nprint(name)\n"
+    )
+    done = rehearsed({"main.py": text}, classes=2)
+    assert (done.report.ended, done.stdout) == ("finished", "bee\n"), done.report.why
