@@ -39,6 +39,8 @@ _EMPTY = re.compile(
 _CHANNELS = re.compile(r"expected input\[.*\] to have (\d) channels, but got \d channels")
 _MODES = {"1": "L", "3": "RGB", "4": "RGBA"}
 """How images are stored whose tensors have so many channels, where a script takes them as they are."""
+_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
+"""Endings of files that hold how a script is to run, not its data."""
 _MOST_BYTES = 600_000_000
 """A larger checkpoint is not kept."""
 _MOST_WANTED = 3
@@ -365,6 +367,8 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
         named = str(getattr(error, "filename", None) or error).rstrip("'\". ")
         if named.lower().endswith(WEIGHTS):
             return "give the file of the weights with --checkpoint FILE"
+        if named.lower().endswith(_SETTINGS):
+            return 'add the file to this copy, or name one that is here with --entry "SCRIPT ARGUMENTS"'
         return "give the folder of the data with --data DIR"
     return None
 
