@@ -80,7 +80,7 @@ migrate/reading: calls edits facts finding integers lexer names notebook_json no
     text_lines
 migrate/reporting: checkpoint_report progress render
 migrate/resolving: evaluation model_metadata opened resolved settings sources
-migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names model_statements placement rule scalars
+migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names placement rule scalars
     selftest training_edits
 migrate/slicing: classes interprocedural liveness pretrained side_effects
 migrate/stages: migration worker_client zero_edit_child

@@ -11,7 +11,7 @@ from ..reading.scopes import Definition, Function, Module, dotted, last_name, pa
 from ..reading.statements import blocks
 from ..survey.loops import CallSite
 from .graph_names import Group, attribute_name, binder, graph_name
-from .model_statements import binds, bound_again, only_declares, touches
+from .model_statements import binds, bound_again, is_asked_for, may_be_none, only_declares, touches
 from .rule import Context
 
 __all__ = ["Group", "Place", "RejectedError", "construction"]
@@ -143,6 +143,7 @@ def _local(context: Context, group: Group, function: Function, statement: ast.st
     if anchor is not None and bound_again(function, anchor, group.model):
         raise RejectedError("the name stands for another model further down")
     if anchor is not None:
+        _check_some(function, function.body, anchor, group.model)
         return _checked(positions, Place(name, anchor, after=True), group)
     if group.model.partition(".")[0] not in {argument.arg for argument in parameters(function)}:
         raise RejectedError("the statement that makes the model was not found before the call")
@@ -174,7 +175,15 @@ def _global(context: Context, group: Group) -> Place:
         and _called_before(module, site, anchor)
     ):
         raise RejectedError("the model is used before the last statement that prepares it")
+    _check_some(module.tree, list(main_statements(module)), anchor, group.model)
     return _checked(positions, Place(name, anchor, after=True), group)
+
+
+def _check_some(scope: Function | ast.Module, body: Sequence[ast.stmt], anchor: ast.stmt, model: str) -> None:
+    """A model that may be None, as code that asks for it knows, has no graph yet."""
+    made = [item for item in body if item.lineno <= anchor.lineno]
+    if "." not in model and is_asked_for(scope, model) and may_be_none(made, model):
+        raise RejectedError("the model may be None where its graph would be made")
 
 
 def _called_before(module: Module, site: CallSite, anchor: ast.stmt) -> bool:
@@ -208,8 +217,23 @@ def _in_method(context: Context, group: Group) -> Place:
     prepared = [item for item in init.body if touches(item, group.model)]
     if not prepared:
         raise RejectedError("the statement in __init__ that makes the model was not found")
+    made = [item for item in init.body if item.lineno <= prepared[-1].lineno]
+    if may_be_none(made, group.model, _optional_parameters(init, made)):
+        raise RejectedError("the model may be None where its graph would be made")
     name = f"self.{attribute_name(context, group, owner)}"
     return _checked(positions, Place(name, prepared[-1], after=True), group)
+
+
+def _optional_parameters(function: Function, body: Sequence[ast.stmt]) -> set[str]:
+    """The parameters of a function that are None unless they are given, and that its body does not bind."""
+    given = function.args
+    positional = [*given.posonlyargs, *given.args]
+    pairs = [
+        *zip(reversed(positional), reversed(given.defaults), strict=False),
+        *zip(given.kwonlyargs, given.kw_defaults, strict=True),
+    ]
+    optional = {argument.arg for argument, default in pairs if isinstance(default, ast.Constant) and default.value is None}
+    return {name for name in optional if not any(binds(item, name) for item in body)}
 
 
 def _checked(positions: Positions, place: Place, group: Group) -> Place:

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from ..reading.bindings import bound_names
 from ..reading.edits import Edit
@@ -45,6 +46,11 @@ def build():
 
 class Net(tall):
     pass
+
+def train(rows):
+    from nets import huge
+    for row in rows:
+        huge(row)
 # nets/__init__.py:
 import torch
 from .rest import *
@@ -68,7 +74,8 @@ class ImportOfNothing(Repair):
     Example: `from nets import small, huge` becomes `from nets import small`, where nets.py defines no `huge`.
 
     Fix safety: safe; the file cannot be imported as it stands, and code that does use the name still ends there, with a
-    NameError. Names that the file needs as it is imported stay, and so do those of modules that make names as they run.
+    NameError. Names that the file needs as it is imported stay, those that a function imports for what it does next, and those
+    of modules that make names as they run.
     """
 
     safety = "safe"
@@ -85,7 +92,7 @@ class ImportOfNothing(Repair):
             if source is None or names is None:
                 continue
             here = [alias for alias in node.names if alias.name in names or _is_part(source, alias.name)]
-            gone = [alias for alias in node.names if alias not in here and _can_wait(module, alias.asname or alias.name)]
+            gone = [alias for alias in node.names if alias not in here and _can_wait(module, node, alias.asname or alias.name)]
             if not gone:
                 continue
             if len(node.names) == 1:
@@ -126,7 +133,9 @@ def _is_part(module: Module, name: str) -> bool:
     return folder != module.path and repository.lies_in(name, folder.rstrip("/"))
 
 
-def _can_wait(module: Module, name: str) -> bool:
-    """Whether a file can be imported without a name: it stands in functions and branches alone."""
+def _can_wait(module: Module, statement: ast.ImportFrom, name: str) -> bool:
+    """Whether what holds an import goes on without a name: it stands in other functions, and in branches, alone."""
+    home = next((item for item in module.ancestors(statement) if isinstance(item, Function)), module.tree)
     uses = [node for node in module.of_kind(ast.Name) if node.id == name]
-    return all(any(isinstance(item, Function | ast.If | ast.IfExp) for item in module.ancestors(node)) for node in uses)
+    inside = ([*takewhile(lambda item: item is not home, module.ancestors(node))] for node in uses)
+    return all(any(isinstance(item, Function | ast.If | ast.IfExp) for item in around) for around in inside)

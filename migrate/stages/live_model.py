@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_ne
 from ..survey.survey import project_index
 from .migration import Migration
 
+_IMAGE = re.compile(r"^data: (.*[/\\])?image_\d{4}\.\w{3,4}$")
 _CHOICES = frozenset(["PS011", "PS015"])
 """Remarks that say what was taken where several things fit."""
 _MOST_NAMED = 3
@@ -109,6 +111,13 @@ def label(model: SeenModel, among: Sequence[SeenModel]) -> str:
     return model.live.class_name if len(same) == 1 else f"{model.live.class_name}#{same.index(model) + 1}"
 
 
+def shortened(standins: Sequence[str]) -> list[str]:
+    """What stood in, with one of the images that a made table or list names, and how many there were."""
+    images = [item for item in standins if _IMAGE.search(item)]
+    more = f" and {len(images) - 1} more that a table or a list names" if len(images) > 1 else ""
+    return [item + (more if item in images[:1] else "") for item in standins if item not in images[1:]]
+
+
 def resolved(migration: Migration, run: Run, static: Resolved | None, others: list[str]) -> Resolved:
     best = run.best
     assert best is not None
@@ -125,7 +134,7 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
         if remark is not None:
             migration.remark("PS011", remark, "note", run.script.path)
     if run.seen.standins:
-        message = f"run to see its model, with stand-ins: {'; '.join(run.seen.standins)}"
+        message = f"run to see its model, with stand-ins: {'; '.join(shortened(run.seen.standins))}"
         migration.remark("PS517", message, "note", run.script.path)
     for width in filter(None, best.widths):
         if any(item.endswith(f" {width} {GUESSED}") for item in run.seen.standins) and not _states(migration, width):

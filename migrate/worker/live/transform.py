@@ -122,6 +122,8 @@ class Tracer:
         """The images that were opened before the call that came last."""
         self.looking = False
         self.child: Path | None = None
+        self.missed = out / "missed.txt"
+        """Holds why the script did not come to the call when it was run to learn which images are the call's."""
         self.found: list[tuple[dict[str, Any], np.ndarray | None, np.ndarray | None]] = []
         self._datasets: list[Any] = []
         self._which = 0
@@ -158,7 +160,7 @@ class Tracer:
         child = os.fork()
         if child == 0:
             self.looking = True
-            self.run()
+            self.missed.write_text(self.run() or "", encoding="utf-8")
             os._exit(0)
         os.waitpid(child, 0)
         self.events = json.loads(told.read_text())[:_TRIED] if told.exists() else []
@@ -299,6 +301,8 @@ def main() -> None:
                 arrays |= {name: value for name, value in pair.items() if value is not None}
         else:
             answer["error"] = why or "the model's images are opened neither by Pillow nor by OpenCV"
+    elif tracer.missed.exists() and (missed := tracer.missed.read_text(encoding="utf-8")):
+        answer["error"] = f"{answer['error']}: {missed}"
     np.savez(out / "trace.npz", **arrays)  # type: ignore[arg-type]
     (out / "trace.json").write_text(json.dumps(answer), encoding="utf-8")
 

@@ -15,17 +15,22 @@ from pathlib import Path
 from ...reading.source import NOTEBOOK, read_source
 from .places import is_users
 
-_COUNT = re.compile(
+COUNT = re.compile(
     r"^(num|n|nb|number)_?(of_?)?(class|classes|labels|cls|outputs?)$|^(class|classes|cls)_?(num|count|number)$", re.I
 )
-_NAMES = re.compile(
+NAMES = re.compile(
     r"^(class(es)?|labels?|categor(y|ies)|cls)(_?(names?|list|labels|map))?$|^idx_?(to|2)_?(class|label)(es)?$", re.I
 )
-_TO_NUMBER = re.compile(r"^\w*(class|label|categor|cat|name|species|breed)\w*?_?(to|2)_?(idx|index|id|num\w*|int)$", re.I)
+_LOOSE = re.compile(r"^labels?$", re.I)
+TO_NUMBER = re.compile(r"^\w*(class|label|categor|cat|name|species|breed)\w*?_?(to|2)_?(idx|index|id|num\w*|int)$", re.I)
 _ENDING = re.compile(r"\.(jpe?g|png|bmp|tiff?|webp)", re.I)
 _TABLES = frozenset(["read_csv", "read_table", "read_excel", "read_feather", "read_parquet", "DictReader"])
 _SIDES = 8, 256
-"""Of images whose pixels stand in tables."""
+"""Of images whose pixels stand in tables, a column each."""
+LARGEST = 1024
+"""Side of an image whose pixels stand in one column."""
+_IMAGE = re.compile(r"pixel|image|img|vector", re.I)
+_SIGNS = (",", ";", "|", "\t", ", ", " ")
 _MOST = 22_000
 _FILES, _BYTES = 100, 1_000_000
 """Of JSON, to look for tables of classes."""
@@ -36,15 +41,41 @@ CLASSES = 10
 @functools.cache
 def sources(root: str, first: str) -> tuple[ast.Module, ...]:
     """The parsed files of the repository, that of the script before all others; of notebooks only that which is run."""
+    return tuple(tree for _, tree in _read(root, first))
+
+
+@functools.cache
+def _read(root: str, first: str) -> tuple[tuple[str, ast.Module], ...]:
     own = read_source(Path(root), os.path.relpath(first, root)).tree if first.endswith(NOTEBOOK) else None
     paths = sorted(str(path) for path in Path(root).rglob("*.py") if is_users(str(path), root))[:500]
-    found = [own] if own is not None else []
+    found = [(first, own)] if own is not None else []
     for path in sorted(paths, key=lambda path: path != first):
         try:
-            found.append(ast.parse(Path(path).read_bytes()))
+            found.append((path, ast.parse(Path(path).read_bytes())))
         except (SyntaxError, ValueError, OSError):
             continue
     return tuple(found)
+
+
+@functools.cache
+def _reached(root: str, first: str) -> tuple[ast.Module, ...]:
+    """The script and those files whose names it imports, or one of them does."""
+    waiting, found = list(_read(root, first)), []
+    words = {Path(first).stem}
+    while taken := [(path, tree) for path, tree in waiting if words & {Path(path).stem, *_package(path)}]:
+        waiting = [item for item in waiting if item not in taken]
+        found += [tree for _, tree in taken]
+        for _, tree in taken:
+            for node in nodes(tree):
+                modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                modules += [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+                words |= {word for module in modules for word in module.split(".")}
+    return tuple(found)
+
+
+def _package(path: str) -> list[str]:
+    """The name of the package of which a file is the face."""
+    return [Path(path).parent.name] if Path(path).name == "__init__.py" else []
 
 
 def path_of(root: str, script: str) -> str:
@@ -72,7 +103,7 @@ def numbers_names(root: str, script: str) -> bool:
     """Whether the sources look up the number of a class by its name: `label_to_index[name]`."""
     every = itertools.chain.from_iterable(map(nodes, sources(root, path_of(root, script))))
     names = (getattr(node, "id", getattr(node, "attr", None)) for node in every)
-    return any(name is not None and _TO_NUMBER.match(name) for name in names)
+    return any(name is not None and TO_NUMBER.match(name) for name in names)
 
 
 @functools.cache
@@ -99,11 +130,17 @@ def image_ending(root: str, script: str) -> str:
 
 @functools.cache
 def class_names(root: str, script: str) -> tuple[str, ...] | None:
-    """A list of names that the sources call classes or labels, or number; the script's own before others."""
-    for tree in sources(root, path_of(root, script)):
+    """A list of names that the sources call classes or labels, or number; the script's own before others.
+
+    Mere `labels` are those of a diagram, too, in files that the script does not reach.
+    """
+    first = path_of(root, script)
+    for tree in sources(root, first):
         for name, value in _bound(tree):
+            if _LOOSE.match(name) and tree not in _reached(root, first):
+                continue
             numbered = _numbered(value) if isinstance(value, ast.Dict) else None
-            if not _NAMES.match(name) and not (numbered and _TO_NUMBER.match(name)):
+            if not NAMES.match(name) and not (numbered and TO_NUMBER.match(name)):
                 continue
             written: list[ast.expr] = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [])
             items = numbered or written
@@ -152,7 +189,7 @@ def class_count(root: str, script: str) -> int | None:
 def _counts(tree: ast.Module) -> Iterator[int]:
     for name, value in _bound(tree):
         number = value.value if isinstance(value, ast.Constant) else None
-        if _COUNT.match(name) and isinstance(number, int) and 2 <= number <= _MOST:
+        if COUNT.match(name) and isinstance(number, int) and 2 <= number <= _MOST:
             yield number
 
 
@@ -220,7 +257,7 @@ def columns(root: str, script: str) -> tuple[list[str], int]:
     return list(names), highest
 
 
-def pixel_count(root: str, script: str) -> int | None:
+def pixel_count(root: str, script: str, largest: int = _SIDES[1]) -> int | None:
     """How many numbers the sources that read tables make an image of: 784 of `reshape(-1, 1, 28, 28)`."""
     for tree in sources(root, path_of(root, script)):
         if not _names_in(tree) & _TABLES:
@@ -229,10 +266,27 @@ def pixel_count(root: str, script: str) -> int | None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("reshape", "view"):
                 parts = [item for arg in node.args for item in (arg.elts if isinstance(arg, ast.Tuple | ast.List) else [arg])]
                 sides = [item.value for item in parts if isinstance(item, ast.Constant) and isinstance(item.value, int)]
-                square = next((a for a, b in itertools.pairwise(sides) if a == b and _SIDES[0] <= a <= _SIDES[1]), None)
+                square = next((a for a, b in itertools.pairwise(sides) if a == b and _SIDES[0] <= a <= largest), None)
                 if square is not None:
                     return square * square * (3 if 3 in sides else 1)
     return None
+
+
+@functools.cache
+def sign_between_numbers(root: str, script: str) -> str:
+    """What stands between the numbers of an image that are one text, by how the sources that read tables take it apart."""
+    for tree in sources(root, path_of(root, script)):
+        for node in nodes(tree) if _names_in(tree) & _TABLES else ():
+            match node:
+                case ast.Call(func=ast.Attribute(attr="fromstring"), keywords=given):
+                    told = next((item.value for item in given if item.arg == "sep"), None)
+                case ast.Call(func=ast.Attribute(value=of, attr="split"), args=[told, *_]) if _IMAGE.search(ast.unparse(of)):
+                    pass
+                case _:
+                    continue
+            if isinstance(told, ast.Constant) and isinstance(told.value, str) and told.value in _SIGNS:
+                return told.value
+    return " "
 
 
 def _names_in(tree: ast.Module) -> set[str]:

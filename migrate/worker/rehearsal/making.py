@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import pickle
 import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from PIL import Image
 
 from ...proving.rehearsal_protocol import GUESSED
 from . import hints
-from .forms import splits
+from .forms import json_files, splits
 from .forms.examples import example_of
 from .stage import Stage
 
@@ -30,6 +29,8 @@ ROWS = 16
 PER_CLASS = 10
 """Images in a folder of one class, and rows of a table; of many classes fewer. A tenth of them still holds every class."""
 _LABEL = re.compile(r"label|class|target|categor|diagnos|level|grade|^y$|species|breed|emotion|^id_code$", re.I)
+_CALLED = re.compile(r"(class|label|categor(y|ies))_?names?$", re.I)
+"""Columns of the names of what images show, which may stand beside such of their numbers."""
 _FILE = re.compile(r"file|path|image|img|photo|picture|name|(^|_)id$|uuid", re.I)
 MADE_NAME = re.compile(r"image_\d{4}\.[a-z]{3,4}")
 """What a table of made rows says of its images."""
@@ -47,8 +48,10 @@ LINE_SIGN, LINE_NAMES = "line_sign", "line_names"
 """Learned: what stands between an image and its class in a line of a list, and that the class is named."""
 LISTS = (".txt", ".lst", ".names")
 """Endings of files of lines."""
-_PIXELS = re.compile(r"^pixels?(_?(values|string|data))?$", re.I)
-"""Columns that hold a whole image: its numbers with spaces between."""
+_PIXELS = re.compile(
+    r"^pixels?(_?(values|string|data))?$|^((image|img|pixel|flat(tened)?)s?)_?(vector|array|pixels|values|numbers)$", re.I
+)
+"""Columns that hold a whole image: its numbers with a sign between."""
 _PIXELS_OF_A_FACE = 48 * 48
 """As many as such columns mostly have: those of FER2013."""
 TABLES = (".csv", ".tsv", ".txt", ".data", ".lst", ".list")
@@ -62,6 +65,10 @@ _COUNTED = re.compile(r"^(row|idx|index)(_?(no|num(ber)?))?$", re.I)
 _LEAST_PIXELS = 8 * 8
 _CELLS = 200_000
 """Of a table with a column for each pixel: a script may take long for each row."""
+_AS_TEXT = 64
+"""So many numbers of one text take about as long as one column."""
+_DRAWN = 16
+"""So many images are drawn that each stand in several rows."""
 _SIDE_OF_DIGITS = (28, 28)
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
@@ -119,7 +126,7 @@ class Maker:
         learned = stage.learned.get("classes")
         stated = len(names) if names else hints.class_count(stage.root, request.script)
         self.classes: int = learned or stated or hints.CLASSES
-        self._guessed = not (learned or stated)
+        self.guessed = not (learned or stated)
         names = names if names and len(names) == self.classes else hints.mapped_names(stage.root, self.classes)
         if stage.learned.get("numbered"):
             names = tuple(map(str, range(self.classes)))
@@ -132,6 +139,11 @@ class Maker:
         self.size: tuple[int, int] = (size[0], size[1])
         self.mode: str = stage.learned.get("mode", "RGB")
         self.ending: str = hints.image_ending(stage.root, request.script)
+
+    def tell_guess(self) -> None:
+        """Say that nothing states how many classes there are, where something was made that shows so many."""
+        if self.guessed:
+            self.stage.note("data", f"{self.classes} {GUESSED}")
 
     def can(self, path: str) -> bool:
         return self._kind(path) is not None
@@ -164,10 +176,10 @@ class Maker:
         os.makedirs(path, exist_ok=True)
         self.stage.keep(path, filled=there)
         # Few pictures are drawn, and each is written many times: a thousand classes take a second.
-        drawn = [self._image(f"{number}{suffix}") for number in range(16)]
+        drawn = [self._image(f"{number}{suffix}") for number in range(_DRAWN)]
         each = (self._listed if self.agreed else ROWS) if flat else max(1, min(PER_CLASS, 400 // self.classes))
-        if not flat and self._guessed:
-            self.stage.note("data", f"{self.classes} {GUESSED}")
+        if not flat:
+            self.tell_guess()
         for order, name in enumerate(["."] if flat else self.names):
             folder = os.path.normpath(os.path.join(path, name))
             os.makedirs(folder, exist_ok=True)
@@ -254,7 +266,8 @@ class Maker:
         sign, given = self.stage.table or ("\t" if path.lower().endswith(".tsv") else ",", ())
         names = list(given or names)
         texts = [name for name in names if _PIXELS.search(name)]
-        pixels = pixels or (_PIXELS_OF_A_FACE if texts else None)
+        if texts:
+            pixels = hints.pixel_count(self.stage.root, self.stage.request.script, hints.LARGEST) or _PIXELS_OF_A_FACE
         each = _one_of_each_pixel(names)
         if pixels and not texts and not each and not any(_FILE.search(name) for name in names):
             each = [f"pixel{number}" for number in range(pixels)]  # an image is a row, as in Kaggle's MNIST
@@ -263,7 +276,15 @@ class Maker:
         writer = csv.writer(file, delimiter=sign)
         if not given:
             writer.writerow(names)
-        text = "text" in self.stage.learned.get("labels", "")
+        writer.writerows(row.values() for row in self.records(names, pixels=pixels, each=each))
+        return file.getvalue().encode()
+
+    def records(
+        self, names: list[str], *, text: bool = False, pixels: int | None = None, each: Sequence[str] = ()
+    ) -> Iterator[dict[str, Any]]:
+        """Rows of a table with such columns; what an image shows is a number, or a name where that was learned or is `text`."""
+        text = text or "text" in self.stage.learned.get("labels", "")
+        texts = [name for name in names if _PIXELS.search(name)]
         files = [name for name in names if _FILE.search(name)]
 
         def is_label(name: str) -> bool:
@@ -272,27 +293,34 @@ class Maker:
             others = bool(self.stage.learned.get("other_columns")) and bool(files or texts) and name not in (*files, *texts)
             return others or _LABEL.search(name) is not None
 
+        shown = list(filter(is_label, names))
+        if shown:
+            self.tell_guess()
         filtered: dict[str, list[Any]] = self.stage.learned.get("values", {})
         numbers, parts = self.stage.learned.get(NUMBERS, ()), splits.stated(self.stage)
         self.stage.names_images |= bool(files) or any(map(_ID.search, names))
-        rows = self._listed if not each else max(ROWS, min(self._listed, max(self.classes, _CELLS // len(each))))
+        held = len(each) or (pixels or 0) * bool(texts) // _AS_TEXT
+        rows = max(ROWS, min(self._listed, max(2 * self.classes, _CELLS // held))) if held else self._listed
+        sign = hints.sign_between_numbers(self.stage.root, self.stage.request.script) if texts else " "
+        drawn_texts: list[str] = []
         for row in range(rows):
             label = row % self.classes
             cells: dict[str, Any] = dict.fromkeys(names, f"image_{row:04d}{self.ending}")
-            cells |= {name: self.names[label] if text else label for name in names if is_label(name)}
+            cells |= {name: self.names[label] if text or _CALLED.search(name) else label for name in shown}
             flag = int(row // self.classes % 4 != 3)  # most rows of each class stay where the others are left out
             cells |= {name: flag for name in names if _FLAG.search(name) and not is_label(name)}
             if pixels or each:
-                drawn = generator(f"{row}").integers(0, 256, len(each) or pixels or 0)
-                cells |= {name: " ".join(map(str, drawn)) for name in texts}
+                if len(drawn_texts) < _DRAWN or not texts:
+                    drawn = generator(f"{row}").integers(0, 256, len(each) or pixels or 0)
+                    drawn_texts.append(sign.join(map(str, drawn)) if texts else "")
+                cells |= dict.fromkeys(texts, drawn_texts[row % len(drawn_texts)])
                 cells |= dict(zip(each, drawn, strict=False))
                 cells |= {name: row for name in names if each and _ID.search(name) and not is_label(name)}  # it names no file
             cells |= {name: f"image_{row:04d}" for name in names if self.agreed == STEMS and _ID.search(name)}
             cells |= {name: row for name in names if name in numbers or (_COUNTED.match(name) and not is_label(name))}
             cells |= {name: parts[row // self.classes % len(parts)] for name in names if parts and splits.COLUMN.match(name)}
             cells |= {name: values[row // self.classes % len(values)] for name, values in filtered.items() if name in cells}
-            writer.writerow(cells.values())
-        return file.getvalue().encode()
+            yield cells
 
     def _frame(self, path: str) -> bytes:
         """The same table in a form of bytes."""
@@ -305,14 +333,7 @@ class Maker:
         return file.getvalue()
 
     def _json(self, path: str) -> bytes:
-        """Names of the classes by their numbers, as files of labels are mostly written; or the splits that are asked for."""
-        if asked := self.stage.learned.get(splits.LEARNED):
-            return splits.contents(self.stage, asked, (f"image_{row:04d}{self.ending}" for row in range(ROWS))).encode()
-        if "class_index" in os.path.basename(path):
-            return json.dumps({str(i): [f"n{i:08d}", name] for i, name in enumerate(self.names)}).encode()
-        if re.search(r"(class|label|cat)\w*(_to_|2)\w*(idx|index|id)", os.path.basename(path), re.I):
-            return json.dumps({name: i for i, name in enumerate(self.names)}).encode()
-        return json.dumps({str(i): name for i, name in enumerate(self.names)}).encode()
+        return json_files.contents(self, path)
 
     def _lines(self, path: str) -> bytes:
         """Names of classes, or lines of an image and its class, by the name of the file; or a table of names as Python has."""

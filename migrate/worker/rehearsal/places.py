@@ -12,6 +12,11 @@ from pathlib import Path
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _WORKER = os.path.dirname(os.path.dirname(_OWN)) + os.sep
+_BETWEEN = (
+    os.path.join(_WORKER, "live", "transform.py"),
+    os.path.join(os.path.dirname(os.path.dirname(_WORKER)), "proving", "trace_probe.py"),
+)
+"""What opens images for the script where it is followed what the script does to them."""
 _STAGE = os.path.join(_OWN, "stage.py")
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -39,7 +44,7 @@ def frames() -> Iterator[types.FrameType]:
     """The frames of this thread from the innermost outwards, without those of the rehearsal itself."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(_OWN):
+        if not frame.f_code.co_filename.startswith(_OWN) and frame.f_code.co_filename not in _BETWEEN:
             yield frame
         frame = frame.f_back
 

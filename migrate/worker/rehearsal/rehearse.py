@@ -76,6 +76,7 @@ def _attempt(
     """One attempt; None where it was stopped and the next one may come further."""
     stage = Stage(request)
     stage.attempt, stage.seen = number, seen
+    stage.clear()  # before anybody reads what the repository holds
     error: BaseException | None = None
     with contextlib.ExitStack() as stack:
         stack.enter_context(stage.patched())

@@ -89,6 +89,8 @@ class Stage:
         """The last error of which the script told where it handled it."""
         self.names_images = False
         """Whether a table or a list was made that names images."""
+        self.json: dict[str, Any] = {}
+        """What the files of JSON that were made hold, by their paths."""
         self.computed = False
         """Whether a model was called."""
         self.looked: dict[str, tuple[str, bool] | None] = {}

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.migrate.proving.worker_protocol import SeenModel
 from headrace.migrate.reading.recipe import LiveModel
-from headrace.migrate.stages.live_model import agree, best_of, label, why_none
+from headrace.migrate.stages.live_model import agree, best_of, label, shortened, why_none
 
 SEEN = SeenModel(
     live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory="net.py:1", parameters=7,
@@ -85,3 +85,16 @@ def test_a_run_that_shows_no_classifier_says_why() -> None:
     ended = "came to its end and called no model with images"
     assert why(reason=f"it {ended}") == [(ended, "run.py:2")]
     assert why(body, SEEN) == why() == []
+
+
+def test_of_images_that_a_table_names_one_is_told() -> None:
+    told = [
+        "data: all.csv",
+        "data: image_0003.jpg",
+        "time: batches of 2, not of 64",
+        "data: photos/image_0001.png",
+        "data: x/image_2.jpg",
+    ]
+    first = "data: image_0003.jpg and 1 more that a table or a list names"
+    assert shortened(told) == ["data: all.csv", first, "time: batches of 2, not of 64", "data: x/image_2.jpg"]
+    assert shortened(told[:2]) == told[:2]

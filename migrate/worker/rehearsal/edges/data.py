@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import hints, hugging_face_sets, torchvision_sets
-from ..forms import line_lists, splits
+from ..forms import json_files, line_lists, splits
 from ..forms.bare_folders import is_bare
 from ..making import ENDINGS, FRAMES, MADE_NAME, NAMES, NUMBERS, STEMS, TABLES, WEIGHTS, Maker, names_files
 from ..paths import Paths
@@ -39,6 +39,8 @@ _EMPTY = re.compile(
 _CHANNELS = re.compile(r"expected input\[.*\] to have (\d) channels, but got \d channels")
 _MODES = {"1": "L", "3": "RGB", "4": "RGBA"}
 """How images are stored whose tensors have so many channels, where a script takes them as they are."""
+_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
+"""Endings of files that hold how a script is to run, not its data."""
 _MOST_BYTES = 600_000_000
 """A larger checkpoint is not kept."""
 _MOST_WANTED = 3
@@ -49,6 +51,8 @@ _AS_TEXT = re.compile(
     r"Can only use \.str accessor|'(numpy\.)?(int|float)\d*' object has no attribute '(split|strip|lower|upper|replace|title)'"
 )
 """What is said of a column of numbers that the script takes for one of texts."""
+_NO_LABEL = re.compile(r"\b(un(known|expected|recogni[sz]ed|supported)|invalid|bad) (label|class|category)\b.*?\b\d+\b", re.I)
+"""What a script says of a number where it knows the names of the classes."""
 _YES_OR_NO = re.compile(r"all elements of target should be between 0 and 1|multi_class must be in")
 """What a loss for one output, and the area under a curve, say of labels of more than two classes."""
 _IN_TEXT = re.compile(
@@ -72,7 +76,6 @@ _SET_UP: dict[int, Paths] = {}
 
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
-    stage.clear()
     maker = Maker(stage)
     paths = Paths(stage, maker)
     maker.home = paths.home
@@ -263,7 +266,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if _EMPTY.search(text) and (_fill(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)):
         return True
-    if splits.lesson(stage, error):
+    if json_files.lesson(stage, error):
         return True
     if isinstance(error, KeyError) and error.args and _is_made(stage, error.args[0]) and _agree(stage, str(error.args[0])):
         return True
@@ -274,7 +277,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names and stage.learn(time.WHOLE, True):
         return True  # the names of the classes were gathered from the first batches alone
-    in_text = _IN_TEXT.search(text) and _has_table(stage)
+    in_text = (_IN_TEXT.search(text) or _NO_LABEL.search(text)) and _has_table(stage)
     if (in_text or _AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):
         return True
     if _YES_OR_NO.search(text) and stage.learn("classes", 2):
@@ -364,6 +367,8 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
         named = str(getattr(error, "filename", None) or error).rstrip("'\". ")
         if named.lower().endswith(WEIGHTS):
             return "give the file of the weights with --checkpoint FILE"
+        if named.lower().endswith(_SETTINGS):
+            return 'add the file to this copy, or name one that is here with --entry "SCRIPT ARGUMENTS"'
         return "give the folder of the data with --data DIR"
     return None
 

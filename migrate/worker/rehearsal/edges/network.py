@@ -7,6 +7,7 @@ import inspect
 import re
 import traceback
 import types
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,10 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
         return f"nothing stands in for the service at {where} that the script asks; --entry takes one that does without it"
     if not re.search(r"URLError|ConnectionError|MaxRetryError|LocalEntryNotFound|name resolution|resolve host|offline", text):
         return None
+    method = getattr(getattr(error, "request", None), "method", None)
+    if method not in (None, "GET", "HEAD"):
+        where = urllib.parse.urlsplit(error.request.url).hostname  # type: ignore[attr-defined]
+        return f"nothing stands in for the service at {where} that the script asks; --entry takes one that does without it"
     return "fetch once what the script downloads, so that it lies in your cache, and run the migration again"
 
 

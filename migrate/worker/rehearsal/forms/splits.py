@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from .. import hints
 from ..stage import Stage
 
-_SPLIT = re.compile(
+SPLIT = re.compile(
     r"^(train(ing)?|trn|val(id(ation)?)?|dev|eval|test(ing)?|tst|holdout)(_?(idx|ids?|ind(ex|ices)|set|split|files|names|images))?$",
     re.I,
 )
 COLUMN = re.compile(r"^(data_?)?(split|subset|partition|phase)s?$", re.I)
 """Columns of tables that hold the name of a split."""
+_EACH = 16
 _BY_NUMBER = ("Subset", "SubsetRandomSampler", "subset")
-LEARNED = "splits"
-"""Learned: the names of the splits that a file of JSON is asked for."""
-
-
-def lesson(stage: Stage, error: BaseException) -> bool:
-    """Whether a script asked a made file of JSON for a split."""
-    name = error.args[0] if isinstance(error, KeyError) and error.args else None
-    asked = isinstance(name, str) and _SPLIT.match(name) is not None
-    made = any(item.edge == "data" and item.what.lower().endswith(".json") for item in stage.standins)
-    return asked and made and stage.add(LEARNED, name)
 
 
 def stated(stage: Stage) -> list[str]:
@@ -35,16 +24,22 @@ def stated(stage: Stage) -> list[str]:
     trees = hints.sources(stage.root, hints.path_of(stage.root, stage.request.script))
     compared = (node for tree in trees for node in hints.nodes(tree) if isinstance(node, ast.Compare))
     values = (side.value for node in compared for side in (node.left, *node.comparators) if isinstance(side, ast.Constant))
-    return list(dict.fromkeys(value for value in values if isinstance(value, str) and _SPLIT.match(value)))
+    return list(dict.fromkeys(value for value in values if isinstance(value, str) and SPLIT.match(value)))
 
 
-def contents(stage: Stage, names: Iterable[str], files: Iterable[str]) -> str:
-    """A table of splits, each with the numbers of the images, or with their names where the sources take none by number."""
+def named(stage: Stage) -> list[str]:
+    """The splits of a table that holds one each: those that the sources state, and of the usual three those they do not."""
+    own = stated(stage)
+    return [*own, *(usual for usual in ("train", "val", "test") if not any(name[:2] == usual[:2] for name in own))]
+
+
+def images(stage: Stage, ending: str) -> list[Any]:
+    """A split of images by their numbers, or by their names where the sources take none by number."""
     trees = hints.sources(stage.root, hints.path_of(stage.root, stage.request.script))
     said = {getattr(node, "id", getattr(node, "attr", None)) for tree in trees for node in hints.nodes(tree)}
-    listed = list(files)
-    each: list[Any] = list(range(len(listed))) if not said.isdisjoint(_BY_NUMBER) else listed
-    return json.dumps(dict.fromkeys(names, each))
+    by_number = not said.isdisjoint(_BY_NUMBER)
+    stage.names_images |= not by_number
+    return [number if by_number else f"image_{number:04d}{ending}" for number in range(_EACH)]
 
 
 def wrap_around(stage: Stage, data: Any) -> None:

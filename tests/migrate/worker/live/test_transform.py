@@ -138,6 +138,25 @@ with torch.no_grad():
     for images in DataLoader(Photos(), batch_size=4):
         print(net(images / 255).argmax(1))
 """
+# Images that a table names, and that are no more here than it is.
+NAMED = """
+import csv
+from torch.utils.data import DataLoader, Dataset
+
+class Photos(Dataset):
+    rows = list(csv.DictReader(open("photos.csv")))
+    def __len__(self):
+        return len(self.rows)
+    def __getitem__(self, index):
+        image = Image.open("photos/" + self.rows[index]["image"]).convert("RGB").resize((24, 20), Image.BILINEAR)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float(), int(self.rows[index]["label"])
+
+net.train()(torch.stack([Photos()[index][0] for index in range(12)]))  # more images than there are attempts
+net.eval()
+with torch.no_grad():
+    for images, targets in DataLoader(Photos(), batch_size=4):
+        print(net(images / 255).argmax(1))
+"""
 NONE = """
 with torch.no_grad():
     print(net(torch.rand(2, 3, 16, 16)).argmax(1))
@@ -163,6 +182,16 @@ def script(tmp_path: Path, text: str, row: tuple[int, int, int]) -> tuple[Transf
 def test_of_an_image_that_stands_in_for_one(tmp_path: Path) -> None:
     found = traced(tmp_path, MADE, (3, 16, 16))
     assert [made.geometry for made in found.candidates] == [(Resize(size=(16, 16)),)], found
+
+
+def test_of_images_that_a_made_table_names(tmp_path: Path) -> None:
+    found = traced(tmp_path, NAMED, (3, 20, 24))
+    assert [named.geometry for named in found.candidates] == [(Resize(size=(20, 24)),)], found.why
+
+
+def test_of_a_script_that_does_not_come_to_its_call_the_reason_is_told(tmp_path: Path) -> None:
+    found = traced(tmp_path, "raise OSError('gone')\n", (3, 20, 24))
+    assert "the model's call was not made again: OSError: gone" in (found.why or "")
 
 
 def test_what_was_read_is_confirmed_by_a_run_or_not(tmp_path: Path) -> None:

@@ -105,6 +105,18 @@ def test_what_the_sources_bind_to_a_name(says):
 
 
 @pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        ({"main": "import data\n", "data": "x = 1\n"}, None),
+        ({"main": "from tools.data import x\n", "data": "from .draw import y\n"}, ("small", "full")),
+        ({"main": "import data\n", "other": "class_names = ['ant', 'bee']\n"}, ("ant", "bee")),
+    ],
+)
+def test_labels_of_a_diagram_are_none_of_the_classes(says, files, names):
+    assert hints.class_names(*says(**files, draw="labels = ['small', 'full']\n")) == names
+
+
+@pytest.mark.parametrize(
     ("line", "count"),
     [
         ("x.reshape(-1, 28, 28, 1)", 784),
@@ -117,6 +129,21 @@ def test_what_the_sources_bind_to_a_name(says):
 def test_how_many_pixels_a_table_has_for_an_image(tmp_path, line, count):
     (tmp_path / "main.py").write_text(f"import pandas as pd\nx = pd.read_csv('a.csv')\n{line}\n")
     assert hints.pixel_count(str(tmp_path), "main.py") == count
+
+
+@pytest.mark.parametrize(
+    ("line", "sign"),
+    [
+        ("np.fromstring(row['pixels'], dtype=int, sep=' ')", " "),
+        ("np.fromstring(value, sep=',', dtype=np.float32)", ","),
+        ("row['image_vector'].split(';')", ";"),
+        ("pixels.split()", " "),
+        ("name.split(',')", " "),  # is no image
+    ],
+)
+def test_what_stands_between_the_numbers_of_an_image(tmp_path, line, sign):
+    (tmp_path / "main.py").write_text(f"import pandas as pd\nx = pd.read_csv('a.csv')\n{line}\n")
+    assert hints.sign_between_numbers(str(tmp_path), "main.py") == sign
 
 
 def test_pixels_of_what_is_no_table_are_none(tmp_path):

@@ -4,6 +4,7 @@ import json
 import pickle
 
 import numpy as np
+import pandas
 import pytest
 from PIL import Image
 
@@ -153,6 +154,21 @@ def test_a_column_of_pixels_holds_an_image_each(maker):
     assert {len(row["pixels"].split()) for row in rows} == {48 * 48}
     assert {row["emotion"] for row in rows} == set("0123456")
     assert rows[0]["pixels"] != rows[1]["pixels"]
+
+
+def test_a_column_holds_large_images_in_few_rows(maker):
+    text = (
+        "df = pd.read_parquet(p)\nx = np.fromstring(df['image_vector'], sep=',').reshape(512, 512, 3), df['label']\n"
+        "num_classes = 4\n"
+    )
+    table = pandas.read_csv(io.BytesIO(maker(text)._table("x.csv")))  # the csv module reads no cell of that size
+    assert {text.count(",") + 1 for text in table["image_vector"]} == {512 * 512 * 3}
+    assert [*table["label"]] == [0, 1, 2, 3] * 4
+
+
+def test_the_name_of_a_class_stands_beside_its_number(maker):
+    text = "df = pd.read_csv(p)\nx = df['path'], df['label'], df['class_name']\nnum_classes = 2\n"
+    assert list(table(maker, text)[1].values()) == ["image_0001.jpg", "1", "class_001"]
 
 
 def test_a_row_of_pixels_is_an_image_where_no_file_is_named(maker):

@@ -593,14 +593,15 @@ def test_what_another_line_looked_for_is_not_made_with_it(rehearsed):
 @pytest.mark.parametrize(
     ("path", "remedy"),
     [
-        ("runs/epoch=3-step=9.ckpt", "the file of the weights with --checkpoint FILE"),
-        ("runs/labels.xml", "the folder of the data with --data DIR"),
+        ("runs/epoch=3-step=9.ckpt", "give the file of the weights with --checkpoint FILE"),
+        ("runs/labels.xml", "give the folder of the data with --data DIR"),
+        ("configs/local.yaml", 'add the file to this copy, or name one that is here with --entry "SCRIPT ARGUMENTS"'),
     ],
 )
-def test_the_remedy_for_weights_that_are_missing_names_the_option_for_them(on_stage, path, remedy):
+def test_the_remedy_for_what_is_missing_names_the_option_for_it(on_stage, path, remedy):
     world = on_stage(data)
-    assert data.remedy(world.stage, FileNotFoundError(f"Checkpoint file not found: {path}")) == f"give {remedy}"
-    assert data.remedy(world.stage, FileNotFoundError(2, "No such file or directory", path)) == f"give {remedy}"
+    assert data.remedy(world.stage, FileNotFoundError(f"Checkpoint file not found: {path}")) == remedy
+    assert data.remedy(world.stage, FileNotFoundError(2, "No such file or directory", path)) == remedy
 
 
 def test_a_checkpoint_named_as_lightning_names_it_is_made(rehearsed):
@@ -636,3 +637,14 @@ def test_an_attempt_does_not_go_on_with_what_the_one_before_it_saved(rehearsed):
     assert "goes on" not in done.stdout
     assert "number of classes" in done.report.why
     assert not done.report.saved_over, "a file that the script made itself"
+
+
+@pytest.mark.parametrize("said", ["Unknown label {name!r} at row 3", "invalid class: {name}"])
+def test_a_number_that_the_script_calls_no_label_becomes_a_name(rehearsed, said):
+    text = (
+        "import pandas as pd\nlabel_to_index = {'ant': 0, 'bee': 1}\nfor name in pd.read_csv('all.csv')['label']:\n"
+        "    name = str(name)\n    if name not in label_to_index:\n"
+        f"        raise ValueError(f{said!r})\nprint(name)\n"
+    )
+    done = rehearsed({"main.py": text}, classes=2)
+    assert (done.report.ended, done.stdout) == ("finished", "bee\n"), done.report.why

@@ -90,3 +90,13 @@ def test_a_service_of_the_users_own_is_no_download(on_stage, said, where):
     told = network.remedy(on_stage(network).stage, ConnectionError(said))
     assert told is not None
     assert (f"the service at {where} that" in told) if where else told.startswith("fetch once what the script downloads")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "GET"])
+def test_what_is_sent_to_a_service_is_no_download(on_stage, method):
+    requests = pytest.importorskip("requests")
+    request = requests.Request(method, "https://api.example.org/query", json={"sql": "SELECT 1"}).prepare()
+    error = requests.exceptions.ConnectionError("name resolution failed", request=request)
+    told = network.remedy(on_stage(network).stage, error)
+    asks = "nothing stands in for the service at api.example.org that the script asks; --entry takes one that does without it"
+    assert told == asks if method != "GET" else told.startswith("fetch once what the script downloads")

@@ -1,10 +1,12 @@
 """Files and columns that say which images are for training, and numbers of images that no made set has."""
 
+import json
+
 import pytest
 import torch.utils.data
 
 from headrace.migrate.worker.rehearsal.edges import data
-from headrace.migrate.worker.rehearsal.forms import splits
+from headrace.migrate.worker.rehearsal.forms import json_files, splits
 
 LOAD = "import json\nparts = json.load(open('data/splits.json'))\n"
 
@@ -27,7 +29,13 @@ def test_else_the_names_of_images(rehearsed):
 @pytest.mark.parametrize("key", ["mean", "training_rate", "tests"])
 def test_another_key_is_no_split(rehearsed, key):
     done = rehearsed({"main.py": LOAD + f"print(parts[{key!r}])\n"})
-    assert (done.report.ended, splits.LEARNED in done.report.learned) == ("stopped", False)
+    assert (done.report.ended, json_files.LEARNED in json.loads(done.report.learned)) == ("stopped", False)
+
+
+def test_a_table_of_splits_has_those_that_are_stated_and_the_usual_ones(on_stage):
+    text = "shuffle = part == 'training' or part == 'dev'\n"
+    world = on_stage(files={"main.py": text})
+    assert splits.named(world.stage) == ["training", "dev", "val", "test"]
 
 
 def test_numbers_of_a_split_of_the_users_wrap_around_in_a_set_that_was_made(on_stage):
