@@ -178,6 +178,8 @@ def _indented(cell: Cell, new: str) -> str:
         return new
     old, lines = split_lines(cell.source.text), split_lines(new)
     plain = [line.removeprefix(cell.indent) for line in old]
+    if not plain[-1] and new.endswith(("\n", "\r")):
+        lines.append("")  # a last line of the indentation alone, of which nothing is left that could be edited
     result: list[str] = []
     for what, begin, end, first, last in difflib.SequenceMatcher(None, plain, lines, autojunk=False).get_opcodes():
         kept = (

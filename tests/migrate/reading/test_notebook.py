@@ -9,7 +9,7 @@ import random
 
 import nbformat
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.migrate.reading.edits import Edit, apply_edits
@@ -246,6 +246,7 @@ SOURCES = st.lists(LINES, max_size=6).flatmap(
 
 
 @settings(max_examples=150)
+@example(["    return 1\n    "], False, None, 0)
 @given(
     st.lists(st.one_of(SOURCES, st.text(max_size=20)), max_size=5), st.booleans(), st.sampled_from([None, 1, 3]), st.integers()
 )
