@@ -25,7 +25,7 @@ from .stage import Stage
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 WEIGHTS = (".pth", ".pt", ".ckpt", ".pth.tar", ".bin", ".safetensors", ".t7", ".tar", ".model", ".weights")
-ROWS = 16
+ROWS = splits.ROWS
 PER_CLASS = 10
 """Images in a folder of one class, and rows of a table; of many classes fewer. A tenth of them still holds every class."""
 _LABEL = re.compile(r"label|class|target|categor|diagnos|level|grade|^y$|species|breed|emotion|^id_code$", re.I)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import base64
 import contextlib
+import functools
 import io
 import json
 import re
@@ -36,6 +37,8 @@ _HINTS = (
 )
 """Forms, and what in a source says that it is taken; one that says more comes before one that says less."""
 _BODY = re.compile(r"request\.(json|get_json|data)\b|loads\([^)]*request\.(body|data|get_data)\b")
+REFUSED = 400
+"""From this status on a request was not taken."""
 FAILING = "failing_routes"
 """Learned: routes that end with an error of their own, where another one came to the model."""
 
@@ -173,30 +176,39 @@ class Images:
 def taken(stage: Stage, only: Path | None = None) -> Images:
     """Read off the sources, or one of them: `request.files["file"]`, `"file" in request.files`, `b64decode(data["image"])`, and
     the fields of forms, serializers and tables that hold an image: `picture = forms.ImageField()`."""
+    paths = sorted(Path(stage.root).rglob("*.py")) if only is None else [only]
+    each = [_taken(path) for path in paths if is_users(str(path), stage.root)]
+
+    def names(of: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for found in each for name in getattr(found, of)))
+
+    return Images(names("files"), names("forms"), names("entries"), any(found.with_header for found in each))
+
+
+@functools.cache
+def _taken(path: Path) -> Images:
+    """What one file takes; it is read once, whichever of its views is asked."""
     found: dict[str, dict[str, None]] = {"files": {}, "forms": {}, "entries": {}}
     with_header = False
-    for path in sorted(Path(stage.root).rglob("*.py")) if only is None else [only]:
-        if not is_users(str(path), stage.root):
-            continue
-        with contextlib.suppress(SyntaxError, ValueError):
-            tree = ast.parse(path.read_bytes())
-            bodies = _bodies(tree)
-            for held, key in _named(tree):
-                if re.search(r"request\.(files|FILES)", held):
-                    found["files"][key] = None
-                elif re.search(r"request\.(form|values|POST)", held):
-                    found["forms"][key] = None
-                elif _BODY.search(held) or held.removesuffix(".get") in bodies:
-                    found["entries"][key] = None
-            for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-                if "b64decode" in ast.unparse(call.func):
-                    found["entries"] |= dict.fromkeys(key for held, key in _named(call) if "request." not in held)
-                    with_header |= "split" in ast.unparse(call)
-            for node in ast.walk(tree):
-                match node:
-                    case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=kind)) if _names_a_file(kind):
-                        found["files"][name] = None
-            with_header |= ";base64," in path.read_text(encoding="utf-8", errors="replace")
+    with contextlib.suppress(SyntaxError, ValueError):
+        tree = ast.parse(path.read_bytes())
+        with_header = ";base64," in path.read_text(encoding="utf-8", errors="replace")
+        bodies = _bodies(tree)
+        for held, key in _named(tree):
+            if re.search(r"request\.(files|FILES)", held):
+                found["files"][key] = None
+            elif re.search(r"request\.(form|values|POST)", held):
+                found["forms"][key] = None
+            elif _BODY.search(held) or held.removesuffix(".get") in bodies:
+                found["entries"][key] = None
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            if "b64decode" in ast.unparse(call.func):
+                found["entries"] |= dict.fromkeys(key for held, key in _named(call) if "request." not in held)
+                with_header |= "split" in ast.unparse(call)
+        for node in ast.walk(tree):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=kind)) if _names_a_file(kind):
+                    found["files"][name] = None
     return Images(tuple(found["files"]), tuple(found["forms"]), tuple(found["entries"]), with_header)
 
 

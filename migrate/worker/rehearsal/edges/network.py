@@ -78,15 +78,17 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     ):
         return "the checkpoint that is not here holds what its model is made with: give it with --checkpoint FILE"
     if "refused" in text and (found := _OWN_SERVICE.search(text)) is not None:
-        where = f"{found[1]}:{found[2]}" if found[2] else found[1]
-        return f"nothing stands in for the service at {where} that the script asks; --entry takes one that does without it"
+        return _nothing_serves(f"{found[1]}:{found[2]}" if found[2] else found[1])
     if not re.search(r"URLError|ConnectionError|MaxRetryError|LocalEntryNotFound|name resolution|resolve host|offline", text):
         return None
     method = getattr(getattr(error, "request", None), "method", None)
     if method not in (None, "GET", "HEAD"):
-        where = urllib.parse.urlsplit(error.request.url).hostname  # type: ignore[attr-defined]
-        return f"nothing stands in for the service at {where} that the script asks; --entry takes one that does without it"
+        return _nothing_serves(urllib.parse.urlsplit(error.request.url).hostname)  # type: ignore[attr-defined]
     return "fetch once what the script downloads, so that it lies in your cache, and run the migration again"
+
+
+def _nothing_serves(where: str | None) -> str:
+    return f"nothing stands in for the service at {where} that the script asks; --entry takes one that does without it"
 
 
 def _torch(stage: Stage, maker: Maker, torch: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import io
@@ -12,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ..making import photo
-from ..requests import ADDRESS, FAILING, Asked, taken
-from ..route_answers import Sent, fastapi_routes, flask_routes, observe
+from ..requests import ADDRESS, FAILING, REFUSED, Asked, taken
+from ..route_answers import Sent, encoded, fastapi_routes, flask_routes, observe
 from ..stage import Stage
 
-_REFUSED = 400
-"""From this status on a request was not taken."""
 _PAGES = 4
 """Pages that are asked for where nothing takes an image."""
 
@@ -61,8 +58,7 @@ def _call_flask(stage: Stage, app: Any) -> None:
         asked = [*(Sent("file", name) for name in how.files), *(Sent("json", name) for name in how.entries), Sent("body")]
         observe(stage, flask_routes(app, how.with_header), [] if how.forms else asked)
         return
-    text = base64.b64encode(jpeg().read()).decode()
-    text = f"data:image/jpeg;base64,{text}" if how.with_header else text
+    text = encoded(jpeg().read(), how.with_header)
     rules = [rule for rule in app.url_map.iter_rules() if not rule.arguments]
     posts = [rule for rule in rules if "POST" in rule.methods]
 
@@ -116,7 +112,7 @@ def _call_fastapi(stage: Stage, app: Any) -> None:
                         if number == len(requests) - 1:
                             raise
                         continue  # another form may be the one that it takes
-                    if answer.status_code < _REFUSED or number == len(requests) - 1:
+                    if answer.status_code < REFUSED or number == len(requests) - 1:
                         stage.note("servers", f"POST {path} was called with a made image instead of serving")
                         break
                 return f"{answer.status_code} {answer.text[:2000]}"
@@ -132,8 +128,8 @@ def _requests(stage: Stage, takes: Any) -> Iterator[dict[str, Any]]:
     for field in takes.body_params:
         kinds.setdefault(type(field.field_info).__name__, []).append(field)
     how = taken(stage)
-    text = base64.b64encode(jpeg().read()).decode()
-    texts = [f"data:image/jpeg;base64,{text}", text] if how.with_header else [text, ADDRESS]
+    text = encoded(jpeg().read(), with_header=False)
+    texts = [encoded(jpeg().read(), with_header=True), text] if how.with_header else [text, ADDRESS]
     if files := kinds.get("File"):
         yield {"files": {field.alias: ("image.jpg", jpeg(), "image/jpeg") for field in files}}
     elif forms := kinds.get("Form"):

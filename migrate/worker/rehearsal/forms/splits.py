@@ -15,7 +15,8 @@ SPLIT = re.compile(
 )
 COLUMN = re.compile(r"^(data_?)?(split|subset|partition|phase)s?$", re.I)
 """Columns of tables that hold the name of a split."""
-_EACH = 16
+ROWS = 16
+"""Images of which a list is made, as many as a table has rows; those of a split are among them."""
 _BY_NUMBER = ("Subset", "SubsetRandomSampler", "subset")
 
 
@@ -39,7 +40,7 @@ def images(stage: Stage, ending: str) -> list[Any]:
     said = {getattr(node, "id", getattr(node, "attr", None)) for tree in trees for node in hints.nodes(tree)}
     by_number = not said.isdisjoint(_BY_NUMBER)
     stage.names_images |= not by_number
-    return [number if by_number else f"image_{number:04d}{ending}" for number in range(_EACH)]
+    return [number if by_number else f"image_{number:04d}{ending}" for number in range(ROWS)]
 
 
 def wrap_around(stage: Stage, data: Any) -> None:

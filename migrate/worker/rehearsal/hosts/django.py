@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import inspect
 import json
 import os
@@ -17,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ..places import is_users
-from ..requests import Asked, Images, is_image_key, jpeg, taken
+from ..requests import REFUSED, Asked, Images, is_image_key, jpeg, taken
+from ..route_answers import encoded
 from ..stage import Stage
+from . import own_values
 
 LIBRARY = "django"
 _SETTINGS = re.compile(r"""DJANGO_SETTINGS_MODULE['"]\s*[,\]]\s*=?\s*['"]([\w.]+)['"]""")
@@ -28,8 +29,6 @@ _PREPARES = frozenset([
 ])  # fmt: skip
 """What manage.py is told before it serves, and that it serves; commands of the project's own run as they are."""
 _MOST_VIEWS = 16
-_REFUSED = 400
-"""From this status on a request was not taken."""
 _TAKEN = "views"
 """Learned: the form in which each view takes an image."""
 _NOT_ALLOWED = 405
@@ -50,9 +49,7 @@ def stand_in(stage: Stage) -> None:
 
 def hosted(stage: Stage) -> list[Any]:
     """The script, where it defines views of a project that is set up."""
-    main = sys.modules["__main__"]
-    own = [value for value in vars(main).values() if getattr(value, "__module__", "") == "__main__"]
-    return [main] if stage.project is not None and any(map(_is_view, own)) else []
+    return [sys.modules["__main__"]] if stage.project is not None and any(map(_is_view, own_values(stage))) else []
 
 
 def _is_view(value: Any) -> bool:
@@ -105,9 +102,6 @@ class _NoMigrations:
     def __getitem__(self, application: str) -> None:
         return None
 
-    def get(self, application: str, default: Any = None) -> Any:
-        return default
-
 
 def _is_here(stage: Stage, name: str) -> bool:
     first = name.partition(".")[0]
@@ -153,9 +147,9 @@ def call(stage: Stage, main: types.ModuleType) -> None:
     views = {path: source for path, view in _views(urls.urlpatterns, "/") if is_users(source := _source(view), stage.root)}
     near = {source: taken(stage, Path(source)) for source in views.values()}
     speaking = {path: source for path, source in views.items() if _speaks_of_an_image(near[source])}
-    asked, anywhere = Asked(stage), taken(stage)
+    asked, anywhere = Asked(stage), Images() if speaking else taken(stage)
     for path, source in list((speaking or views).items())[:_MOST_VIEWS]:
-        how = near[source] if source in speaking.values() else anywhere
+        how = near[source] if speaking else anywhere
         asked.ask(path, lambda path=path, how=how: _answer(stage, path, how))  # type: ignore[misc]
     asked.end()
 
@@ -215,7 +209,7 @@ def _answer(stage: Stage, path: str, how: Images) -> str:
         said = said or f"{answer.status_code} {text}"
         if answer.status_code == _NOT_ALLOWED:
             break
-        if answer.status_code < _REFUSED and stage.seen():
+        if answer.status_code < REFUSED and stage.seen():
             stage.learn(_TAKEN, {**known, path: form})
             stage.note("servers", f"the view of {path} was called with a made image ({form}) instead of being served")
             return f"{answer.status_code} {text}"
@@ -228,8 +222,7 @@ def _requests(how: Images) -> Iterator[tuple[str, Callable[[Any, str], Any]]]:
     """Requests with an image in each form that the sources speak of, each with its name, and a few that any view may take."""
     from django.core.files.uploadedfile import SimpleUploadedFile
 
-    text = base64.b64encode(jpeg()).decode()
-    text = f"data:image/jpeg;base64,{text}" if how.with_header else text
+    text = encoded(jpeg(), how.with_header)
     fields = dict(_fields())
     plain = {name: value for name, value in fields.items() if value is not None} | dict.fromkeys(
         [*how.forms, *how.entries], "text"
@@ -278,9 +271,9 @@ def _written(field: Any) -> str:
         return choices[0]
     if isinstance(field, forms.BooleanField):
         return "on"
-    return (
-        "1" if isinstance(field, forms.IntegerField) else "user@example.org" if isinstance(field, forms.EmailField) else "text"
-    )
+    if isinstance(field, forms.EmailField):
+        return "user@example.org"
+    return "1" if isinstance(field, forms.IntegerField) else "text"
 
 
 def _derived(kind: type) -> Iterator[type]:
