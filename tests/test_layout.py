@@ -97,7 +97,6 @@ runtime/images: image_folder
 runtime/inspect: plan_table
 runtime/passes: _affine
 runtime/training: options state step surroundings
-runtime/tuning: candidate
 serving: cli config server
 serving/batching: latency_table request_queue
 serving/bench: config services

@@ -38,13 +38,21 @@ def top1_agreement(reference: Array, candidate: Array) -> float | None:
     return float(np.mean(reference.argmax(axis=1) == candidate.argmax(axis=1)))
 
 
-def top5_agreement(reference: Array, candidate: Array) -> float | None:
-    """The share of the best classes, five or half of all, that are among the candidate's; None for fewer than four classes."""
+def top5_agreement(head: Head, reference: Array, candidate: Array) -> float | None:
+    """The share of the best classes, five or half of all, that are among the candidate's; None for fewer than four classes.
+
+    Only those count that the model holds for likelier than a guess, 1 / classes, as the best always is: the order of the others
+    is noise, which any rounding changes where the model is sure.
+    """
     if reference.ndim != 2 or reference.shape[1] < 4:
         return None
-    count = min(5, reference.shape[1] // 2)
-    wanted, given = (np.argsort(-value, axis=1)[:, :count] for value in (reference, candidate))
-    return float(np.mean([len(set(a) & set(b)) / count for a, b in zip(wanted, given, strict=True)]))
+    classes = reference.shape[1]
+    wanted, given = (np.argsort(-value, axis=1)[:, : min(5, classes // 2)] for value in (reference, candidate))
+    kept: Array = (wanted[:, :, None] == given[:, None, :]).any(axis=2)
+    with np.errstate(invalid="ignore"):  # scores that are no numbers are likely nowhere, and refused elsewhere
+        likely: Array = np.take_along_axis(probabilities(head, reference), wanted, axis=1) > 1 / classes
+    likely[:, 0] = True
+    return float(kept[likely].mean())
 
 
 def decision_agreement(head: Head, reference: Array, candidate: Array) -> float | None:
@@ -171,7 +179,7 @@ def flat_scores(output: Array) -> Array:
 def _of_classes(head: Head, reference: Array, candidate: Array) -> dict[str, float | None]:
     return {
         "top1_agreement": top1_agreement(reference, candidate),
-        "top5_agreement": top5_agreement(reference, candidate),
+        "top5_agreement": top5_agreement(head, reference, candidate),
     }
 
 

@@ -78,7 +78,7 @@ def compare_lossy(
     if why is None and not facts["rms"] <= gate.rms:
         why = f"values are off by {facts['rms']:.0%} of what tells images apart (root mean square), more than {gate.rms:.0%}"
     if why is None and (ranks := facts.get("top5_agreement")) is not None and ranks < gate.top5:
-        why = f"of the five best classes {ranks:.0%} are the same, less than {gate.top5:.0%}"
+        why = f"of the five best classes, where likelier than a guess, {ranks:.0%} are the same, less than {gate.top5:.0%}"
     if why is None and gate.budget is not None:
         why = _NO_USE if found is None else found.beyond(gate.budget, gate.alpha)
     if labels is not None and head.kind in METRICS:

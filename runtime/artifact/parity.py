@@ -26,12 +26,12 @@ class ParityRecord:
     """The outcome of one comparison. `max_abs` is in the outputs' units, `tolerance` is what it was held to.
 
     `top1_agreement` is the share of rows whose largest output is the same class, `top5_agreement` the share of the five largest
-    that are among the candidate's; of several labels, `decision_agreement` is the share of those above their thresholds that
-    are so by both, and of an embedding `cosine` is the lowest between a row of each. `rms` is the root mean square of the error
-    over that of what tells rows apart. `accuracy_drop` is in points of accuracy, or of F1 over several labels. `loss_bound` is
-    the most that all images lose with that `confidence`, in points: of accuracy where labels are known, else of images that get
-    the same answer; `budget` is the most that they may lose, where that was asked for. `why` explains
-    any status but "passed", and for a passed lossy check says which gate was applied.
+    that are among the candidate's, of those likelier than a guess; of several labels, `decision_agreement` is the share of
+    those above their thresholds that are so by both, and of an embedding `cosine` is the lowest between a row of each. `rms` is
+    the root mean square of the error over that of what tells rows apart. `accuracy_drop` is in points of accuracy, or of F1
+    over several labels. `loss_bound` is the most that all images lose with that `confidence`, in points: of accuracy where
+    labels are known, else of images that get the same answer; `budget` is the most that they may lose, where that was asked
+    for. `why` explains any status but "passed", and for a passed lossy check says which gate was applied.
     """
 
     status: str

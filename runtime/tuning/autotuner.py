@@ -37,9 +37,9 @@ Progress = Callable[[float, str], None]
 # behind the best.
 _LOSSY_HANDICAP = 1.03
 _FIXED_HANDICAP = 1.02  # a session for one batch size alone costs a set of weights of its own,
-_FIXED_HOPE = 1.5  # and is not tried where its sibling for any batch takes so many times the best
+_FIXED_HOPE = 1.1  # and is not tried where its sibling for any batch takes so many times the best
 _IN_FLOATS_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; other candidates need the rest
-_HOPE = 2.0  # times the best at the first batch size beyond which a candidate is measured at no other
+_HOPE = 1.5  # times the best at the first batch size beyond which a candidate is measured at no other
 _OPEN_ROUNDS, _FINALISTS = 2, 2  # batch sizes at which all that came near the best are measured; at the others the best two
 _PREPARED = 0.6  # of the whole is done, as progress is told, when all are prepared that were there at first
 _FEWEST_CALLS = 4.0  # to be measured
@@ -185,7 +185,7 @@ class Autotuner:
         self._prepare(order[0], sum(buckets))
         winners: dict[int, Candidate] = {}
         for index, bucket in enumerate(order):
-            able = self._able(bucket) if index < _OPEN_ROUNDS or self.largest_decides else self._finalists(order[:index])
+            able = self._able(bucket) if index < _OPEN_ROUNDS or self.largest_decides else self._finalists([*winners])
             if index and not self._affordable(able, order[0], bucket):
                 continue
             self.done = _PREPARED + (1 - _PREPARED) * index / len(order)
@@ -359,7 +359,9 @@ class Autotuner:
         """The fastest that may be used and is right at that batch size, with handicaps; None when none is."""
         while able := [candidate for candidate in self._able(bucket) if bucket in candidate.samples]:
             first = min(able, key=lambda candidate: _handicapped_ms(candidate, bucket))
-            if first.passes(self.reference, self.config) and first.right_at(bucket, self.reference, self.config):
+            alike = [item for item in self.candidates if item.arithmetic == first.arithmetic and item.scores is not None]
+            proved = next((item for item in alike if not item.status), None)
+            if first.passes(self.reference, self.config, proved) and first.right_at(bucket, self.reference, self.config):
                 return first
             if first.status == "refused":
                 self._reject_siblings(first)
@@ -367,7 +369,8 @@ class Autotuner:
         return None
 
     def _reject_siblings(self, rejected: Candidate) -> None:
-        """Compiled for another batch size, the same arithmetic is no more accurate; only a pass must be shown by each."""
+        """Compiled for another batch size, the same arithmetic is no more accurate; a pass must be shown by each, if only by
+        computing as one that has passed."""
         for candidate in self.candidates:
             if not candidate.status and candidate.arithmetic == rejected.arithmetic:
                 candidate.parity = rejected.parity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,17 @@ import psutil
 
 from ...errors import BackendError
 from ...specs import Precision
-from ..artifact.agreement import METRICS, Array, right_share
+from ..artifact.agreement import METRICS, Array, right_share, top1_agreement
+from ..artifact.confidence import chance
 from ..artifact.known_answers import of_another
-from ..artifact.lossy_parity import beyond_lossy, compare_lossy, compare_relative, lossy_gate
+from ..artifact.lossy_parity import beyond_lossy, compare_lossy, compare_relative, lossy_gate, relative_rms
 from ..artifact.parity import Gate, ParityRecord, compare, unusable_reference
 from ..artifact.plan import Choice, Measurement
 from ..backends import Backend
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
 from ..base.session import Session, Target
-from ..base.task import Task
+from ..base.task import SINGLE_LABEL, Task
 from .judging_data import JudgingData
 from .measure import Samples
 from .proof import wrong_at, wrong_on_rare
@@ -30,6 +32,9 @@ from .source import Source
 
 PARITY_ROWS = 16
 PARITY_BATCHES = (1, 2, 5)
+_ALIKE_ROWS, _ALIKE = 32, 0.1  # images, and the share of the allowed error, by which one computes as another that has passed
+# After so many images one is refused whose flips so few of those that keep to the gate would have: the others cost seconds.
+_FIRST_ROWS, _SURE = 32, 1e-4
 _MEGABYTE = 1 << 20
 
 
@@ -47,6 +52,7 @@ class Candidate:
     why: str = ""
     memory_mb: float | None = None
     samples: dict[int, Samples] = field(default_factory=dict)
+    scores: tuple[Array, ...] | None = None  # of the real images, where it has passed on them
     far_behind: str = ""  # how far at the largest batch, where that ends its measurements
     wrong_on_rare: str | None = None  # empty where it is right; None before it was asked
     lost: dict[int, tuple[str, str]] = field(default_factory=dict)  # status and why, of batch sizes at which it may not be used
@@ -91,11 +97,16 @@ class Candidate:
         target, choice = replace(self.target, **changes), replace(self.choice, **changes)
         return Candidate(self.backend, target, choice, self.calibration)
 
-    def passes(self, reference: Reference, config: GraphConfig) -> bool:
+    def passes(self, reference: Reference, config: GraphConfig, proved: Candidate | None = None) -> bool:
         """Whether it may be used. Parity is asked once: a lossy one is judged on the real images where there are any; anything
-        but the reference is refused when it does not pass."""
+        but the reference is refused when it does not pass. `proved` is one of the same arithmetic that has passed on them: what
+        computes as that does on some needs no more."""
         if self.parity is None and not self.status:
-            if self.lossy and reference.images is not None:
+            if proved is not None and config.budget is None and self._computes_as(proved, reference):
+                assert proved.parity is not None
+                shown = f"{proved.parity.why}; shown by {proved.choice}, whose scores of {_ALIKE_ROWS} of them these are"
+                self.parity, self.scores = replace(proved.parity, why=shown), proved.scores
+            elif self.lossy and reference.images is not None:
                 self._judge_on_images(reference, reference.images, config.budget)
             elif self.lossy and config.budget is not None:
                 self._refuse(ParityRecord(status="failed", why="real images must show that it keeps to the budget: give some"))
@@ -194,7 +205,13 @@ class Candidate:
                 self._refuse(ParityRecord(status="failed", why=why, rows=len(expected), batches=batches))
                 return
         try:
-            scores = self._scores(images, task)
+            few, rest = images.rows(slice(_FIRST_ROWS)), images.rows(slice(_FIRST_ROWS, None))
+            scores = self._scores(few, task)
+            if why := _hopeless(task, few, scores, gate):
+                self._refuse(ParityRecord(status="failed", why=why, rows=len(scores[0]), batches=batches))
+                return
+            if len(rest.images[0]):
+                scores = tuple(np.concatenate(pair) for pair in zip(scores, self._scores(rest, task), strict=True))
             lost = self._lost(reference)
             others = beyond_lossy(reference.outputs, self.session.run(reference.inputs), gate)
         except BackendError as error:
@@ -217,11 +234,27 @@ class Candidate:
             self.parity = replace(self.parity, status="failed", why=others)
         if not self.parity.passed:
             self._refuse(self.parity)
+        else:
+            self.scores = scores
 
     def _scores(self, images: JudgingData, task: Task) -> tuple[Array, ...]:
         """The outputs that the task has judged, for the images."""
         assert self.session is not None
         return run_judged(self.session, images.batches(self.target.batch or PARITY_ROWS), task)
+
+    def _computes_as(self, proved: Candidate, reference: Reference) -> bool:
+        """Whether its scores of some images are the other's, but for a fraction of what either may be off."""
+        assert self.session is not None
+        if proved.scores is None or reference.images is None:
+            return False
+        batch = self.target.batch or PARITY_ROWS
+        few = itertools.islice(reference.images.batches(batch), -(-_ALIKE_ROWS // batch))
+        try:
+            given = run_judged(self.session, few, reference.task)
+        except BackendError:  # which the whole judgement meets, too, and tells
+            return False
+        most = _ALIKE * lossy_gate(self.target.precision.dtype).rms
+        return all(relative_rms(known[: len(own)], own) <= most for known, own in zip(proved.scores, given, strict=True))
 
     def _lost(self, reference: Reference) -> float:
         """Points of accuracy that int8 loses on the images that set its ranges; they count only where they speak against it."""
@@ -269,3 +302,16 @@ class Candidate:
             parity=self.parity,
             why=why,
         )
+
+
+def _hopeless(task: Task, few: JudgingData, scores: tuple[Array, ...], gate: Gate) -> str | None:
+    """Why scores of the first images refuse a candidate, whatever it makes of the others; None where they do not."""
+    if task.heads[task.primary].kind != SINGLE_LABEL or gate.budget is not None:
+        return None
+    assert few.scores is not None
+    first = task.judged.index(task.primary)
+    agreed, rows = top1_agreement(few.scores[first], scores[first]), len(scores[first])
+    least = gate.agreement if few.labels is None else gate.agreement_with_labels
+    if agreed is None or chance(round((1 - agreed) * rows), rows, 1 - least) >= _SURE:
+        return None
+    return f"top-1 agrees on {agreed:.2%} of the first {rows} images, less than {least:.1%}"

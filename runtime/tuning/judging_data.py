@@ -89,7 +89,7 @@ class JudgingData:
         for at in range(0, len(self.images[0]), rows):
             yield [value[at : at + rows] for value in self.images]
 
-    def rows(self, chosen: Array) -> JudgingData:
+    def rows(self, chosen: Array | slice) -> JudgingData:
         """Those of the images, with their labels and scores."""
         labels = None if self.labels is None else self.labels[chosen]
         scores = None if self.scores is None else tuple(value[chosen] for value in self.scores)

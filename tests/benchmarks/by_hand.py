@@ -3,7 +3,7 @@
     python tests/benchmarks/by_hand.py [--models resnet50,timm:mixer_s16_224] [--busy N] [--seconds S] [--fresh]
 
 By hand: OpenVINO in fp32, with the bf16 hint, and int8 by NNCF with either between its layers, in one stream and at batch 8 in
-two; ONNX Runtime in fp32 and int8 (QDQ, unsigned activations, per channel); torch.compile with freezing in fp32 and bf16.
+two; ONNX Runtime in fp32 and int8 (QDQ, unsigned activations, per channel); torch.compile with freezing in bf16.
 Everything for one batch size is compiled for it alone, where the library can. Our plan is what `headrace.compile` makes with
 its defaults from the same images.
 
@@ -209,8 +209,7 @@ def by_hand(model: Any, fit: Any, folder: Path) -> dict[str, Callable[[int], Run
             )
     forms["onnxruntime fp32"] = lambda batch: onnxruntime_run(path, threads)
     forms["onnxruntime int8"] = lambda batch: onnxruntime_run(onnxruntime_int8(path, fit, attends), threads)
-    for precision in ("fp32", "bf16"):
-        forms[f"inductor {precision}"] = lambda batch, p=precision: inductor_run(model, p, batch)
+    forms["inductor bf16"] = lambda batch: inductor_run(model, "bf16", batch)
     return forms
 
 

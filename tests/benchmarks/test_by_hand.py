@@ -24,7 +24,7 @@ with torch.no_grad():
 forms = by_hand.by_hand(net, rows, pathlib.Path(sys.argv[1]))
 if not importlib.util.find_spec("nncf"):  # which `make bench-by-hand` installs
     forms = {name: make for name, make in forms.items() if not name.startswith("openvino int8")}
-assert {name.split(",")[0] for name in forms} >= {"openvino fp32", "onnxruntime fp32", "onnxruntime int8", "inductor fp32"}
+assert {name.split(",")[0] for name in forms} >= {"openvino fp32", "onnxruntime fp32", "onnxruntime int8", "inductor bf16"}
 for name, make in forms.items():
     run = make(8)
     given = run(rows[:8])

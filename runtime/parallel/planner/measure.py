@@ -31,6 +31,8 @@ _SMALL, _LARGE = 1 << 10, 1 << 20  # numbers of four bytes
 _SECONDS = 0.1
 """How long each measurement goes on, but for five runs at least."""
 MOST_LOCAL = 16
+_TURNS = 8  # of ranks that compute alone, at most
+_CALLS_ALONE = 25
 
 
 def measure(mesh: tuple[int, ...], device: str, model: Model | None = None) -> Rates:
@@ -51,6 +53,7 @@ def measure(mesh: tuple[int, ...], device: str, model: Model | None = None) -> R
         links=tuple(_link(placed, axis, device) for axis in range(len(mesh))),
         operators={} if model is None else _operators(model, placed.size(), device),
         share=share,
+        crowding=_crowding(device),
         source=f"measured on {placed.size()} ranks, {device}",
     )
 
@@ -144,6 +147,23 @@ def timed(step: Callable[[], Any]) -> float:
     taken = torch.tensor([statistics.mean(_once(step) for _ in range(int(count)))], dtype=torch.float64)
     _all(taken, dist.ReduceOp.MAX)
     return float(taken)
+
+
+def _crowding(device: str) -> float:
+    """How many times as long a product takes while all ranks compute as while one does and the others wait."""
+    rows, weight = torch.ones(256, 1024, device=device), torch.ones(1024, 1024, device=device)
+
+    def compute() -> None:
+        torch.mm(rows, weight)
+
+    together = timed(compute)
+    alone = torch.zeros(1, dtype=torch.float64)
+    for turn in range(0, dist.get_world_size(), -(-dist.get_world_size() // _TURNS)):
+        dist.barrier()
+        if dist.get_rank() == turn:
+            alone = torch.tensor([statistics.median(_once(compute) for _ in range(_CALLS_ALONE))], dtype=torch.float64)
+    _all(alone, dist.ReduceOp.MAX)
+    return max(1.0, together / float(alone))
 
 
 def _all(value: torch.Tensor, operation: Any) -> None:

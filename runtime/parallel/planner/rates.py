@@ -57,7 +57,8 @@ class Rates:
     (`matmul`), bytes per second of what only reads and writes (`memory`), each over a forward and a backward pass, and the
     seconds that any `operator` takes at least. `links` has one for each axis of the mesh, or one for all.
 
-    `operators` has measured seconds, forward and backward, of operators by their names, on `share` of the batch.
+    `operators` has measured seconds, forward and backward, of operators by their names, on `share` of the batch. `crowding` is
+    how many times as long a rank computes while all do as it does while the others wait: above 1 where ranks share cores.
     """
 
     linear: float
@@ -70,6 +71,7 @@ class Rates:
     share: float = 1.0
     update: float = 0.0
     """Bytes of parameters that Adam updates in a second; 0: as many as seven times those can be read and written."""
+    crowding: float = 1.0
     source: str = "given"
 
     def link(self, axis: int) -> Link:
@@ -116,6 +118,7 @@ class Rates:
                 operators=operators,
                 share=float(data.get("share", 1.0)),
                 update=float(data.get("update", 0.0)),
+                crowding=float(data.get("crowding", 1.0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise InputError(
@@ -128,6 +131,8 @@ class Rates:
         times += [pair[0] for link in links for pair in link.measured.values()]
         if not all(0 < rate < math.inf for rate in rates) or not all(0 <= seconds < math.inf for seconds in times):
             raise InputError("rates: operations and bytes per second must be above 0, and seconds 0 or more")
+        if not 1 <= made.crowding < math.inf:
+            raise InputError("rates: crowding is how many times longer a rank computes while all do, 1 at least")
         if len(links) not in (1, axes):
             raise InputError(
                 f"rates: there are {len(links)} links, and the mesh has {axes} axes; give one for each, or one for all"

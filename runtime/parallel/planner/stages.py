@@ -39,8 +39,10 @@ def cut(
     """The cuts with the least time of a step in which each stage fits into `memory` bytes; None where there are none.
 
     A microbatch passes its stages in turn and each microbatch after the first takes as long as the slowest stage: Huang et al.
-    2019 (GPipe), Narayanan et al. 2019 (PipeDream), whose dynamic programming over stage and place this is. "1f1b" keeps the
-    activations of at most as many microbatches as there are stages from there to the end, "gpipe" those of all.
+    2019 (GPipe), Narayanan et al. 2019 (PipeDream), whose dynamic programming over stage and place this is. Where ranks share
+    cores, those that wait leave theirs to the others: a step takes as long as its longest chain on ranks that are not crowded,
+    or as all its work takes while all compute, whichever is longer (Graham 1969, "Bounds on Multiprocessing Timing Anomalies").
+    "1f1b" keeps the activations of as many microbatches as there are stages from there to the end at most, "gpipe" all.
     """
     ends = [0, *places(model), len(model.operators) - 1]
     if len(ends) - 1 < stages:
@@ -75,6 +77,11 @@ def cut(
         after = synced[end] - synced[begin] + parameters / 4 / rates.updates
         return times[end] - times[begin] + moved, after, size
 
+    def step(state: tuple[float, float, float, tuple[int, ...]]) -> float:
+        slowest, total, latest, _ = state
+        chain = (total + (microbatches - 1) * slowest) / min(rates.crowding, stages)
+        return max(chain, microbatches * total / stages) + latest
+
     # For each stage and the place where it ends: the slowest stage, the sum of all, the longest that follows, the ends.
     best: list[dict[int, tuple[float, float, float, tuple[int, ...]]]] = [{0: (0.0, 0.0, 0.0, ())}]
     for number in range(stages):
@@ -87,7 +94,7 @@ def cut(
                 if size > memory:
                     continue
                 now = (max(slowest, seconds), total + seconds, max(latest, after), (*taken, end))
-                if end not in found or _step(now, microbatches) < _step(found[end], microbatches):
+                if end not in found or step(now) < step(found[end]):
                     found[end] = now
         best.append(found)
     done = best[-1].get(ends[-1])
@@ -95,13 +102,8 @@ def cut(
         return None
     begins = (0, *done[3][:-1])
     sizes = tuple(stage(number, begin, end)[2] for number, (begin, end) in enumerate(zip(begins, done[3], strict=True)))
-    seconds = _step(done, microbatches)
+    seconds = step(done)
     return Cut(done[3], seconds, max(0.0, seconds - microbatches * times[-1] / stages), sizes)
-
-
-def _step(state: tuple[float, float, float, tuple[int, ...]], microbatches: int) -> float:
-    slowest, total, latest, _ = state
-    return total + (microbatches - 1) * slowest + latest
 
 
 def checkpoints(model: Model) -> float:

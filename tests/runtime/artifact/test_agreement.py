@@ -9,6 +9,7 @@ from headrace.runtime.artifact.agreement import (
     lowest_cosine,
     probabilities,
     right_share,
+    top5_agreement,
 )
 from headrace.runtime.artifact.lossy_parity import compare_lossy, lossy_gate
 from headrace.runtime.artifact.parity import Gate, ParityRecord, compare
@@ -159,3 +160,16 @@ def test_every_head_speaks_in_the_record_and_any_may_fail_it(rows):
 def test_agreements_are_those_of_the_kind(rows):
     assert set(agreements(SCORES, rows, rows)) == {"top1_agreement", "top5_agreement"}
     assert agreements(Head(output="y", kind="raw"), rows, rows) == {}
+
+
+def test_the_best_classes_are_judged_by_the_probabilities_that_the_head_gives():
+    """As scores all five are likelier than a guess; as probabilities only the first is."""
+    wanted = np.array([[0.92, 0.02, 0.015, 0.01, 0.01, 0.009, 0.008, 0.004, 0.002, 0.002]], np.float32)
+    given = wanted[:, [0, 9, 8, 7, 6, 5, 4, 3, 2, 1]]
+    assert top5_agreement(Head(output="y", kind="single-label", probabilities=True), wanted, given) == 1
+    spread = Head(output="y", kind="single-label")
+    assert top5_agreement(spread, 10 * wanted, 10 * given) == 1
+    assert top5_agreement(spread, np.zeros((2, 10), np.float32), np.zeros((2, 10), np.float32)) == 1
+    assert top5_agreement(spread, wanted[:, :3], given[:, :3]) is None
+    broken = np.full((1, 10), np.nan, np.float32)
+    assert top5_agreement(spread, broken, given) is not None  # refused elsewhere

@@ -164,6 +164,41 @@ def test_ranks_below_the_best_class_count(lossy):
     assert "five best classes" in record.why
 
 
+def sure_of_one(sharpness):
+    """Scores of 64 rows over 50 classes, and the same with others' ranks below the best class."""
+    random = np.random.default_rng(0)
+    reference, other = random.normal(size=(2, 64, 50))
+    rows = np.arange(64)
+    for scores in (reference, other):
+        scores[rows, rows % 50] = sharpness
+    return reference.astype(np.float32), other.astype(np.float32)
+
+
+def test_ranks_of_classes_less_likely_than_a_guess_are_noise():
+    reference, other = sure_of_one(sharpness=12.0)
+    record = compare_lossy(reference, other, Gate(rms=10.0, scale=10.0))
+    assert record.passed
+    assert record.top5_agreement == 1
+
+
+def test_ranks_of_likely_classes_count_where_the_model_is_not_sure():
+    reference, other = sure_of_one(sharpness=4.0)
+    record = compare_lossy(reference, other, Gate(rms=10.0, scale=10.0))
+    assert not record.passed
+    assert "likelier than a guess" in record.why
+
+
+def test_a_class_that_is_lost_among_the_likely_ones_counts_even_if_others_are_noise():
+    reference, _ = sure_of_one(sharpness=12.0)
+    reference[:, 49] = 11.0  # half as likely as the best, in every row but those whose best it is
+    reference[49] = np.roll(reference[48], 1)
+    wrong = reference.copy()
+    wrong[:, 49] = -3.0
+    record = compare_lossy(reference, wrong, Gate(rms=10.0, scale=10.0, agreement=0.9))
+    assert not record.passed
+    assert record.top5_agreement < 0.6
+
+
 def test_every_output_is_gated(lossy):
     reference, candidate = lossy
     labels = reference.argmax(1)

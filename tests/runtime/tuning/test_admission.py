@@ -98,15 +98,15 @@ def test_the_images_that_give_int8_its_ranges_take_their_time(admission):
     assert admission().why_not(int8, leader, [leader, int8], 1, 15) is None
 
 
-@pytest.mark.parametrize(("left", "tried"), [(25.0, True), (10.5, False)])
-def test_a_leader_that_is_slow_at_every_batch_size_keeps_a_third_of_the_time_and_no_more(admission, left, tried):
+@pytest.mark.parametrize(("left", "tried"), [(25.0, True), (8.0, False)])
+def test_a_leader_that_is_slow_at_every_batch_size_keeps_a_quarter_of_the_time_and_no_more(admission, left, tried):
     """Measuring it at all of them would take 140 s: what is twice as fast was never tried on such a machine."""
     bf16, leader = candidate("openvino", BF16), leads(candidate("openvino", FP32), 0.1)
     why = admission(left=left).why_not(bf16, leader, [leader, bf16], 1, 100)
     assert (why is None) == tried
 
 
-@pytest.mark.parametrize("left", [10.5, 0.0])
+@pytest.mark.parametrize("left", [8.0, 0.0])
 def test_the_first_of_int8_is_tried_although_the_leader_used_the_time_up(admission, left):
     """On a busy machine fp32 led, was measured, and int8 was left out, which ran at half its time."""
     given = ranges()

@@ -686,8 +686,8 @@ def test_what_is_far_behind_in_the_heats_runs_no_more_and_the_best_two_are_measu
 def test_what_a_later_candidate_leaves_far_behind_is_measured_at_no_other_batch_size(conv_net, tuned, monkeypatch):
     """The first to lead is near what beats it, and far from what beats that one."""
     models = {
-        "first": {"per_row": 0.03, "efficiency": 0.9},
-        "second": {"per_row": 0.018, "efficiency": 0.8},
+        "first": {"per_row": 0.02, "efficiency": 0.9},
+        "second": {"per_row": 0.0145, "efficiency": 0.8},
         "third": {"per_row": 0.01, "efficiency": 0.7},
     }
     seen = with_clocks(monkeypatch, 1.0, **models)

@@ -1,5 +1,7 @@
 """Rates measured on two real ranks, and by a job that is started for it."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -30,6 +32,7 @@ def test_two_ranks_measure_alike_and_each_operator(ranks):
     found = Rates.from_json(first, 1)
     assert set(found.operators) == {"conv2d", "batch_norm", "relu", "adaptive_avg_pool2d", "linear"}
     assert {"all_reduce", "all_gather", "point_to_point"} <= found.links[0].measured.keys()
+    assert 1 <= found.crowding < math.inf
     assert plan(model, (2,), found, 1e9).best.fits
 
 

@@ -40,7 +40,7 @@ def test_operators_take_what_bounds_them():
 
 
 def test_a_file_comes_back_as_it_was_written(tmp_path):
-    rates = Rates.from_json({**GIVEN, "operators": {"conv": 0.1}, "update": 1e9}, 2)
+    rates = Rates.from_json({**GIVEN, "operators": {"conv": 0.1}, "update": 1e9, "crowding": 1.9}, 2)
     (tmp_path / "rates.json").write_text(json.dumps(rates.to_json()))
     assert read_rates(tmp_path / "rates.json", 2) == rates
 
@@ -59,6 +59,8 @@ def test_a_file_comes_back_as_it_was_written(tmp_path):
         {"links": [{"latency": 0, "bandwidth": 1e9, "measured": {"gossip": [1, 2]}}]},
         {"operators": {"a": -1}},
         {"share": 0},
+        {"crowding": 0.5},
+        {"crowding": float("nan")},
     ],
 )
 def test_what_can_be_no_rate_is_refused(change):

@@ -1,5 +1,6 @@
 """Where a pipeline is cut: against every cut there is, for small chains."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -18,9 +19,10 @@ def chain(works):
     return Model(tuple(operators), {f"{at}.weight": 64 for at in range(len(works))})
 
 
-def cut_of(model, stages, microbatches, schedule="1f1b", memory=1e12):
+def cut_of(model, stages, microbatches, schedule="1f1b", memory=1e12, crowding=1.0):
+    rates = dataclasses.replace(RATES, crowding=crowding)
     return cut(
-        model, RATES, stages=stages, axis=0, data=1, data_axis=None, microbatches=microbatches, schedule=schedule,
+        model, rates, stages=stages, axis=0, data=1, data_axis=None, microbatches=microbatches, schedule=schedule,
         optimizer="sgd", memory=memory,
     )  # fmt: skip
 
@@ -36,6 +38,20 @@ def test_the_slowest_stage_is_as_fast_as_any_cut_makes_it(works, stages):
     best = min(slowest(ends) for ends in itertools.combinations(range(1, len(works)), stages - 1))
     assert slowest(found.ends[:-1]) == best
     assert found.seconds == pytest.approx(3 * (sum(works) + 7 * best) / 8 / 1e9)
+
+
+@pytest.mark.parametrize(
+    ("crowding", "shares"),
+    [(1.0, 11), (2.0, 8), (4.0, 8), (9.0, 8), (1.25, 8.8)],
+    ids=["a core each", "two share one", "one core", "noise", "a little"],
+)
+def test_ranks_that_wait_leave_their_cores_to_the_others(crowding, shares):
+    """Four equal stages and eight microbatches: eleven turns where each rank has a core; no less than all the work takes."""
+    assert cut_of(chain([1e9] * 4), 4, 8, crowding=crowding).seconds == pytest.approx(3 * shares / 8)
+
+
+def test_a_single_microbatch_runs_as_fast_as_one_rank_alone():
+    assert cut_of(chain([1e9] * 4), 4, 1, "gpipe", crowding=2.0).seconds == pytest.approx(3 * 4 / 2)
 
 
 def test_memory_moves_the_cuts():
