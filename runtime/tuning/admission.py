@@ -14,7 +14,7 @@ from .prediction import Machine, Prediction, Work
 
 _LONG_SECONDS = 20.0
 # Times the leader's time beyond which a candidate is not prepared; and beyond which it is not where that takes long.
-_HOPE, _LONG_HOPE = 4.0, 1.2
+_HOPE, _LONG_HOPE = 2.5, 1.2
 _CALLS_TO_PROVE = 14.0  # of one finalist at one batch size, to be measured and proved
 _MOST_KEPT = 1 / 4  # of max_tuning_seconds for those: which arithmetic it is matters more than that all sizes are measured
 _OPENING = 1.5  # times the memory of an open candidate, while one is opened

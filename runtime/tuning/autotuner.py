@@ -36,6 +36,7 @@ Progress = Callable[[float, str], None]
 # What multiplies a candidate's time beside others: what may lose something must win clearly, yet no choice may be left far
 # behind the best.
 _LOSSY_HANDICAP = 1.03
+_UNPROVED_HANDICAP = 1.03  # a proof takes as long as hundreds of calls, and one more arithmetic in the plan its files
 _FIXED_HANDICAP = 1.02  # a session for one batch size alone costs a set of weights of its own,
 _FIXED_HOPE = 1.1  # and is not tried where its sibling for any batch takes so many times the best
 _IN_FLOATS_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; other candidates need the rest
@@ -440,6 +441,8 @@ def _streams(bucket: int, threads: int) -> int:
 
 def _handicapped_ms(candidate: Candidate, bucket: int) -> float:
     handicap = (_LOSSY_HANDICAP if candidate.lossy else 1.0) * (_FIXED_HANDICAP if candidate.target.batch else 1.0)
+    if candidate.lossy and candidate.parity is None and not candidate.target.batch:
+        handicap *= _UNPROVED_HANDICAP
     return candidate.samples[bucket].median_ms * handicap
 
 

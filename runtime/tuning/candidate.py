@@ -106,6 +106,7 @@ class Candidate:
                 assert proved.parity is not None
                 shown = f"{proved.parity.why}; shown by {proved.choice}, whose scores of {_ALIKE_ROWS} of them these are"
                 self.parity, self.scores = replace(proved.parity, why=shown), proved.scores
+                self.wrong_on_rare = proved.wrong_on_rare
             elif self.lossy and reference.images is not None:
                 self._judge_on_images(reference, reference.images, config.budget)
             elif self.lossy and config.budget is not None:
@@ -124,10 +125,11 @@ class Candidate:
         assert self.session is not None
         assert self.parity is not None, "it was judged before"
         rows, recorded = reference.known
-        places: Array = np.repeat(np.arange(len(rows[0])), self.target.batch or 1).reshape(len(rows[0]), -1)
+        count, batch = len(rows[0]), self.target.batch or 1
+        places: Array = np.arange(-(-count // batch) * batch).reshape(-1, batch) % count
         try:
-            answers = [self.session.run([value[at] for value in rows])[reference.task.primary][:1].copy() for at in places]
-            why = of_another(recorded, np.concatenate(answers))
+            answers = [self.session.run([value[at] for value in rows])[reference.task.primary].copy() for at in places]
+            why = of_another(recorded, np.concatenate(answers)[:count])
         except BackendError as error:
             why = str(error)
         if why is not None:
