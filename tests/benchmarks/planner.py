@@ -2,8 +2,9 @@
 
     torchrun --nproc-per-node 2 tests/benchmarks/planner.py
 
-Rates are measured first, on these ranks. Each plan is carried out: captured training steps with Adam, or a pipeline. An error
-is predicted over measured, less 1; 25 % is what is to be held, and the plan that was chosen is to be the fastest.
+Rates are measured first, on these ranks. Each plan is carried out, in turns with the others: captured training steps with Adam,
+or a pipeline. An error is predicted over measured, less 1; 25 % is what is to be held, and the plan that was chosen is to be
+the fastest.
 """
 
 import dataclasses
@@ -100,18 +101,22 @@ def made(chosen, module, shape, classes, mesh):
     return lambda: step(given, labels)
 
 
-def seconds(step):
-    for _ in range(WARM):
-        step()
-    taken = []
-    for _ in range(STEPS):
-        dist.barrier()
-        begun = time.perf_counter()
-        step()
-        taken.append(time.perf_counter() - begun)
-    value = torch.tensor([statistics.median(taken)])
-    dist.all_reduce(value)
-    return float(value) / dist.get_world_size()
+def in_turns(steps):
+    """The median seconds of each, over all ranks: they take turns, so that what else the machine does meets all alike."""
+    for step in steps:
+        for _ in range(WARM):
+            step()
+    taken = [[] for _ in steps]
+    for turn in range(STEPS):
+        for at in range(len(steps)):
+            at = (at + turn) % len(steps)
+            dist.barrier()
+            begun = time.perf_counter()
+            steps[at]()
+            taken[at].append(time.perf_counter() - begun)
+    values = torch.tensor([statistics.median(times) for times in taken])
+    dist.all_reduce(values)
+    return [float(value) / dist.get_world_size() for value in values]
 
 
 def main():
@@ -126,16 +131,17 @@ def main():
         if first:
             print(f"{name}, {shape[0]} rows, {mesh.size()} ranks")
             print(f"  {'predicted':>12}{'measured':>12}{'error':>8}")
-        measured = []
+        plans, steps = [], []
         for chosen in (planned.best, *[other for other in planned.others if other.fits][: MOST - 1]):
             torch.manual_seed(0)
             try:
-                step = made(chosen, build(), shape, classes, mesh)
-                took = seconds(step)
+                steps.append(made(chosen, build(), shape, classes, mesh))
+                plans.append(chosen)
             except headrace.errors.HeadraceError as error:
                 if first:
                     print(f"  {chosen.title}: {str(error).splitlines()[0][:200]}")
-                continue
+        measured = []
+        for chosen, took in zip(plans, in_turns(steps), strict=True):
             measured.append(dataclasses.replace(chosen, compute=took))
             if first:
                 times = f"{1000 * chosen.seconds:9.1f} ms{1000 * took:9.1f} ms{100 * (chosen.seconds / took - 1):+7.0f}%"

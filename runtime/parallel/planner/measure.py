@@ -30,9 +30,10 @@ from .rates import COLLECTIVES, Link, Rates, volume
 _SMALL, _LARGE = 1 << 10, 1 << 20  # numbers of four bytes
 _SECONDS = 0.1
 """How long each measurement goes on, but for five runs at least."""
+_PAIRS, _SECONDS_OF_PAIR = 3, 0.05
 MOST_LOCAL = 16
 _TURNS = 8  # of ranks that compute alone, at most
-_CALLS_ALONE = 25
+_CALLS_ALONE = 10
 
 
 def measure(mesh: tuple[int, ...], device: str, model: Model | None = None) -> Rates:
@@ -138,10 +139,10 @@ def _both_ways(run: Callable[[], Any], given: Sequence[torch.Tensor]) -> float:
     return timed(step)
 
 
-def timed(step: Callable[[], Any]) -> float:
+def timed(step: Callable[[], Any], seconds: float = _SECONDS) -> float:
     """The mean of the seconds that it takes while all ranks do it, on the slowest rank, for which a step waits."""
     first = min(_once(step) for _ in range(4))
-    count = torch.tensor([max(5.0, min(200.0, _SECONDS / max(first, 1e-6)))])
+    count = torch.tensor([max(5.0, min(200.0, seconds / max(first, 1e-6)))])
     _all(count, dist.ReduceOp.MAX)
     dist.barrier()
     taken = torch.tensor([statistics.mean(_once(step) for _ in range(int(count)))], dtype=torch.float64)
@@ -156,12 +157,13 @@ def _crowding(device: str) -> float:
     def compute() -> None:
         torch.mm(rows, weight)
 
-    together = timed(compute)
+    together = statistics.median([timed(compute, _SECONDS_OF_PAIR) for _ in range(_PAIRS)])
     alone = torch.zeros(1, dtype=torch.float64)
     for turn in range(0, dist.get_world_size(), -(-dist.get_world_size() // _TURNS)):
         dist.barrier()
         if dist.get_rank() == turn:
-            alone = torch.tensor([statistics.median(_once(compute) for _ in range(_CALLS_ALONE))], dtype=torch.float64)
+            means = [statistics.mean(_once(compute) for _ in range(_CALLS_ALONE)) for _ in range(_PAIRS)]
+            alone = torch.tensor([statistics.median(means)], dtype=torch.float64)
     _all(alone, dist.ReduceOp.MAX)
     return max(1.0, together / float(alone))
 
@@ -211,14 +213,16 @@ def _link(placed: DeviceMesh, axis: int, device: str) -> Link:
 
 
 def _added(move: Callable[[], Any], compute: Callable[[], Any]) -> float:
-    """Seconds that moving data adds to a computation before it."""
+    """Seconds that moving data adds to a computation before it, the median of some pairs: a difference of two means drowns in
+    what else a machine does."""
 
     def both() -> None:
         compute()
         move()
 
     move()
-    return max(timed(both) - timed(compute), 1e-7)
+    pairs = [timed(both, _SECONDS_OF_PAIR) - timed(compute, _SECONDS_OF_PAIR) for _ in range(_PAIRS)]
+    return max(statistics.median(pairs), 1e-7)
 
 
 def _moving(name: str, count: int, group: Any, ranks: int, device: str) -> Callable[[], Any]:
