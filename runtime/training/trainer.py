@@ -45,7 +45,7 @@ from .surroundings import (
 log = logging.getLogger("headrace.training")
 
 _WAYS = ("eager", "captured", "inductor")
-_TURNS = 7  # timed steps of each way before one is chosen
+_TURNS, _FEWEST_TURNS = 7, 3  # timed steps of each way before one is chosen; and before one is that was faster in every turn
 _GAIN = 0.97  # of eager's time, at most: what a captured step must take to be chosen, since steps of one kind vary by that
 _PHASES = 2  # kinds of step that each shape of the inputs may bring: with the update, and without
 _MOST_SETTINGS = 4  # captures for changed hyperparameters, after which the update stays in Python
@@ -404,12 +404,14 @@ class Trainer:
 
     def _took(self, item: _Kind, way: str, seconds: float) -> None:
         item.times[way].append(seconds)
-        if all(len(times) > _TURNS for times in item.times.values()):
+        # The first of each is left out: it fills caches for the others.
+        eager, captured = (item.times[way][1:] for way in ("eager", "captured"))
+        turns = min(len(eager), len(captured))
+        # Ranks that counted turns by their own times would not ask each other at the same step.
+        plain = turns >= _FEWEST_TURNS and not item.agreement
+        if turns >= _TURNS or (plain and (max(captured) < _GAIN * min(eager) or max(eager) < min(captured))):
             record = item.record
-            # The first of each is left out: it fills caches for the others.
-            record.eager_ms, record.captured_ms = (
-                1000 * statistics.median(item.times[way][1:]) for way in ("eager", "captured")
-            )
+            record.eager_ms, record.captured_ms = (1000 * statistics.median(times) for times in (eager, captured))
             # Ranks measure different times, and those that chose differently would wait for each other for ever.
             record.eager_ms, record.captured_ms = item.agreement.first((record.eager_ms, record.captured_ms))
             if record.captured_ms > _GAIN * record.eager_ms:

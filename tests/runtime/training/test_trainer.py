@@ -1,6 +1,7 @@
 import copy
 import importlib.util
 import io
+import itertools
 import warnings
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from torch import nn
 import headrace
 from headrace import GraphConfig
 from headrace.errors import ArtifactError, BackendError, InputError
+from headrace.runtime.training import trainer
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.py"
 
@@ -346,6 +348,34 @@ def test_dropout_draws_anew_at_every_captured_step(digits):
     losses = {step(images, labels).item() for _ in range(8)}
     assert step.steps[-1].way == "captured"
     assert len(losses) == 8
+
+
+@pytest.mark.parametrize(
+    ("eager", "captured", "way", "turns"),
+    [((2.0,), (1.0,), "captured", 4), ((1.0,), (2.0,), "eager", 4), ((1.0, 1.4), (0.9, 1.2), "captured", 8)],
+    ids=["always faster", "always slower", "now and then"],
+)
+def test_what_is_faster_in_every_turn_is_chosen_after_a_few(digits, monkeypatch, eager, captured, way, turns):
+    clock, taken = [0.0], []
+    monkeypatch.setattr(trainer, "_now", lambda inputs: clock[0])
+    for name, seconds in (("_eagerly", itertools.cycle(eager)), ("_replayed", itertools.cycle(captured))):
+        original = getattr(trainer.Trainer, name)
+
+        def timed(self, *arguments, original=original, seconds=seconds, name=name):
+            clock[0] += next(seconds)
+            taken.append(name)
+            return original(self, *arguments)
+
+        monkeypatch.setattr(trainer.Trainer, name, timed)
+    model = Net(dropout=0.0)
+    step = TrainStep(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.0))
+    ((images, labels),) = batches(digits, 1)
+    while not step.steps or step.steps[-1].captured_ms is None:
+        step(images, labels)
+        assert len(taken) < 30
+    assert step.steps[-1].way == way
+    # The first call of all may be eager, and one that a capture is held to is; the first timed one of each way does not count.
+    assert turns <= taken.count("_replayed") <= turns + 1
 
 
 def test_modules_keep_their_modes_and_frozen_ones_their_values(digits):
