@@ -9,7 +9,7 @@ __all__ = ["added_folders"]
 _SAME = frozenset(
     ["abspath", "realpath", "normpath", "resolve", "absolute", "as_posix", "str", "Path", "PurePath", "expanduser"]
 )
-_MOST_STEPS = 40
+_MOST_STEPS, _DEEPEST = 40, 60  # steps for each name, and expressions inside each other: a stranger's file may be made to stall
 
 
 def added_folders(tree: ast.Module, path: str) -> Iterator[str]:
@@ -36,6 +36,10 @@ def _changes_path(node: ast.AST) -> bool:
     return node.func.attr in ("insert", "append", "extend") and ast.unparse(node.func.value) == "sys.path"
 
 
+def _names(name: str, node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
+
+
 def _inside(folder: str) -> str | None:
     """The folder in its shortest form; None for the root itself, which is searched anyway, and for what lies outside."""
     short = posixpath.normpath(folder)
@@ -47,20 +51,29 @@ class _Reader:
 
     def __init__(self, tree: ast.Module, path: str) -> None:
         self._file = f"/{path}"
-        self._steps = 0
+        self._steps = self._depth = 0
+        self._open: list[str] = []  # names that are being read: none is looked up for itself
+        # `root = root.parent`, until a folder is found, says nothing of where it begins.
         self._bound: dict[str, ast.expr] = {
             target.id: node.value
             for node in ast.walk(tree)
             if isinstance(node, ast.Assign)
             for target in node.targets
-            if isinstance(target, ast.Name)
+            if isinstance(target, ast.Name) and not _names(target.id, node.value)
         }
 
     def read(self, node: ast.expr) -> str | None:
         """The path that an expression stands for; None where that cannot be told."""
         self._steps += 1
-        if self._steps > _MOST_STEPS * (1 + len(self._bound)):
+        if self._steps > _MOST_STEPS * (1 + len(self._bound)) or self._depth > _DEEPEST:
             return None
+        self._depth += 1
+        try:
+            return self._read(node)
+        finally:
+            self._depth -= 1
+
+    def _read(self, node: ast.expr) -> str | None:
         if isinstance(node, ast.Constant):
             # An absolute path of the author's machine says nothing here.
             return node.value if isinstance(node.value, str) and not node.value.startswith("/") else None
@@ -68,7 +81,12 @@ class _Reader:
             if node.id == "__file__":
                 return self._file
             bound = self._bound.get(node.id)
-            return self.read(bound) if bound is not None else None
+            if bound is None or node.id in self._open:
+                return None
+            self._open.append(node.id)
+            found = self.read(bound)
+            self._open.pop()
+            return found
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             return self._joined([node.left, node.right])
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):  # here + "/../lib"
@@ -83,7 +101,7 @@ class _Reader:
 
     def _call(self, node: ast.Call) -> str | None:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if name == "getcwd":
+        if name in ("getcwd", "cwd"):
             return "/"
         if name == "dirname" and node.args:
             return self._above(node.args[0], 1)

@@ -25,6 +25,12 @@ def folders(text, path="tools/run.py"):
         "sys.path.append('../../elsewhere')",
         "here = here\nsys.path.append(here)",
         "a = b\nb = a\nsys.path.append(a)",
+        "root = Path.cwd()\nif root.name == 'notebooks':\n    root = root.parent\nsys.path.insert(0, str(root))",
+        "root = root.parent\nsys.path.insert(0, str(root))",
+        "root = top.parent\ntop = root / 'lib'\nsys.path.insert(0, str(top))",
+        "\n".join(f"a{n} = a{n + 1}.parent" for n in range(700)) + "\nsys.path.append(a0)",
+        "\n".join(f"a{n} = a{n + 1} / a{n + 1}" for n in range(60)) + "\nsys.path.append(a0)",
+        f"sys.path.append(Path(__file__){'.parent' * 300})",
         "sys.path.insert(0, Path(__file__).parents[-1])",
         "paths.append('lib')",
     ],
@@ -46,6 +52,7 @@ def test_nothing_is_made_of_what_says_nothing(text):
         "sys.path.append(str(Path(__file__).resolve().parents[1].joinpath('lib')))",
         "sys.path.extend([os.path.join(os.getcwd(), 'lib')])",
         "sys.path.append(os.path.dirname(os.path.realpath(__file__)) + '/../lib')",
+        "root = Path.cwd()\nwhile not (root / 'lib').is_dir():\n    root = root.parent\nsys.path.insert(0, str(root / 'lib'))",
     ],
 )
 def test_the_ways_of_writing_it(text):
