@@ -31,7 +31,8 @@ LARGEST = 1024
 """Side of an image whose pixels stand in one column."""
 _IMAGE = re.compile(r"pixel|image|img|vector", re.I)
 _SIGNS = (",", ";", "|", "\t", ", ", " ")
-_MOST = 22_000
+_MOST, _MOST_DEMANDED = 22_000, 40
+_OF_SETS = frozenset(["difference", "issubset", "issuperset", "intersection", "symmetric_difference", "isin"])
 _FILES, _BYTES = 100, 1_000_000
 """Of JSON, to look for tables of classes."""
 CLASSES = 10
@@ -233,12 +234,15 @@ def _bindings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
 
 
 def columns(root: str, script: str) -> tuple[list[str], int]:
-    """The names by which the sources that read tables take columns, in their order, and how many are taken by number."""
+    """The names by which the sources that read tables take columns, in their order, those that they demand of a table after
+    them, and how many are taken by number."""
     names: dict[str, None] = {}
+    demanded: dict[str, None] = {}
     highest = 0
     for tree in sources(root, path_of(root, script)):
         if not _names_in(tree) & _TABLES:
             continue
+        demanded |= dict.fromkeys(_demanded(tree))
         for node in nodes(tree):
             if not isinstance(node, ast.Subscript):
                 continue
@@ -254,7 +258,34 @@ def columns(root: str, script: str) -> tuple[list[str], int]:
                 and isinstance(last, ast.Constant)
             ):
                 highest = max(highest, last.value + 1 if isinstance(last.value, int) else 0)
-    return list(names), highest
+    return list(names | demanded), highest
+
+
+def _demanded(tree: ast.Module) -> Iterator[str]:
+    """The names of a collection that is held against a table's columns: `REQUIRED - set(table.columns)`, `[name for name in
+    NEEDED if name not in table.columns]`."""
+    if "columns" not in _names_in(tree):
+        return
+    bound = dict(_bound(tree))
+    for node in nodes(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=method)) if method in _OF_SETS:
+                held: ast.AST = node
+            case ast.BinOp() | ast.Compare() | ast.ListComp() | ast.SetComp() | ast.GeneratorExp():
+                held = node
+            case ast.For():
+                held = node.iter
+            case _:
+                continue
+        if not any(isinstance(part, ast.Attribute) and part.attr == "columns" for part in ast.walk(node)):
+            continue
+        for part in ast.walk(held):
+            collection = bound.get(part.id) if isinstance(part, ast.Name) else part
+            if isinstance(collection, ast.Call) and collection.args:  # frozenset({...})
+                collection = collection.args[0]
+            if isinstance(collection, ast.Set | ast.List | ast.Tuple) and len(collection.elts) <= _MOST_DEMANDED:
+                texts = (item.value for item in collection.elts if isinstance(item, ast.Constant))
+                yield from (text for text in texts if isinstance(text, str))
 
 
 def pixel_count(root: str, script: str, largest: int = _SIDES[1]) -> int | None:

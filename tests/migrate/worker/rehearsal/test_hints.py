@@ -84,6 +84,28 @@ def test_a_list_with_anything_else_in_it_is_no_list_of_names(says):
     assert hints.class_names(*says(main="classes = ['cat', name]\nlabels = ['a', 'a']")) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NEEDED = {'path', 'kind'}\nmissing = NEEDED.difference(df.columns)",
+        "NEEDED = frozenset(['path', 'kind'])\nmissing = NEEDED - set(table.columns)",
+        "NEEDED = ('path', 'kind')\nmissing = [name for name in NEEDED if name not in table.columns]",
+        "if not {'path', 'kind'} <= set(df.columns): raise ValueError",
+        "def check(df, needed=('path', 'kind')):\n    for name in needed:\n        assert name in df.columns",
+        "class Data:\n    NEEDED = ['path', 'kind']\nassert all(name in df.columns for name in NEEDED)",
+    ],
+)
+def test_columns_that_a_table_must_have_are_among_them(says, text):
+    found, _ = hints.columns(*says(main=f"df = pd.read_csv(path)\nprint(df['image'])\n{text}"))
+    assert found[0] == "image"
+    assert set(found) == {"image", "path", "kind"}
+
+
+def test_names_beside_a_table_are_no_columns(says):
+    text = "NAMES = ['cat', 'dog']\ndf = pd.read_csv(path)\ndraw(df.columns, NAMES)\nother = {'x'} - set(rows)"
+    assert hints.columns(*says(main=text)) == ([], 0)
+
+
 def test_columns_are_those_that_readers_of_tables_take(says):
     text = "df = pd.read_csv(p)\nx = df['image'], df.loc[i, 'label'], df[['a', 'b']], df.iloc[i, 5]\n"
     text += "os.environ['HOME']; ckpt['model']\n"
