@@ -447,22 +447,26 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
         full = os.path.abspath(path)
         wants = paths.may_want(path, is_bare) if path in listed else paths.may_want(path)
         if full not in wanted and (paths.maker.can(path) or not os.path.splitext(path)[1]) and wants:
-            for other in (path, *_beside(paths, path)):
+            for other in _beside(paths, path):
                 wanted.setdefault(os.path.abspath(other), paths.probed.get(other, where))
             return stage.learn("wanted", wanted)
     return False
 
 
 def _beside(paths: Paths, path: str) -> list[str]:
-    """The folders beside a missing one for which the same line looked: those of the other classes, or of the other parts."""
+    """A missing path, and of a folder those beside it for which the same line looked: those of the other classes, or of the
+    other parts. One of those whose names differ in case alone, the first: `cat`, or else `Cat`."""
     if path not in paths.probed or os.path.splitext(path)[1]:
-        return []
+        return [path]
     found = (
         other
         for other, place in paths.probed.items()
         if place == paths.probed[path] and os.path.dirname(other) == os.path.dirname(path) and not os.path.splitext(other)[1]
     )
-    return [other for other in found if paths.may_want(other)][:_MOST_BESIDE]
+    named: dict[str, str] = {}
+    for other in (*[other for other in found if paths.may_want(other)][:_MOST_BESIDE], path):
+        named.setdefault(other.lower(), other)
+    return [*named.values()]
 
 
 def _gave_up(error: BaseException, frame: Any) -> bool:

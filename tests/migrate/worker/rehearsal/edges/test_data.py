@@ -580,6 +580,18 @@ def test_the_folders_of_all_classes_are_made_at_once(rehearsed):
     assert done.report.attempts <= 5
 
 
+def test_a_class_whose_folder_may_be_written_in_two_ways_gets_one(rehearsed):
+    text = (
+        "from pathlib import Path\nroot = Path('data/raw')\n"
+        "if not all((root / name).exists() or (root / name.capitalize()).exists() for name in ('cat', 'dog')):\n"
+        "    raise FileNotFoundError(f\"no folders of the classes under '{root}'\")\n"
+        "print(*sorted(path.name for path in root.iterdir() if path.is_dir()))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "finished", done.report.why
+    assert done.stdout.lower() == "cat dog\n"
+
+
 def test_what_another_line_looked_for_is_not_made_with_it(rehearsed):
     text = (
         "import os\nif os.path.isdir('work/cache'):\n    raise SystemExit('an old cache')\n"
