@@ -52,7 +52,6 @@ class _Reader:
     def __init__(self, tree: ast.Module, path: str) -> None:
         self._file = f"/{path}"
         self._steps = self._depth = 0
-        self._open: list[str] = []  # names that are being read: none is looked up for itself
         # `root = root.parent`, until a folder is found, says nothing of where it begins.
         self._bound: dict[str, ast.expr] = {
             target.id: node.value
@@ -81,12 +80,7 @@ class _Reader:
             if node.id == "__file__":
                 return self._file
             bound = self._bound.get(node.id)
-            if bound is None or node.id in self._open:
-                return None
-            self._open.append(node.id)
-            found = self.read(bound)
-            self._open.pop()
-            return found
+            return self.read(bound) if bound is not None else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             return self._joined([node.left, node.right])
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):  # here + "/../lib"

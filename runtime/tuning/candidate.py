@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,9 @@ from .source import Source
 
 PARITY_ROWS = 16
 PARITY_BATCHES = (1, 2, 5)
-_ALIKE_ROWS, _ALIKE = 32, 0.1  # images, and the share of the allowed error, by which one computes as another that has passed
-# After so many images one is refused whose flips so few of those that keep to the gate would have: the others cost seconds.
-_FIRST_ROWS, _SURE = 32, 1e-4
+# After so many images one is refused whose flips so few of those that keep to the gate would have: the others cost seconds. So
+# many show that one computes as another that has passed, off from that by a share of the allowed error at most.
+_FIRST_ROWS, _SURE, _ALIKE = 32, 1e-4, 0.1
 _MEGABYTE = 1 << 20
 
 
@@ -104,7 +103,7 @@ class Candidate:
         if self.parity is None and not self.status:
             if proved is not None and config.budget is None and self._computes_as(proved, reference):
                 assert proved.parity is not None
-                shown = f"{proved.parity.why}; shown by {proved.choice}, whose scores of {_ALIKE_ROWS} of them these are"
+                shown = f"{proved.parity.why}; shown by {proved.choice}, whose scores of {_FIRST_ROWS} of them these are"
                 self.parity, self.scores = replace(proved.parity, why=shown), proved.scores
                 self.wrong_on_rare = proved.wrong_on_rare
             elif self.lossy and reference.images is not None:
@@ -249,10 +248,8 @@ class Candidate:
         assert self.session is not None
         if proved.scores is None or reference.images is None:
             return False
-        batch = self.target.batch or PARITY_ROWS
-        few = itertools.islice(reference.images.batches(batch), -(-_ALIKE_ROWS // batch))
         try:
-            given = run_judged(self.session, few, reference.task)
+            given = self._scores(reference.images.rows(slice(_FIRST_ROWS)), reference.task)
         except BackendError:  # which the whole judgement meets, too, and tells
             return False
         most = _ALIKE * lossy_gate(self.target.precision.dtype).rms
