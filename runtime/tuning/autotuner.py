@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -244,11 +245,19 @@ class Autotuner:
         self._leave_behind(candidate, bucket, leader, _HOPE)
 
     def _finalists(self, measured: Sequence[int]) -> list[Candidate]:
-        """The best two at the batch sizes that were measured."""
-        able = [item for item in self.candidates if not item.far_behind and all(item.able_at(bucket) for bucket in measured)]
-        able = [item for item in able if all(bucket in item.samples for bucket in measured)]
-        able.sort(key=lambda item: math.prod(_handicapped_ms(item, bucket) for bucket in measured))
-        return able[:_FINALISTS]
+        """The best two at the batch sizes that were measured; one that may not be used at some of them, by the others."""
+        best = {bucket: min(self._times_at(bucket).values(), default=0.0) for bucket in measured}
+        behind: dict[Candidate, float] = {}
+        for item in self.candidates:
+            known = [bucket for bucket in measured if item in self._times_at(bucket)]
+            left_out = any(bucket not in item.samples and bucket not in item.lost for bucket in measured)
+            if known and not left_out and not item.far_behind:
+                behind[item] = statistics.fmean(math.log(_handicapped_ms(item, bucket) / best[bucket]) for bucket in known)
+        return sorted(behind, key=behind.__getitem__)[:_FINALISTS]
+
+    def _times_at(self, bucket: int) -> dict[Candidate, float]:
+        able = [item for item in self.candidates if item.able_at(bucket) and bucket in item.samples]
+        return {item: _handicapped_ms(item, bucket) for item in able}
 
     def _affordable(self, candidates: Sequence[Candidate], known: int, bucket: int) -> bool:
         """Whether they can be measured at that batch size, if need be a little beyond the time."""

@@ -240,6 +240,16 @@ def test_what_fails_at_one_size_loses_that_size(conv_net, tuned, monkeypatch):
     assert (item.status, item.why) == ("failed", "out of memory")
 
 
+def test_what_loses_one_size_is_measured_at_the_others(conv_net, tuned, monkeypatch):
+    def fault(rows, outputs):
+        return [value * 0 for value in outputs] if len(rows) > 16 else outputs
+
+    with_fault(monkeypatch, fault)
+    plan = tuned(conv_net, buckets=(1, 4, 8, 32), max_tuning_seconds=30)
+    fast = {bucket: choice.backend for bucket, choice in plan.choices.items()}
+    assert fast == {1: "faulty", 4: "faulty", 8: "faulty", 32: "eager"}
+
+
 def test_what_leaks_memory_is_not_chosen(conv_net, tuned, monkeypatch):
     kept = []
 

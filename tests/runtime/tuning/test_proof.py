@@ -1,5 +1,7 @@
 """Sessions that are right for the rows that are usually tried, and wrong for others."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -99,6 +101,22 @@ def test_one_zero_row_of_a_lossy_candidate_is_found(proved, gate, row):
         return scores
 
     assert wrong_at(Faulty(session, fault), reference, 32, gate, lossy=True)
+
+
+def test_a_row_that_stands_out_may_be_rounded_by_its_own_share(proved):
+    session, reference, _ = proved
+    inputs = [reference.inputs[0].copy()]
+    inputs[0][0] *= 400
+    apart = copy.copy(reference)
+    apart.inputs, apart.outputs = inputs, session.run(inputs)
+
+    def of_its_size(share):
+        # A seventh of the row that stands out is more than the others vary.
+        return lambda x, y, call: np.where(np.abs(y).max(1, keepdims=True) > 5, y + share * y[:, ::-1], y)
+
+    gate = Gate(rms=0.15, scale=0.5)
+    assert wrong_at(Faulty(session, of_its_size(0.14)), apart, 8, gate, lossy=True, thorough=False) is None
+    assert wrong_at(Faulty(session, of_its_size(2.0)), apart, 8, gate, lossy=True, thorough=False) is not None
 
 
 def nan_rows(inputs):
