@@ -66,7 +66,13 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
-TRAINED = {"vit_small_patch16_224": (5e-4, 224), "mobilenet_v3_large": (2e-3, 96)}  # learning rate, pixels while training
+TRAINED = {  # learning rate, pixels while training
+    "vit_small_patch16_224": (5e-4, 224),
+    "mobilenet_v3_large": (2e-3, 96),
+    "efficientnet_b0": (2e-3, 96),
+    "regnet_y_1_6gf": (2e-3, 96),
+    "convnext_tiny": (1e-3, 96),
+}
 STEPS, BATCH = 120, 32
 
 
