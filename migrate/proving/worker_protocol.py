@@ -187,6 +187,8 @@ class Rehearsed:
     """The edges of its world at which something stood in."""
     saved_over: tuple[str, ...] = ()
     """Files of the repository in which it saved weights where there were others."""
+    absent: tuple[str, ...] = ()
+    """Libraries that it imports and that are not installed."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,14 @@ import itertools
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..reading.arguments import OPEN, documented, split
+from ..reading.arguments import OPEN, documented, flag_of, split
 from ..reading.facts import Command, Option, Script, Survey
+from ..reading.scopes import Module, apart
 from ..reading.source import NOTEBOOK, readme_text
-from ..slicing.recipes import names_configuration, names_model
+from ..slicing.recipes import configuration_files, names_configuration, names_model, working_folder
 from ..survey.submodules import submodule_paths
 from ..survey.survey import ProjectIndex, project_index, runnable
 from .construction import imported_paths
@@ -90,17 +91,33 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
 
 def _with_models(known: ProjectIndex) -> set[str]:
     """The files that import a library which holds models, or one of these files; or that may, by a name that they make."""
+
+    def holds(module: Module) -> bool:
+        return any(_MODELS.search(name) for name in _libraries(module)) or bool(_BY_NAME.search(module.file.text or ""))
+
+    return _leading_to(known, holds)
+
+
+def importing(survey: Survey, libraries: Iterable[str]) -> set[str]:
+    """The files that import one of the libraries, or one of these files."""
+    wanted = set(libraries)
+    return _leading_to(project_index(survey), lambda module: not wanted.isdisjoint(_libraries(module)))
+
+
+def _libraries(module: Module) -> set[str]:
+    return {name.partition(".")[0] for name in (*module.imports.values(), *module.star_imports)}
+
+
+def _leading_to(known: ProjectIndex, wanted: Callable[[Module], bool]) -> set[str]:
+    """The files that are `wanted`, and those that import one of them or of these."""
     repository = known.repository
     leads: dict[str, set[str]] = {}
-    found = set()
     for module in repository.modules.values():
         names = {*module.imports.values(), *module.star_imports}
-        text = module.file.text or ""
-        if any(_MODELS.search(name.partition(".")[0]) for name in names) or _BY_NAME.search(text):
-            found.add(module.path)
         for part in {part for name in names for part in (name, name.rpartition(".")[0]) if part}:
             if (other := repository.module(part, module.path)) is not None:
                 leads.setdefault(other.path, set()).add(module.path)
+    found = {module.path for module in repository.modules.values() if wanted(module)}
     queue = list(found)
     while queue:
         new = leads.get(queue.pop(), set()) - found
@@ -206,6 +223,25 @@ def other_arguments(survey: Survey, script: Script) -> Iterator[tuple[list[str],
                 instead = [*words[:-1], words[-1].removesuffix(value) + other]
                 argv = [word for index, part in enumerate(parts) for word in (instead if index == gone[0] else part[1])]
                 yield argv, f"{command.path}:{command.line} (whose {value} is not here; {other} beside it was taken)", False
+
+
+def configurations(survey: Survey, script: Script, option: Option) -> list[str]:
+    """The files that a required `--cfg FILE` can mean, the README's first, then the nearest; of other options none."""
+    readme, known = readme_text(survey.root), project_index(survey)
+    files = configuration_files(survey.root, option)
+    files.sort(
+        key=lambda path: (path not in readme, readme.find(path), apart(path, script.path), path.count("/"), natural(path))
+    )
+    start = working_folder(known.repository.modules[script.path], known.repository)
+    return [posixpath.relpath(path, start) for path in files]
+
+
+def other_configurations(survey: Survey, script: Script) -> Iterator[tuple[list[str], str, bool]]:
+    """What chooses each of the files but the first that a script's required configuration can mean, as `other_arguments`."""
+    for option in script.options:
+        files = configurations(survey, script, option) if option.required else []
+        for value in files[1:]:
+            yield [*([] if option.positional else [flag_of(option)]), value], f"another of {len(files)} configurations", True
 
 
 def _rank(parts: Sequence[tuple[Option | None, list[str]]], needed: Sequence[Option]) -> tuple[bool, bool]:

@@ -17,14 +17,12 @@ from ..reading.calls import SliceError
 from ..reading.facts import CheckpointSite, Factory, Option, Script, Survey
 from ..reading.finding import Finding
 from ..reading.recipe import Recipe
-from ..reading.scopes import apart
 from ..reading.source import NOTEBOOK, readme_text
 from ..slicing.checkpoint_loading import loading_modules
 from ..slicing.pretrained import without_weights
 from ..slicing.recipes import (
     Written,
     checkpoint_option,
-    configuration_files,
     guarding_flags,
     loaded_after,
     loads_weights,
@@ -32,7 +30,6 @@ from ..slicing.recipes import (
     options_of,
     recipe,
     with_literal_checkpoint,
-    working_folder,
     write,
 )
 from ..survey.survey import ProjectIndex, project_index
@@ -40,7 +37,18 @@ from .construction import Construction, construct, direct, preferred
 from .input_size import from_name, stated_size
 from .labels import find_class_names
 from .model_metadata import ModelMetadata, imported
-from .ranking import candidates, documented_arguments, is_test, listed, natural, ranked, taken_of, tier, told_as
+from .ranking import (
+    candidates,
+    configurations,
+    documented_arguments,
+    is_test,
+    listed,
+    natural,
+    ranked,
+    taken_of,
+    tier,
+    told_as,
+)
 from .resolved import ChainStep, Resolved
 from .settings import Settings
 from .several import different_models, stated
@@ -291,7 +299,7 @@ class _Resolver:
         user = {word.partition("=")[0] for word in self.settings.arguments}
         wanted = [item for item in options if item.required and item.dest not in given and not user & set(item.flags)]
         for option in wanted:
-            values = self._configurations(script, option)
+            values = configurations(self.survey, script, option)
             if option == chooser:
                 values = list(
                     map(
@@ -356,16 +364,6 @@ class _Resolver:
         if given and where is not None:
             self.settings.given |= given
             self.settings.remark(script.path, 1, "PS011", told_as(script, argv, where), "note")
-
-    def _configurations(self, script: Script, option: Option) -> list[str]:
-        """The files that a required `--cfg FILE` can mean, the README's first, then the nearest; of other options none."""
-        readme = readme_text(self.survey.root)
-        files = configuration_files(self.survey.root, option)
-        files.sort(
-            key=lambda path: (path not in readme, readme.find(path), apart(path, script.path), path.count("/"), natural(path))
-        )
-        start = working_folder(self.known.repository.modules[script.path], self.known.repository)
-        return [posixpath.relpath(path, start) for path in files]
 
     def _select(self, construction: Construction, chooser: Option | None, given: dict[str, str]) -> Resolved | None:
         """Apply --model: through the script's own option, else in place of the factory that it calls."""

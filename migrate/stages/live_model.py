@@ -58,6 +58,11 @@ class Run:
         """Whether it evaluated a model."""
         return self.best is not None and worth(self.best)[1]
 
+    @property
+    def judged(self) -> bool:
+        """Whether a loss, the largest score or a comparison judges what its model gives, or the model is evaluated."""
+        return self.best is not None and (self.evaluated or worth(self.best)[3] > 0)
+
 
 def why_none(run: Run) -> Iterator[tuple[str, str | None]]:
     """Why a run showed no model that classifies, and where."""

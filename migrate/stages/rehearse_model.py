@@ -24,8 +24,10 @@ from ..resolving.ranking import (
     documented_arguments,
     documented_folder,
     documented_models,
+    importing,
     listed,
     other_arguments,
+    other_configurations,
     told_as,
 )
 from ..resolving.resolved import Resolved
@@ -76,14 +78,16 @@ def rehearse_model(
     runs: list[Run] = []
     seconds = patience() * (_PREVIEW_SECONDS if migration.options.preview else _ALL_SECONDS)
     end = time.monotonic() + seconds
-    for number, (script, given) in enumerate(scripts):
+    left = list(scripts)
+    while left:
         if runs and time.monotonic() > end:
-            _cut_short(migration, seconds, [script.path for script, _ in scripts[number:]])
+            _cut_short(migration, seconds, [script.path for script, _ in left])
             break
         if len(runs) >= (_MOST_FOR_A_CHECKPOINT if any(run.fits is False for run in runs) else _MOST_SCRIPTS):
             break
+        script, given = left.pop(0)
         run = _run(migration, script, given, static, model)
-        if _lacks(run) and not given:
+        if not given and (_lacks(run) or not run.judged):
             run = _told_otherwise(migration, run, static, model, end)
         for choice in (
             _choices(surveyed, script) if _lacks(run) and not given and migration.options.checkpoint is not None else ()
@@ -97,12 +101,15 @@ def rehearse_model(
         runs.append(run)
         if run.is_certain or (run.evaluated and not stored and run.fits is not False):
             break
+        if run.best is None and run.seen.absent:  # what needs the same libraries may end as this one did
+            alike = importing(surveyed, run.seen.absent)
+            left.sort(key=lambda item: item[0].path in alike)
     else:
         if time.monotonic() > end and not any(run.evaluated for run in runs):
             _cut_short(migration, seconds, [])
     at = next((at for at, run in enumerate(runs) if run.best is None), None)
     if at is not None and not any(run.evaluated for run in runs) and _saved(migration, runs[at]):
-        again = _run(migration, *scripts[at], static, model)
+        again = _run(migration, *next(item for item in scripts if item[0] is runs[at].script), static, model)
         runs[at] = again if again.best is not None else runs[at]
     migration.stopped.update({run.script.path: run.seen.why for run in runs if run.best is None and run.seen.why is not None})
     stopped = [
@@ -234,9 +241,10 @@ def _bounded(sandbox: Sandbox) -> Sandbox:
 
 
 def _told_otherwise(migration: Migration, first: Run, static: Resolved | None, model: str | None, end: float) -> Run:
-    """The run of a script that stopped, or the first one with other arguments that shows a model."""
-    run, alike = first, 0
-    for told, where, verbatim in itertools.islice(_otherwise(migration.surveyed, first), _MOST_TOLD):
+    """The run of a script that stopped or whose model nothing judges, or the first one with other arguments that shows one."""
+    run, alike, surveyed = first, 0, migration.surveyed
+    others = _otherwise(surveyed, first) if _lacks(first) else other_configurations(surveyed, first.script)
+    for told, where, verbatim in itertools.islice(others, _MOST_TOLD):
         again = _run(migration, first.script, [], static, model, (told, where))
         better = _is_better(again, run) and (run.best is None or again.best is None or worth(again.best) > worth(run.best))
         if again.seen.why is None or better:
@@ -246,7 +254,8 @@ def _told_otherwise(migration: Migration, first: Run, static: Resolved | None, m
         same = again.seen.why is not None and (again.seen.why, again.seen.where) == (first.seen.why, first.seen.where)
         alike += same and verbatim  # once by the choice that is the default's, twice whatever is chosen
         # What else a line names that is not here may lead to a model that is only trained, as one that takes no labels.
-        if first.best is not None or (not _lacks(run) and (verbatim or run.evaluated)) or alike > 1 or time.monotonic() > end:
+        done = run.judged and not _lacks(run) and (verbatim or run.evaluated)
+        if first.fits is False or done or alike > 1 or time.monotonic() > end:
             break
     return run
 
@@ -261,7 +270,7 @@ def _otherwise(surveyed: Survey, run: Run) -> Iterator[tuple[list[str], str | No
     elif "No module named" in (run.seen.why or ""):
         return
     first = (*documented_arguments(surveyed, run.script, always=True), True)
-    for told, where, verbatim in (first, *other_arguments(surveyed, run.script)):
+    for told, where, verbatim in (first, *other_arguments(surveyed, run.script), *other_configurations(surveyed, run.script)):
         if told and tuple(told) not in tried:
             tried.append(tuple(told))
             yield told, where, verbatim

@@ -11,7 +11,7 @@ from ..slicing.factories import ModelTable
 from .gradients import always_gradless
 from .loops import CallSite, call_site, input_of, is_network
 
-_EVALUATES = re.compile(r"(^|_)(eval|valid|val|test|infer|predict|classif|accuracy|score|prob)", re.I)
+_EVALUATES = re.compile(r"^(?!loss_).*?(?:^|_)(eval|valid|val|test|infer|predict|classif|accuracy|score|prob)", re.I)
 _TRAINS = re.compile(r"(^|_)(train|fit|learn|optimi)", re.I)
 _NETWORKS_OWN = frozenset(["__init__", "__call__", "forward"])
 

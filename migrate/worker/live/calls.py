@@ -244,15 +244,14 @@ class ModuleCalls:
         inner = seen.module
         seen.sites[call.site, call.evaluating] += 1
         seen.last = call.evaluating
-        if seen.initial is None and (call.training or call.grad):
-            seen.initial = {name: value.detach().clone() for name, value in weights_of(inner).items()}
         first = call.evaluating not in seen.first
         if first:
             seen.first[call.evaluating] = call
         if seen.settled is None and not call.training:
             seen.settled = call
-        if self._on_call is not None:
-            self._on_call(seen, call)
+        lazy = any(map(nn.parameter.is_lazy, (*inner.parameters(), *inner.buffers())))  # the call itself makes its weights
+        if not lazy:
+            self._heard(seen, call)
         self._local.depth = 1
         try:
             output = plain(module, *args, **kwargs)
@@ -260,6 +259,8 @@ class ModuleCalls:
             self._local.depth = 0
         if first:
             call.output = output
+        if lazy:
+            self._heard(seen, call)
         leaves = list(tensors_in(output))
         if leaves and all(value.dim() == 0 for _, value in leaves):  # it gives its loss: what it calls itself is the model
             self._transparent.add(id(module))
@@ -268,6 +269,12 @@ class ModuleCalls:
         seen.latest = call
         self._flow.follow(seen, leaves)
         return output
+
+    def _heard(self, seen: Seen, call: Call) -> None:
+        if seen.initial is None and (call.training or call.grad):
+            seen.initial = {name: value.detach().clone() for name, value in weights_of(seen.module).items()}
+        if self._on_call is not None:
+            self._on_call(seen, call)
 
     def _images(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

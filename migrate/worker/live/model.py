@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import math
 import os
 import random
@@ -103,6 +104,7 @@ def see_models(recipe: Recipe, read: Recipe | None = None, patience: float = 1.0
         edges=tuple(sorted({item.edge for item in ended.standins})),
         weights_from=tuple(str(path) for path in files if is_users(path, began)),
         saved_over=ended.saved_over,
+        absent=tuple(json.loads(ended.learned or "{}").get("absent", ())),
     )
 
 

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,22 @@ def _reached(root: str, first: str) -> tuple[ast.Module, ...]:
 def _package(path: str) -> list[str]:
     """The name of the package of which a file is the face."""
     return [Path(path).parent.name] if Path(path).name == "__init__.py" else []
+
+
+def bound_in_loops(code: types.CodeType, name: str) -> bool:
+    """Whether the function of that code, or the script, gives the name a value in loops over something and nowhere else."""
+    try:
+        tree = ast.parse(Path(code.co_filename).read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return False
+    first = code.co_firstlineno  # that of a decorator, where there is one
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == code.co_name)
+    lines = ((node, {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}) for node in functions)
+    scope: ast.AST = next((node for node, starts in lines if first in starts), tree)
+    looped = {id(part) for node in ast.walk(scope) if isinstance(node, ast.For) for part in ast.walk(node)}
+    bound = [part for part in ast.walk(scope) if isinstance(part, ast.Name) and part.id == name]
+    bound = [part for part in bound if isinstance(part.ctx, ast.Store)]
+    return bool(bound) and all(id(part) in looped for part in bound)
 
 
 def path_of(root: str, script: str) -> str:

@@ -107,8 +107,7 @@ def _attempt(
             return None
         if ended != "stopped":
             _keep_found(stage)
-            idle = (edge.idle(stage) for edge in found.values() if hasattr(edge, "idle"))
-            helps = next(filter(None, idle), None) if ended == "finished" and not seen() else None
+            helps = _idle(stage, found) if ended == "finished" and not seen() else None
             report = RehearsalReport(ended=ended, remedy=helps, **stage.told())  # type: ignore[arg-type]
         else:
             assert error is not None
@@ -119,17 +118,30 @@ def _attempt(
                 return None
             if stage.computed:  # its next runs end there as well, and are compared with this one
                 _keep_found(stage)
-            remedies = (edge.remedy(stage, cause or error) for edge in found.values() if hasattr(edge, "remedy"))
             report = RehearsalReport(
                 ended="stopped",
                 why=_said(error) + (f", after {_said(cause)}" if cause is not None else ""),
                 where=failed_at(cause or error, stage.root),
-                remedy=next(filter(None, remedies), None),
+                remedy=_remedy(stage, found, cause or error),
                 **stage.told(),
             )
             _print(error)
     stage.write(report)
     return report
+
+
+def _idle(stage: Stage, edges: dict[str, types.ModuleType]) -> str | None:
+    """What may help a script that came to its end without a call of a model: what it went on after, and what edges know."""
+    told = [edge.idle(stage) for edge in edges.values() if hasattr(edge, "idle")]
+    if (error := stage.handled) is not None:
+        where = failed_at(error, stage.root)
+        told[:0] = [f"it went on after {_said(error)}{f' ({where})' if where else ''}", _remedy(stage, edges, error)]
+    return "; ".join(filter(None, told)) or None
+
+
+def _remedy(stage: Stage, edges: dict[str, types.ModuleType], error: BaseException) -> str | None:
+    remedies = (edge.remedy(stage, error) for edge in edges.values() if hasattr(edge, "remedy"))
+    return next(filter(None, remedies), None)
 
 
 def _keep_found(stage: Stage) -> None:

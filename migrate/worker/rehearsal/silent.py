@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dis
+import json
 import sys
 import types
 from collections.abc import Generator, Iterator
 from typing import Any
+
+from .stage import Stage
 
 
 class Silent:
@@ -148,3 +151,20 @@ class Config(Entries):
         super().update(
             *(vars(item) if hasattr(item, "__dict__") and not isinstance(item, dict) else item for item in args), **named
         )
+
+
+def kept_in_files(stage: Stage) -> None:
+    """A run's number stands in files that a script writes and reads again: an empty text where they hold text alone, and in a
+    checkpoint itself."""
+
+    def default(original: Any, self: json.JSONEncoder, value: Any) -> Any:
+        return str(value) if isinstance(value, Silent) else original(self, value)
+
+    stage.wrap(json.JSONEncoder, "default", default)
+    stage.when_imported("torch", lambda torch: torch.serialization.add_safe_globals([Silent]))
+
+    def written(yaml: Any) -> None:
+        for kind in (yaml.representer.SafeRepresenter, yaml.representer.Representer):
+            kind.add_representer(Silent, lambda dumper, value: dumper.represent_str(str(value)))
+
+    stage.when_imported("yaml", written)

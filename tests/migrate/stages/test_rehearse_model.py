@@ -356,6 +356,26 @@ def test_scripts_are_run_to_see_their_models_only_while_there_is_time(
     assert said == [f"scripts were run {left}"]
 
 
+def test_after_a_script_that_lacked_a_library_come_those_that_do_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, seen = tmp_path / "repository", []
+    root.mkdir()
+    (root / "settings.py").write_text("import fastargs\n")
+    for name, first in {"eval_a": "import fastargs\n", "eval_b": "import settings\n", "eval_c": ""}.items():
+        (root / f"{name}.py").write_text(first + TWO.format(width=4))
+
+    def run(migration: Migration, script: Script, *rest: object) -> Run:
+        seen.append(script.path)
+        stopped = Rehearsed(models=(), why="TypeError: no", where=None, weights_from=(), absent=("fastargs",))
+        return Run(script, Recipe(root=str(root), script=script.path), stopped, None, None, as_read=True)
+
+    monkeypatch.setattr(rehearsal, "_run", run)
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
+    assert seen == ["eval_a.py", "eval_c.py", "eval_b.py"]
+
+
 TRAINS = """
 import argparse, sys
 import torch
@@ -477,3 +497,30 @@ def test_a_count_of_classes_that_only_made_data_has_is_told(tmp_path: Path, coun
     assert report.models[0].classes == 10, report.findings
     said = [finding.message for finding in report.findings if finding.code == "PS532"]
     assert [message.partition(":")[0] for message in said] == ["nothing states how many classes there are"] * guessed
+
+
+@pytest.mark.usefixtures("torch_sandbox")
+def test_where_nothing_judges_the_model_of_the_first_configuration_the_others_are_tried(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    for name, kind in {"a_clusters": "features", "b_plain": "net", "c_other": "net"}.items():
+        (tmp_path / "conf" / f"{name}.yaml").write_text(f"kind: {kind}\n")
+    (tmp_path / "main.py").write_text(
+        "import argparse\n\nimport torch\nimport yaml\nfrom torch import nn\n\n"
+        "class Features(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.conv = nn.Conv2d(3, 4, 3)\n\n"
+        "    def forward(self, x):\n        return self.conv(x).flatten(1)\n\n"
+        "class Net(Features):\n    def __init__(self):\n        super().__init__()\n        self.top = nn.LazyLinear(5)\n\n"
+        "    def forward(self, x):\n        return self.top(super().forward(x))\n\n"
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--config-file', required=True)\n"
+        "kind = yaml.safe_load(open(parser.parse_args().config_file))['kind']\n"
+        "images, labels = torch.rand(4, 3, 12, 12), torch.tensor([0, 1, 2, 3])\n"
+        "if kind == 'features':\n    print(Features()(images).shape)\n"
+        "else:\n    net = Net()\n    loss = nn.functional.cross_entropy(net(images), labels)\n    loss.backward()\n"
+    )
+    report = headrace.migrate(tmp_path)
+    assert (report.models[0].name, report.models[0].classes) == ("Net", 5), report.findings
+    said = [item.message for item in report.findings if item.code == "PS011"]
+    assert said == [
+        "told what another of 3 configurations tells: --config-file conf/b_plain.yaml; "
+        '--entry "main.py ..." tells something else'
+    ]

@@ -55,6 +55,7 @@ def sites(root: Path, method: str, **files: str) -> list[tuple[str, str | None, 
         "def features(self, x):\n        return self(x)",
         "def validate(self, model, x):\n        return model(x)",
         "def test(self):\n        return self(1)",
+        "def loss_and_predict(self, x, y):\n        return F.cross_entropy(self(x), y)",
         "def __call__(self, x):\n        return x\n\n    def test(self, x):\n        return self(x)",
     ],
 )

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from .. import hints, hugging_face_sets, torchvision_sets
-from ..forms import json_files, line_lists, splits
+from ..forms import json_files, line_lists, splits, tables
 from ..forms.bare_folders import is_bare
-from ..making import ENDINGS, FRAMES, MADE_NAME, NAMES, NUMBERS, STEMS, TABLES, WEIGHTS, Maker, names_files
+from ..making import ENDINGS, MADE_NAME, NAMES, NUMBERS, STEMS, WEIGHTS, Maker, names_files
 from ..paths import Paths
-from ..places import called_by_user, is_users
+from ..places import is_users
 from ..stage import Stage
 from ..weights import holds_weights
 from . import time
@@ -36,6 +36,7 @@ _EMPTY = re.compile(
     re.I,
 )
 """What is said of a list of images that has none."""
+_UNBOUND = re.compile(r"(?:variable|name) '(\w+)'")
 _CHANNELS = re.compile(r"expected input\[.*\] to have (\d) channels, but got \d channels")
 _MODES = {"1": "L", "3": "RGB", "4": "RGBA"}
 """How images are stored whose tensors have so many channels, where a script takes them as they are."""
@@ -60,17 +61,10 @@ _IN_TEXT = re.compile(
     r"(numpy\.)?int\d*\b"
 )
 """What is said of a number that is put into a text: a label of a table, where one was made."""
-_MISSED_COLUMNS = re.compile(
-    r"\bcolumns?\b.*\b(missing|not found|expected|required)\b|\b(missing|expected|required)\b.*\bcolumns?\b", re.I
-)
-_QUOTED = re.compile(r"'([^'\n]+)'")
-"""What is said of columns that a table should have, by pandas (`usecols`) or by the script itself, and their names."""
 _TAKEN = re.compile(r"""\[\s*['"](\w+)['"]\s*\]""")
 _LINE = re.compile(rf"{MADE_NAME.pattern} \d+")
 _OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
 """What a script may end with that found no images."""
-_MOST_COLUMNS = 22_000
-"""So many columns that are asked for together are made."""
 _SET_UP: dict[int, Paths] = {}
 
 
@@ -88,47 +82,13 @@ def stand_in(stage: Stage) -> Iterator[None]:
     )
     stage.when_imported("cv2", lambda library: _readers(stage, paths, library, ("imread", "VideoCapture")))
     stage.when_imported("torch", lambda library: stage.wrap(library, "save", _saved(stage, paths)))
-    stage.when_imported("pandas", lambda library: _filters(stage, library.Series))
-    stage.when_imported("pandas", lambda library: _tables(stage, library))
+    stage.when_imported("pandas", lambda library: tables.watch(stage, library))
     stage.when_imported(
         "pandas", lambda library: _readers(stage, paths, library, ("read_parquet", "read_feather", "read_excel"))
     )
     stage.when_imported("torch.utils.data", lambda library: splits.wrap_around(stage, library))
     yield
     del _SET_UP[id(stage)]
-
-
-def _tables(stage: Stage, pandas: Any) -> None:
-    """Says how a table is read, while it is: what is made then is written so."""
-
-    def read(original: Any, path: Any, *args: Any, **named: Any) -> Any:
-        sign = named.get("sep") or named.get("delimiter") or ("\t" if original.__name__ == "read_table" else ",")
-        names = named.get("names")
-        before = stage.table
-        plain = isinstance(sign, str) and isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
-        stage.table = (" " if sign == r"\s+" else str(sign)[:1] or ",", tuple(names) if plain and names is not None else ())
-        try:
-            return original(path, *args, **named)
-        finally:
-            stage.table = before
-
-    for name in ("read_csv", "read_table"):
-        stage.wrap(pandas, name, read)
-
-
-def _filters(stage: Stage, series: Any) -> None:
-    """Notes for which values the script keeps rows of a table, where none has them: a column of splits or of folds."""
-
-    def compare(original: Any, self: Any, other: Any, *args: Any, **named: Any) -> Any:
-        answer = original(self, other, *args, **named)
-        values = [other] if isinstance(other, str | int) else list(other) if isinstance(other, list | tuple | set) else []
-        wanted = isinstance(self.name, str) and bool(values) and all(isinstance(item, str | int) for item in values)
-        if wanted and called_by_user(stage.root) and not answer.any():
-            stage.filters.setdefault(self.name, {}).update(dict.fromkeys(values))
-        return answer
-
-    for name in ("isin", "eq", "__eq__"):
-        stage.wrap(series, name, compare)
 
 
 def in_vain(stage: Stage) -> bool:
@@ -262,9 +222,10 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if _keep_rows(stage):
         return True
     own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
-    if line_lists.lesson(stage, error, own, empty=_EMPTY.search(text) is not None):
+    empty = _EMPTY.search(text) is not None or _went_through_nothing(stage, error, own)
+    if line_lists.lesson(stage, error, own, empty=empty):
         return True
-    if _EMPTY.search(text) and (_fill(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)):
+    if empty and (_fill(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)):
         return True
     if json_files.lesson(stage, error):
         return True
@@ -277,7 +238,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names and stage.learn(time.WHOLE, True):
         return True  # the names of the classes were gathered from the first batches alone
-    in_text = (_IN_TEXT.search(text) or _NO_LABEL.search(text)) and _has_table(stage)
+    in_text = (_IN_TEXT.search(text) or _NO_LABEL.search(text)) and tables.has_table(stage)
     if (in_text or _AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):
         return True
     if _YES_OR_NO.search(text) and stage.learn("classes", 2):
@@ -295,20 +256,10 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         r"Sum of input lengths|out of range|out of bounds|index .* is out|num_samples=0|larger sample|sample larger", text, re.I
     ):
         return stage.learn("full", True)
-    if isinstance(error, KeyError | ValueError | AssertionError) and _MISSED_COLUMNS.search(text) and _has_table(stage):
-        known = stage.learned.get("columns", [])
-        missed = [name for name in _QUOTED.findall(text)[:_MOST_COLUMNS] if name not in known]
-        if missed and stage.learn("columns", [*known, *missed]):
-            return True
-    if isinstance(error, KeyError) and (missing := _columns_in(frames)):
-        known = stage.learned.get("columns", [])
-        return stage.learn("columns", [*known, *(name for name in missing if name not in known)])
-    if isinstance(error, KeyError) and any("pandas" in name or "datasets" in name or name.endswith("csv.py") for name in names):
-        return stage.add("columns", str(error.args[0]))
-    if isinstance(error, AttributeError) and (
-        attribute := re.match(r"'DataFrame' object has no attribute '(\w+)'", str(error))
-    ):
-        return stage.add("columns", attribute[1])
+    if empty and any(item.what.startswith("torchvision's ") for item in stage.standins) and stage.learn("full", True):
+        return True  # fewer than a batch
+    if (learned := tables.lesson(stage, error, frames)) is not None:
+        return learned
     if isinstance(error, KeyError) and ("npz" in text or any("numpy" in name for name in names) or _has_keys(stage)):
         return stage.add("keys", str(error.args[0]).split(" is not")[0].strip("'\""))
     if isinstance(error, AttributeError | TypeError | ValueError) and _has_names_for_labels(stage, frames):
@@ -328,16 +279,6 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     return _want(stage, error, frames) or (isinstance(error, _OF_DATA) and _deepen(stage))
 
 
-def _columns_in(frames: list[Any]) -> list[str]:
-    """The names of columns that pandas was just asked for together, and does not have all of."""
-    for frame in reversed(frames):
-        asked: Any = frame.f_locals.get("key") if "pandas" in frame.f_code.co_filename else None
-        names: list[Any] = asked if isinstance(asked, list) else [*getattr(asked, "tolist", list)()]
-        if names and len(names) <= _MOST_COLUMNS and all(isinstance(name, str) for name in names):
-            return names
-    return []
-
-
 def _misses_names(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
     """Whether a number was looked up where a table of the user's has the names of the classes."""
     number = isinstance(error, KeyError) and bool(error.args) and isinstance(error.args[0], int | np.integer)
@@ -345,11 +286,6 @@ def _misses_names(stage: Stage, error: BaseException, frames: list[Any]) -> bool
     names = set(Maker(stage).names)
     known = [table for frame in own for table in (frame.f_locals, frame.f_globals, vars(frame.f_locals.get("self", stage)))]
     return any(type(value) is dict and set(value) == names for table in known for value in table.values())
-
-
-def _has_table(stage: Stage) -> bool:
-    """Whether a table was made in this attempt."""
-    return any(item.edge == "data" and item.what.lower().endswith((*TABLES, *FRAMES)) for item in stage.standins)
 
 
 def _has_keys(stage: Stage) -> bool:
@@ -385,6 +321,12 @@ def _of_a_class(stage: Stage, text: str) -> bool:
     """Whether a number was expected where the name of a class stands."""
     found = re.search(r": '(.*)'$", text)
     return found is not None and any(name in found[1] for name in Maker(stage).names)
+
+
+def _went_through_nothing(stage: Stage, error: BaseException, own: list[Any]) -> bool:
+    """Whether a name has no value that only loops give one: they found nothing to go through."""
+    found = _UNBOUND.search(str(error)) if isinstance(error, NameError) else None
+    return found is not None and bool(own) and hints.bound_in_loops(own[-1].f_code, found[1])
 
 
 def _fewer_classes(stage: Stage, frames: list[Any], text: str) -> bool:

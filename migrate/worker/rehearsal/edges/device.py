@@ -23,6 +23,8 @@ from ..stage import Stage
 _WANTS_CUDA = re.compile(r"\b(cuda|gpus?|nvidia|cudnn)\b|Inference tensors cannot be saved", re.I)
 _INSISTS = "cuda"
 _UNWRAPPED = "unwrapped"
+_NUMBERED, _NO_NUMBER = "numbered_devices", "Cannot access accelerator device"
+"""What `torch.device(0)` says where there is no GPU."""
 _WRAPPERS = re.compile(r"\bDataParallel\b|\bDistributedDataParallel\b|\bDDP\b")
 _ZERO = (
     "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached",
@@ -46,6 +48,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return False
     if _is_unwrapped(stage, error):
         return stage.learn(_UNWRAPPED, True)
+    if _NO_NUMBER in str(error):
+        return stage.learn(_NUMBERED, True)
     trace, stated = error.__traceback__, False
     while trace is not None:
         source = trace.tb_frame.f_code.co_names
@@ -125,6 +129,8 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
             args = (args[0].replace("torch.cuda.", "torch."), *args[1:])
         return original(self, *args, **named)
 
+    if stage.learned.get(_NUMBERED):
+        stage.patch(torch, "device", _Devices("device", (), {"real": torch.device, "here": staticmethod(here)}))
     if stage.learned.get(_UNWRAPPED):
         stage.patch(torch.nn.Module, "module", _Itself(stage))
     insists = bool(stage.learned.get(_INSISTS))
@@ -154,6 +160,20 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
         self, here(device).type if is_cuda(device) else device, *args, **named))  # fmt: skip
     _loading(stage, torch, here)
     _cuda_module(stage, torch)
+
+
+class _Devices(type):
+    """`torch.device`, of which a number is a device that is here."""
+
+    real: type
+    here: Callable[[Any], Any]
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, cls.real)
+
+    def __call__(cls, *args: Any, **named: Any) -> Any:
+        given = args[0] if args else named.get("device")
+        return cls.here(given) if isinstance(given, int) and len(args) + len(named) == 1 else cls.real(*args, **named)
 
 
 def _known_to_scripting(stage: Stage, original: Callable[..., Any], stand_in: Callable[..., Any]) -> None:

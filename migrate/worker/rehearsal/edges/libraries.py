@@ -23,7 +23,7 @@ from ...stub_modules import AbsentLibrary, AbsentName, install_stub
 from .. import other_python, project_root
 from ..places import imported_by_library, is_installed, is_users
 from ..settings.environment import holding
-from ..silent import Config, Silent
+from ..silent import Config, Silent, kept_in_files
 from ..stage import Stage
 from .packages import EVERYWHERE, Alias, file_of, folders_of
 
@@ -103,6 +103,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
         _said_gone(stage, part)
     for name in ("pytorch_lightning", "lightning.pytorch"):
         stage.when_imported(name, lambda library: _old_lightning(stage, library))
+    kept_in_files(stage)
     with holding(ENVIRONMENT):
         yield
     sys.meta_path[:] = finders

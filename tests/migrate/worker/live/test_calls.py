@@ -95,6 +95,23 @@ def test_what_may_be_trained_is_remembered_as_it_was() -> None:
     assert "cross_entropy" in seen.reads[()]
 
 
+def test_weights_that_the_first_call_makes_are_remembered_as_it_made_them() -> None:
+    net = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(affine=False), nn.Flatten(), nn.LazyLinear(5))
+    heard, made = [], []
+    optimizer: torch.optim.Optimizer | None = None
+    with ModuleCalls(HERE, lambda seen, call: heard.append(calls.own_weights(seen)["3.weight"].shape)) as calls:
+        for _ in range(2):
+            loss = F.cross_entropy(net(IMAGES), torch.arange(4))
+            optimizer = optimizer or torch.optim.SGD(net.parameters(), lr=1.0)
+            made.append(net[3].weight.detach().clone())
+            loss.backward()
+            optimizer.step()
+    seen = only(calls)
+    assert heard == [(5, 144), (5, 144)]
+    assert seen.initial is not None
+    assert torch.equal(seen.initial["3.weight"], made[0])
+
+
 @pytest.mark.parametrize("how", ["keyword", "dict", "batch"])
 def test_images_are_found_wherever_they_lie(how: str) -> None:
     class Odd(Net):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -293,6 +294,17 @@ def test_what_would_help_a_script_that_called_no_model_is_told(tmp_path: Path, m
     assert found.why == "it came to its end and called no model with images; install what stood in"
     found = see_models(script(tmp_path, DATA, "model = Net()\n", EVALUATE))
     assert (len(found.models), found.why) == (1, None)
+
+
+def test_what_a_script_went_on_after_that_called_no_model_is_told(tmp_path: Path) -> None:
+    text = "try:\n    print(Net().nothing)\nexcept Exception as error:\n    print(f'skipped: {error}')\n"
+    found = see_models(script(tmp_path, text))
+    assert found.why is not None
+    assert re.match(
+        "it came to its end and called no model with images; it went on after AttributeError: 'Net' object has no attribute "
+        r"'nothing' \(run\.py:\d+\)$",
+        found.why,
+    )
 
 
 def test_a_script_that_was_ended_is_not_said_to_have_come_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

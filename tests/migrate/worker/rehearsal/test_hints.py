@@ -194,3 +194,32 @@ def test_whether_the_sources_put_endings_to_names(tmp_path, line, does):
 )
 def test_whether_classes_are_looked_up_by_name(says, text, numbers):
     assert hints.numbers_names(*says(main=text)) is numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "looped"),
+    [
+        ("def f(rows):\n    for row in rows:\n        out = row\n    return out", "out", True),
+        ("def f(rows):\n    for out in rows:\n        pass\n    return out", "out", True),
+        ("def f(rows):\n    out = 1\n    for row in rows:\n        out = row\n    return out", "out", False),
+        ("def f(rows):\n    if rows:\n        out = rows\n    return out", "out", False),
+        (
+            "import abc\nout = 1\n@abc.abstractmethod\ndef f(rows):\n    for row in rows:\n        out = row\n    return out",
+            "out",
+            True,
+        ),
+        ("def f(rows):\n    return len(rows)", "out", False),
+    ],
+)
+def test_a_name_that_only_loops_give_a_value_is_told(says, text, name, looped):
+    root, script = says(main=text)
+    names = {}
+    exec(compile(text, f"{root}/{script}", "exec"), names)
+    assert hints.bound_in_loops(names["f"].__code__, name) is looped
+
+
+def test_a_name_of_the_script_itself_is_told_too(says):
+    root, script = says(main="for row in []:\n    out = row\nprint(out)\n")
+    code = compile("for row in []:\n    out = row\nprint(out)\n", f"{root}/{script}", "exec")
+    assert hints.bound_in_loops(code, "out")
+    assert not hints.bound_in_loops(code.replace(co_filename=f"{root}/other.py"), "out")

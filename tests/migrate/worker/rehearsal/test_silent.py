@@ -25,3 +25,16 @@ def test_what_is_told_of_a_model_is_as_many_numbers_as_it_is_taken_apart_into(re
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "0.0 0.0 0.0 [0.0, 0.0]\n[3, 4]\n"), done.report.why
+
+
+def test_what_a_tracker_gives_is_written_to_files_and_read_again(rehearsed):
+    text = (
+        "import io, json, mlflow, torch, yaml\nrun = mlflow.start_run().info.run_id\n"
+        "file = io.BytesIO()\ntorch.save({'run': run, 'net': torch.nn.Linear(2, 2).state_dict()}, file)\nfile.seek(0)\n"
+        "held = torch.load(file)\nmlflow.start_run(run_id=held['run'])\n"
+        "print(sorted(held), json.dumps({'run': run}), yaml.safe_dump({'run': run}), yaml.dump({'run': run}))\n"
+        "json.dumps(object())\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.stdout == "['net', 'run'] {\"run\": \"\"} run: ''\n run: ''\n\n", done.report.why
+    assert "Object of type object is not JSON serializable" in done.report.why

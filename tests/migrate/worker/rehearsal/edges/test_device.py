@@ -186,3 +186,16 @@ def test_a_script_that_wraps_nothing_has_made_a_mistake(rehearsed):
     done = rehearsed({"main.py": "import torch\nnet = torch.nn.Linear(2, 2)\nnet.module.state_dict()\n"})
     assert done.report.ended == "stopped"
     assert "'Linear' object has no attribute 'module'" in done.report.why
+
+
+def test_the_device_of_a_number_is_one_that_is_here(rehearsed):
+    text = (
+        "import torch\n\ndef place(gpu: torch.device | int = 0) -> torch.device:\n"
+        "    return gpu if isinstance(gpu, torch.device) else torch.device(gpu)\n\n"
+        "first, second = place(), torch.device('cpu', 0)\n"
+        "net = torch.nn.Linear(2, 2).to(first)\ntorch.save(net.state_dict(), 'net.pt')\n"
+        "print(torch.load('net.pt', map_location=torch.device(device=1))['bias'].device, second, place(first) == first)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "cpu cpu:0 True\n"), done.report.why
+    assert done.standins("device")

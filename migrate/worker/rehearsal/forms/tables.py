@@ -1,0 +1,107 @@
+"""Tables that a script reads with pandas: how they are written, which columns they have, and the values in these."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..making import FRAMES, TABLES
+from ..places import called_by_user
+from ..stage import Stage
+
+_MISSED_COLUMNS = re.compile(
+    r"\bcolumns?\b.*\b(missing|not found|expected|required)\b|\b(missing|expected|required)\b.*\bcolumns?\b"
+    r"|\] not (found )?in (axis|index)\b",
+    re.I,
+)
+_QUOTED = re.compile(r"'([^'\n]+)'")
+"""What is said of columns that a table should have, by pandas (`usecols`, `drop`) or the script itself, and their names."""
+_LISTS = (list, tuple, set)
+_MOST_COLUMNS = 22_000
+"""So many columns that are asked for together are made."""
+
+
+def watch(stage: Stage, pandas: Any) -> None:
+    """See how tables are read, and what is searched for in them."""
+    _reads(stage, pandas)
+    _filters(stage, pandas.Series)
+
+
+def _reads(stage: Stage, pandas: Any) -> None:
+    """Says how a table is read, while it is: what is made then is written so."""
+
+    def read(original: Any, path: Any, *args: Any, **named: Any) -> Any:
+        sign = named.get("sep") or named.get("delimiter") or ("\t" if original.__name__ == "read_table" else ",")
+        names = named.get("names")
+        before = stage.table
+        plain = isinstance(sign, str) and isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+        stage.table = (" " if sign == r"\s+" else str(sign)[:1] or ",", tuple(names) if plain and names is not None else ())
+        try:
+            return original(path, *args, **named)
+        finally:
+            stage.table = before
+
+    for name in ("read_csv", "read_table"):
+        stage.wrap(pandas, name, read)
+
+
+def _filters(stage: Stage, series: Any) -> None:
+    """Notes for which values the script keeps rows of a table, or has others in their place, where none has them: a column of
+    splits or of folds, or names of classes of its own."""
+
+    def note(column: Any, values: list[Any]) -> None:
+        plain = isinstance(column, str) and bool(values) and all(isinstance(item, str | int) for item in values)
+        if plain and called_by_user(stage.root):
+            stage.filters.setdefault(column, {}).update(dict.fromkeys(values))
+
+    def compare(original: Any, self: Any, other: Any, *args: Any, **named: Any) -> Any:
+        answer = original(self, other, *args, **named)
+        if not answer.any():
+            note(self.name, [other] if isinstance(other, str | int) else list(other) if isinstance(other, _LISTS) else [])
+        return answer
+
+    def translate(original: Any, self: Any, arg: Any, *args: Any, **named: Any) -> Any:
+        answer = original(self, arg, *args, **named)
+        if isinstance(arg, dict) and not answer.notna().any():
+            note(self.name, list(arg))
+        return answer
+
+    for name in ("isin", "eq", "__eq__"):
+        stage.wrap(series, name, compare)
+    stage.wrap(series, "map", translate)
+
+
+def lesson(stage: Stage, error: BaseException, frames: list[Any]) -> bool | None:
+    """What an error says of the columns that the next attempt's tables should have; None where it says nothing of them."""
+    text = f"{type(error).__name__}: {error}"
+    names = [frame.f_code.co_filename for frame in frames]
+    if isinstance(error, KeyError) and (missing := _columns_in(frames)):
+        known = stage.learned.get("columns", [])
+        return stage.learn("columns", [*known, *(name for name in missing if name not in known)])
+    if isinstance(error, KeyError | ValueError | AssertionError) and _MISSED_COLUMNS.search(text) and has_table(stage):
+        known = stage.learned.get("columns", [])
+        missed = [name for name in _QUOTED.findall(text)[:_MOST_COLUMNS] if name not in known]
+        if missed and stage.learn("columns", [*known, *missed]):
+            return True
+    if isinstance(error, KeyError) and any("pandas" in name or "datasets" in name or name.endswith("csv.py") for name in names):
+        return stage.add("columns", str(error.args[0]))
+    if isinstance(error, AttributeError) and (
+        attribute := re.match(r"'DataFrame' object has no attribute '(\w+)'", str(error))
+    ):
+        return stage.add("columns", attribute[1])
+    return None
+
+
+def has_table(stage: Stage) -> bool:
+    """Whether a table was made in this attempt."""
+    return any(item.edge == "data" and item.what.lower().endswith((*TABLES, *FRAMES)) for item in stage.standins)
+
+
+def _columns_in(frames: list[Any]) -> list[str]:
+    """The names of columns that pandas was just asked for together, and does not have all of."""
+    for frame in reversed(frames):
+        asked: Any = frame.f_locals.get("key") if "pandas" in frame.f_code.co_filename else None
+        names: list[Any] = asked if isinstance(asked, list) else [*getattr(asked, "tolist", list)()]
+        if names and len(names) <= _MOST_COLUMNS and all(isinstance(name, str) for name in names):
+            return names
+    return []

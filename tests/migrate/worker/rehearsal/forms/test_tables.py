@@ -1,0 +1,87 @@
+"""What is made for scripts that read tables with pandas."""
+
+import json
+
+import pytest
+
+
+def test_rows_that_a_table_is_searched_for_are_in_the_next_one(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\ntable = pd.read_csv('splits.csv')\n"
+        "kept = [table[table['fold'].isin(['a', 'b'])], table[table['fold'] == 'c'], table[table['part'] == 3]]\n"
+        "assert all(len(rows) for rows in kept), 'num_samples=0'\nprint([len(set(rows['label'])) for rows in kept])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "finished", done.report.why
+    assert done.stdout == "[10, 10, 10]\n"
+
+
+@pytest.mark.parametrize(
+    ("read", "row"),
+    [
+        ("pd.read_csv('a.csv', delimiter='\\t')", "['image_0000.jpg', 0]"),
+        ("pd.read_csv('a.csv', sep=';', encoding='cp1252')", "['image_0000.jpg', 0]"),
+        ("pd.read_table('a.txt')", "['image_0000.jpg', 0]"),
+        ("pd.read_csv('a.txt', sep=' ', names=['IMAGE', 'LABEL'])", "['image_0000.jpg', 0]"),
+        ("pd.read_csv('a.txt', sep=r'\\s+', names=['IMAGE', 'LABEL'], engine='python')", "['image_0000.jpg', 0]"),
+    ],
+)
+def test_a_table_is_written_as_it_is_read(rehearsed, read, row):
+    pytest.importorskip("pandas")
+    text = f"import pandas as pd\ntable = {read}\nprint([table['IMAGE'][0], int(table['LABEL'][0])], len(table.columns))\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", f"{row} 2\n"), done.report.why
+
+
+def test_names_of_classes_for_which_a_table_is_searched_are_in_the_next_one(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import os\nimport pandas as pd\nCLASSES = ['ant', 'bee']\nos.listdir('photos/train')\n"
+        "table = pd.read_csv('labels.csv')\nkept = table[table['name'].isin(CLASSES)]\n"
+        "assert len(kept), 'num_samples=0'\nprint(sorted(set(kept['name'])))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "['ant', 'bee']\n"), done.report.why
+
+
+def test_names_for_which_a_table_has_others_in_their_place_are_in_the_next_one(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\ntable = pd.read_csv('labels.csv')\n"
+        "table['kind'] = table['dx'].map({'nv': 'mole', 'mel': 'melanoma'})\ntable = table.dropna(subset=['kind'])\n"
+        "assert len(table), 'num_samples=0'\nprint(sorted(set(table['kind'])))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "['melanoma', 'mole']\n"), done.report.why
+
+
+def test_columns_that_are_asked_for_together_are_in_the_next_table(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\nWANTED = ['image', 'width', 'label']\ntable = pd.read_csv('a.csv')\nprint(len(table[WANTED]))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "finished", done.report.why
+    assert json.loads(done.report.learned)["columns"] == ["image", "width", "label"]
+
+
+USED = "import pandas as pd\ntable = pd.read_csv('a.csv', usecols=['INDEX', 'WIDTH'])\n"
+DROPPED = "import pandas as pd\ntable = pd.read_csv('a.csv')\nleft = table.drop(columns=['target', 'patient'])\n"
+OWN = """
+import pandas as pd
+table = pd.read_csv('a.csv')
+missing = [name for name in ('Edema', 'Lung Lesion') if name not in table.columns]
+if missing:
+    raise ValueError(f'Missing label columns: {missing}')
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [(USED, ["INDEX", "WIDTH"]), (OWN, ["Edema", "Lung Lesion"]), (DROPPED, ["patient", "target"])],
+)
+def test_columns_that_an_error_names_are_in_the_next_table(rehearsed, text, columns):
+    pytest.importorskip("pandas")
+    done = rehearsed({"main.py": f"{text}print(len(table) > 4, set({columns}) <= set(table.columns))\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "True True\n"), done.report.why
