@@ -182,7 +182,7 @@ def plan_of(model: Any, images: Any, fit: Any, folder: Path) -> tuple[Callable[[
         opened = backends.get(choice.backend).open(artifact.path, plan.target(batch), choice.files)
         return lambda rows: opened.run([rows])[0]
 
-    choices = {str(batch): str(choice) for batch, choice in plan.choices.items()}
+    choices = {str(batch): str(plan.choice(batch)) for batch in sorted({*plan.choices, *BATCHES})}
     return open_ours, {"choices": choices, "cut": plan.cut}, tuning
 
 

@@ -79,6 +79,12 @@ def test_what_takes_long_comes_last_and_on_a_gpu_begins_with_what_tensor_cores_c
         assert found == ["eager bf16", "eager fp32", "eager fp16", "inductor bf16", "inductor fp32", "inductor fp16"]
 
 
+def test_of_int8_that_is_predicted_alike_the_one_with_bf16_between_its_layers_is_first(admission):
+    candidates = [candidate("openvino", precision, calibration=ranges()) for precision in (INT8, INT8_BF16)]
+    admission().order(candidates, 1)
+    assert [item.target.precision for item in candidates] == [INT8_BF16, INT8]
+
+
 @pytest.mark.parametrize(("bf16", "first"), [(2.0, "openvino int8"), (3.5, "openvino bf16")])
 def test_int8_goes_first_where_it_promises_clearly_more_than_what_takes_no_ranges_from_images(admission, bf16, first):
     candidates = [candidate("openvino", precision, calibration=ranges()) for precision in (FP32, BF16, INT8)]
