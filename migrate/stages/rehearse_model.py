@@ -243,9 +243,10 @@ def _bounded(sandbox: Sandbox) -> Sandbox:
 def _told_otherwise(migration: Migration, first: Run, static: Resolved | None, model: str | None, end: float) -> Run:
     """The run of a script that stopped or whose model nothing judges, or the first one with other arguments that shows one."""
     run, alike, surveyed = first, 0, migration.surveyed
-    others = _otherwise(surveyed, first) if _lacks(first) else other_configurations(surveyed, first.script)
-    for told, where, verbatim in itertools.islice(others, _MOST_TOLD):
-        again = _run(migration, first.script, [], static, model, (told, where))
+    documented = ((*item, static) for item in (_otherwise(surveyed, first) if _lacks(first) else ()))
+    chosen = ((*item, None) for item in other_configurations(surveyed, first.script))  # the sources were read with the first
+    for told, where, verbatim, read in itertools.islice(itertools.chain(documented, chosen), _MOST_TOLD):
+        again = _run(migration, first.script, [], read, model, (told, where))
         better = _is_better(again, run) and (run.best is None or again.best is None or worth(again.best) > worth(run.best))
         if again.seen.why is None or better:
             migration.told[first.script.path] = told
@@ -270,7 +271,7 @@ def _otherwise(surveyed: Survey, run: Run) -> Iterator[tuple[list[str], str | No
     elif "No module named" in (run.seen.why or ""):
         return
     first = (*documented_arguments(surveyed, run.script, always=True), True)
-    for told, where, verbatim in (first, *other_arguments(surveyed, run.script), *other_configurations(surveyed, run.script)):
+    for told, where, verbatim in (first, *other_arguments(surveyed, run.script)):
         if told and tuple(told) not in tried:
             tried.append(tuple(told))
             yield told, where, verbatim

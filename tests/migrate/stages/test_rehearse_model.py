@@ -19,6 +19,7 @@ from headrace.migrate.proving.worker_protocol import Rehearsed
 from headrace.migrate.reading.facts import Script
 from headrace.migrate.reading.recipe import Recipe
 from headrace.migrate.reporting.progress import Stages
+from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.stages import rehearse_model as rehearsal
 from headrace.migrate.stages.live_model import Run
 from headrace.migrate.stages.migration import Migration, Options
@@ -354,6 +355,30 @@ def test_scripts_are_run_to_see_their_models_only_while_there_is_time(
     assert seen == [name for name in ("eval_a.py", "eval_b.py", "eval_c.py") if name not in left]
     said = [item.message for item in migration.findings if "to see their models" in item.message]
     assert said == [f"scripts were run {left}"]
+
+
+def test_what_was_read_with_the_first_configuration_tells_the_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, seen = tmp_path / "repository", []
+    (root / "conf").mkdir(parents=True)
+    for name in ("a", "b", "c"):
+        (root / "conf" / f"{name}.yaml").write_text("width: 4\n")
+    asks = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--config', required=True)\n"
+    (root / "main.py").write_text(f"{asks}args = parser.parse_args()\n{TWO.format(width=4)}")
+    read = resolve(survey(root))
+
+    def run(
+        migration: Migration, script: Script, given: list[str], static: object, model: object, told: tuple = ((), None)
+    ) -> Run:
+        seen.append((static is read, list(told[0])))
+        stopped = Rehearsed(models=(), why="ValueError: no", where=f"main.py:{len(seen)}", weights_from=())
+        return Run(script, Recipe(root=str(root), script=script.path), stopped, None, None, as_read=True)
+
+    monkeypatch.setattr(rehearsal, "_run", run)
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    rehearsal.rehearse_model(migration, read, entry=None, model=None)
+    assert seen == [(True, []), (False, ["--config", "conf/b.yaml"]), (False, ["--config", "conf/c.yaml"])]
 
 
 def test_after_a_script_that_lacked_a_library_come_those_that_do_without_it(
