@@ -19,11 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..making import Maker
+from ..making import WEIGHTS, Maker
 from ..places import frames, is_users
 from ..stage import Stage
 
 _DEFAULT = "labels.txt"
+_OF_NAMES = (".txt", ".json")
+"""Endings of files that hold names of classes."""
 _CALLERS = 3
 """Functions of the user's, from the innermost outwards, whose variables may name the file that is fetched."""
 # What reads other bytes than these says so.
@@ -107,7 +109,8 @@ class _Downloads:
 
     def _make(self, path: str, name: str) -> None:
         self.maker.file(path)
-        self.stage.note("network", f"{name} was made, not downloaded")
+        edge = "network" if name.lower().endswith((*WEIGHTS, *_OF_NAMES)) else "data"  # nobody's data is not the user's
+        self.stage.note(edge, f"{name} was made, not downloaded")
 
     # -- one for each way of fetching
 

@@ -38,6 +38,7 @@ def test_images_and_names_by_url_are_made(on_stage):
     assert (names["one"], names["two"], names["there"]) == ((256, 256), (256, 256), b"\xff\xd8")
     assert "0" in names["names"]
     assert "labels.json was made, not downloaded" in world.said("network")
+    assert "dog.jpg was made, not downloaded" in world.said("data")  # nobody's data
 
 
 def test_a_file_of_a_drive_is_what_its_destination_is_named(rehearsed):
