@@ -19,9 +19,9 @@ _OF_ALL = frozenset(["__main__", "headrace", "numpy", "torch"]) | sys.stdlib_mod
 
 def build_model(recipe: Recipe, notes: list[str] | None = None) -> torch.nn.Module:
     """The model without parallel wrappers, in evaluation mode; `notes` gets a sentence for each thing that was absent and not
-    needed. Raises SandboxError naming the user's file and line."""
+    needed, or is taken otherwise than the script has it. Raises SandboxError naming the user's file and line."""
     with _own_modules_first(Path(recipe.root) / recipe.directory / recipe.script):
-        return take_model(recipe) if recipe.live is not None else construction.build_model(recipe, notes)
+        return take_model(recipe, notes) if recipe.live is not None else construction.build_model(recipe, notes)
 
 
 @contextlib.contextmanager

@@ -44,6 +44,7 @@ from .seen import Call, Seen, tensors_in, value_at
 from .shortcuts import shortcuts
 from .task import JUDGING, chosen_place, classifies, told, width_of
 
+_HALVES = (torch.float16, torch.bfloat16)
 _PATIENCE = 3.0
 """Seconds that a script's end waits for the model that reading its sources would build."""
 _SECONDS, _MOST_SECONDS = 75.0, 120.0
@@ -139,8 +140,9 @@ def _structure(module: nn.Module) -> str:
     return f"{type(module).__name__} {hashlib.sha256(repr(shapes).encode()).hexdigest()}"
 
 
-def take_model(recipe: Recipe) -> nn.Module:
-    """The model that `recipe.live` means, with the weights that it had at that call, in evaluation mode.
+def take_model(recipe: Recipe, notes: list[str] | None = None) -> nn.Module:
+    """The model that `recipe.live` means, with the weights that it had at that call, in evaluation mode; `notes` gets a
+    sentence where it is taken otherwise than it was called.
 
     Raises SandboxError where the script no longer comes to that call, and, unless `live.random`, where the weights depend on
     random numbers and so are nobody's; ArtifactError where `recipe.checkpoint` does not fit.
@@ -169,6 +171,13 @@ def take_model(recipe: Recipe) -> nn.Module:
         _take_weights(calls.own_weights(seen), seen, live)
     if isinstance(model, torch.jit.ScriptModule):
         model = unscripted(model.eval(), call.images)
+    if call.images.dtype in _HALVES:
+        model = model.float()
+        if notes is not None:
+            dtype = str(call.images.dtype).removeprefix("torch.")
+            notes.append(
+                f"its script gives it images in {dtype}; the package takes float32, and its plan chooses the precision"
+            )
     model = adapted(model, call, live)
     return model.eval()
 

@@ -280,6 +280,20 @@ def test_a_call_that_is_not_made_again_is_an_error(tmp_path: Path) -> None:
         take_model(replace(recipe, live=replace(live, class_name="Other")))
 
 
+def test_a_model_that_is_given_halves_is_taken_in_floats_with_the_values_that_it_has(tmp_path: Path) -> None:
+    saved(tmp_path)
+    load = "model = Net()\nmodel.load_state_dict(torch.load('net.pth')['net'], strict=False)\nmodel = model.half()\n"
+    recipe = script(tmp_path, DATA, load, EVALUATE.replace("model(images)", "model(images.half())"))
+    found, notes = seen(recipe), []
+    assert found.dtype == "float16"
+    model = take_model(replace(recipe, live=found.live), notes)
+    kept = torch.load(tmp_path / "net.pth")["net"]["head.weight"]
+    assert model.head.weight.dtype == torch.float32
+    assert torch.equal(model.head.weight, kept.half().float())
+    assert model(torch.rand(2, 3, 8, 8)).dtype == torch.float32
+    assert notes == ["its script gives it images in float16; the package takes float32, and its plan chooses the precision"]
+
+
 def test_a_script_that_calls_no_model_is_said_to(tmp_path: Path) -> None:
     found = see_models(script(tmp_path, "model = Net()\n"))
     assert (found.models, found.why) == ((), "it came to its end and called no model with images")
