@@ -61,7 +61,7 @@ class Run:
     @property
     def judged(self) -> bool:
         """Whether a loss, the largest score or a comparison judges what its model gives, or the model is evaluated."""
-        return self.best is not None and (self.evaluated or worth(self.best)[3] > 0)
+        return self.best is not None and (self.evaluated or _judgement(self.best) > 0)
 
 
 def why_none(run: Run) -> Iterator[tuple[str, str | None]]:
@@ -105,9 +105,13 @@ def worth(model: SeenModel) -> tuple[bool, bool, bool, int, bool, int, int]:
     or the largest score) before compared, and that before neither; trained before lent by another; then the one that is called
     most, and of equals the last: what came before led to it."""
     evaluates = model.evaluates and model.live.evaluating
+    return model.fits is True, evaluates, model.evaluates, _judgement(model), model.trained, model.calls, model.live.ordinal
+
+
+def _judgement(model: SeenModel) -> int:
+    """2 where what it gives is judged (by a loss or the largest score), 1 where it is compared, 0 where it is neither."""
     kinds = set(map(kind_of, model.tasks))
-    judged = 2 if kinds & {SINGLE_LABEL, MULTI_LABEL} else int(bool(kinds - {"", RAW}))
-    return model.fits is True, evaluates, model.evaluates, judged, model.trained, model.calls, model.live.ordinal
+    return 2 if kinds & {SINGLE_LABEL, MULTI_LABEL} else int(bool(kinds - {"", RAW}))
 
 
 def label(model: SeenModel, among: Sequence[SeenModel]) -> str:

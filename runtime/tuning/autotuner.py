@@ -246,18 +246,15 @@ class Autotuner:
 
     def _finalists(self, measured: Sequence[int]) -> list[Candidate]:
         """The best two at the batch sizes that were measured; one that may not be used at some of them, by the others."""
-        best = {bucket: min(self._times_at(bucket).values(), default=0.0) for bucket in measured}
+        times = {bucket: {item: _handicapped_ms(item, bucket) for item in self._measured_at(bucket)} for bucket in measured}
+        best = {bucket: min(found.values(), default=0.0) for bucket, found in times.items()}
         behind: dict[Candidate, float] = {}
         for item in self.candidates:
-            known = [bucket for bucket in measured if item in self._times_at(bucket)]
+            known = [bucket for bucket in measured if item in times[bucket]]
             left_out = any(bucket not in item.samples and bucket not in item.lost for bucket in measured)
-            if known and not left_out and not item.far_behind:
-                behind[item] = statistics.fmean(math.log(_handicapped_ms(item, bucket) / best[bucket]) for bucket in known)
+            if known and not left_out:
+                behind[item] = statistics.fmean(math.log(times[bucket][item] / best[bucket]) for bucket in known)
         return sorted(behind, key=behind.__getitem__)[:_FINALISTS]
-
-    def _times_at(self, bucket: int) -> dict[Candidate, float]:
-        able = [item for item in self.candidates if item.able_at(bucket) and bucket in item.samples]
-        return {item: _handicapped_ms(item, bucket) for item in able}
 
     def _affordable(self, candidates: Sequence[Candidate], known: int, bucket: int) -> bool:
         """Whether they can be measured at that batch size, if need be a little beyond the time."""
@@ -286,6 +283,10 @@ class Autotuner:
         """Those that may be used at that batch size and are not left behind."""
         return [candidate for candidate in self.candidates if candidate.able_at(bucket) and not candidate.far_behind]
 
+    def _measured_at(self, bucket: int) -> list[Candidate]:
+        """Those of them that were measured there."""
+        return [candidate for candidate in self._able(bucket) if bucket in candidate.samples]
+
     def _leave_behind(self, candidate: Candidate, bucket: int, best: Candidate, most: float) -> None:
         """Measure it no further if it takes more than so many times what the best takes."""
         times = candidate.samples[bucket].median_ms / best.samples[bucket].median_ms if bucket in candidate.samples else 0.0
@@ -295,7 +296,7 @@ class Autotuner:
     def _leave_rest_behind(self, bucket: int, winner: Candidate) -> None:
         """What is far behind at that batch size is measured at no other. One for it alone says nothing of the others, where its
         sibling for any batch has others."""
-        able = [candidate for candidate in self._able(bucket) if bucket in candidate.samples]
+        able = self._measured_at(bucket)
         others = [candidate for candidate in able if candidate.target.batch is None] or [winner]
         best = min(others, key=lambda candidate: candidate.samples[bucket].median_ms)
         for candidate in able:
@@ -332,14 +333,14 @@ class Autotuner:
         self.candidates += candidates
         ready = [candidate for candidate in candidates if candidate.session is not None and not candidate.status]
         if ready:
-            able = [candidate for candidate in self._able(bucket) if bucket in candidate.samples]
+            able = self._measured_at(bucket)
             best = min(able, key=lambda candidate: candidate.samples[bucket].median_ms, default=None)
             self._measure([*([best] if best else []), *ready], bucket, seconds)
 
     def _try_fixed(self, bucket: int, seconds: float, winners: Sequence[Candidate]) -> None:
         """Compile the best for that batch size alone, and for parts of it side by side. Where the ends are measured, between
         them only what won at one of them."""
-        able = [candidate for candidate in self._able(bucket) if bucket in candidate.samples]
+        able = self._measured_at(bucket)
         able.sort(key=lambda candidate: candidate.samples[bucket].median_ms)
         hopeful = [
             candidate
@@ -367,7 +368,7 @@ class Autotuner:
 
     def _winner(self, bucket: int) -> Candidate | None:
         """The fastest that may be used and is right at that batch size, with handicaps; None when none is."""
-        while able := [candidate for candidate in self._able(bucket) if bucket in candidate.samples]:
+        while able := self._measured_at(bucket):
             first = min(able, key=lambda candidate: _handicapped_ms(candidate, bucket))
             alike = [item for item in self.candidates if item.arithmetic == first.arithmetic and item.scores is not None]
             proved = next((item for item in alike if not item.status), None)

@@ -249,7 +249,8 @@ class ModuleCalls:
             seen.first[call.evaluating] = call
         if seen.settled is None and not call.training:
             seen.settled = call
-        lazy = any(map(nn.parameter.is_lazy, (*inner.parameters(), *inner.buffers())))  # the call itself makes its weights
+        # The first call itself may make its weights.
+        lazy = seen.latest is None and any(map(nn.parameter.is_lazy, (*inner.parameters(), *inner.buffers())))
         if not lazy:
             self._heard(seen, call)
         self._local.depth = 1

@@ -91,8 +91,8 @@ def bound_in_loops(code: types.CodeType, name: str) -> bool:
     lines = ((node, {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}) for node in functions)
     scope: ast.AST = next((node for node, starts in lines if first in starts), tree)
     looped = {id(part) for node in ast.walk(scope) if isinstance(node, ast.For) for part in ast.walk(node)}
-    bound = [part for part in ast.walk(scope) if isinstance(part, ast.Name) and part.id == name]
-    bound = [part for part in bound if isinstance(part.ctx, ast.Store)]
+    named = (part for part in ast.walk(scope) if isinstance(part, ast.Name) and part.id == name)
+    bound = [part for part in named if isinstance(part.ctx, ast.Store)]
     return bool(bound) and all(id(part) in looped for part in bound)
 
 
