@@ -59,7 +59,8 @@ def stated(construction: Construction) -> str:
 
 
 def _mentions(text: str, names: set[str | None]) -> bool:
-    return any(ast.unparse(node) in names for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.expr))
+    call = ast.parse(f"_({text})", mode="eval")  # an argument, which may be `*images`
+    return any(ast.unparse(node) in names for node in ast.walk(call) if isinstance(node, ast.expr))
 
 
 def _differ(one: Construction, other: Construction) -> bool:

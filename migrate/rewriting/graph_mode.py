@@ -9,7 +9,7 @@ from ..reading.facts import Loop
 from ..reading.nodes import arguments_of, inside, is_docstring, is_future_import, text_of
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name
 from ..survey.call_purposes import part_of_input
-from ..survey.gradients import always_gradless
+from ..survey.gradients import always_differentiated, always_gradless
 from ..survey.loops import CallSite
 from .placement import Group, RejectedError, construction, main_statements, runs_once
 from .rule import Context, Fix, at_call
@@ -164,7 +164,7 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
             raise RejectedError(f"what it is given is no tensor: {part} is read beside")
         if not falls_back and _taken_by_name(module, site):
             raise RejectedError("the output is taken apart by name")
-        if site.mapped or (not falls_back and _takes_gradient(module, site)):
+        if site.mapped or (always_differentiated(module, site.call) if falls_back else _takes_gradient(module, site)):
             raise RejectedError("the code around the call takes gradients, which a graph does not give")
         if not falls_back and _mode_before(module, site) == "train":
             raise RejectedError(

@@ -1,11 +1,12 @@
-"""What the code around a model's calls tells, where their words alone mislead: of images that come as rows of their pixels, and
-of inputs that are no tensors."""
+"""What the code around a model's calls tells, where their words alone mislead: of images that come as rows of their pixels, of
+inputs that are no tensors, and of what a name is said to be."""
 
 import ast
+import contextlib
 import sys
 
-from ..reading.nodes import arguments_of, text_of
-from ..reading.scopes import Function, Module, last_name
+from ..reading.nodes import arguments_of, inside, text_of
+from ..reading.scopes import Function, Module, dotted, last_name, parameters
 
 _OF_IMAGES = frozenset(["torchvision", "PIL", "cv2", "skimage", "imageio"])
 """Libraries of images: what a file that imports none makes flat is something else."""
@@ -71,3 +72,24 @@ def _is_of_object(module: Module, node: ast.Attribute | ast.Subscript) -> bool:
     parent = module.parents[node]
     called = isinstance(parent, ast.Call) and parent.func is node
     return not called and node.attr not in _OF_TENSORS and not node.attr.startswith("is_")
+
+
+def annotated_as(module: Module, function: Function | None, name: str) -> set[str]:
+    """The types, in full, with which a name is annotated: a parameter, a variable, or an attribute or property of the class."""
+    around = [function, *module.ancestors(function)] if function is not None else []
+    owner = next((node for node in around if isinstance(node, ast.ClassDef)), None)
+    first, _, attribute = name.partition(".")
+    given = parameters(function) if function is not None else []
+    found: list[ast.expr | None] = []
+    if not attribute:
+        found += [item.annotation for item in given if item.arg == name]
+        found += [item.annotation for item in inside(function or module.tree, ast.AnnAssign) if dotted(item.target) == name]
+    elif owner is not None and given and given[0].arg == first:
+        methods = [item for item in owner.body if isinstance(item, ast.FunctionDef) and item.name == attribute]
+        found += [item.returns for item in methods if any(last_name(mark).endswith("property") for mark in item.decorator_list)]
+        found += [item.annotation for item in inside(owner, ast.AnnAssign) if dotted(item.target) in (name, attribute)]
+    parts = [part for item in found if item is not None for part in ast.walk(item)]
+    texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    with contextlib.suppress(SyntaxError):
+        parts += [part for text in texts for part in ast.walk(ast.parse(text, mode="eval"))]
+    return {full for part in parts if (full := module.expand(part)) is not None}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..reading.nodes import inside
 from ..reading.scopes import Module, last_name
+from ..reading.statements import block_of
 from ..slicing.side_effects import TRAINING_CALLS
 
 _LOOKS_AT_GRADIENTS = frozenset(
@@ -109,6 +110,28 @@ def always_gradless(module: Module, call: ast.AST) -> bool:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(_is_no_grad(item) for item in node.decorator_list):
             return True
     return False
+
+
+def always_differentiated(module: Module, call: ast.Call) -> bool:
+    """Whether what a call gives is always differentiated: by a statement after it, in its block or in that of the `with` around
+    it."""
+    if always_gradless(module, call):
+        return False
+    statement = module.statement_of(call)
+    while True:
+        block = block_of(module, statement)
+        after = block[next(index for index, item in enumerate(block) if item is statement) + 1 :]
+        simple = (item for item in after if isinstance(item, ast.Expr | ast.Assign))
+        if any(_differentiates(module, node) for item in simple for node in inside(item, ast.Call)):
+            return True
+        above = module.parents[statement]
+        if not isinstance(above, ast.With):
+            return False
+        statement = above
+
+
+def _differentiates(module: Module, call: ast.Call) -> bool:
+    return last_name(call.func) == "backward" or module.expand(call.func) == "torch.autograd.grad"
 
 
 def _is_no_grad(node: ast.AST) -> bool:

@@ -12,7 +12,7 @@ from ..reading.nodes import arguments_of, inside, text_of, values_of
 from ..reading.scopes import Definition, Function, Module, bound_names, dotted, last_name, parameters
 from ..slicing.factories import ModelTable
 from ..slicing.heads import is_zoo_constructor
-from .call_purposes import gives_rows
+from .call_purposes import annotated_as, gives_rows
 from .gradients import always_gradless, learns, only_looks, trains_anywhere
 
 _NAMED = re.compile(r"^(.*_)?(model|net|network|classifier|backbone|teacher|student|ema)s?(_.*|\d*)$|^(model|net)_?\w*$", re.I)
@@ -250,6 +250,8 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
     captured = name is not None and name in evidence.steps
     given = input_of(call)
     if name is None or given is None or not (captured or evidence.is_model(name)):
+        return None
+    if any(kind.startswith(_EXECUTORS) for kind in annotated_as(module, function, name)):
         return None
     root = name.partition(".")[0]
     if root not in _assigned(module, function) and not _imported_value(module, name, evidence):

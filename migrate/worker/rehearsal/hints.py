@@ -24,7 +24,7 @@ NAMES = re.compile(
 )
 _LOOSE = re.compile(r"^labels?$", re.I)
 TO_NUMBER = re.compile(r"^\w*(class|label|categor|cat|name|species|breed)\w*?_?(to|2)_?(idx|index|id|num\w*|int)$", re.I)
-_ENDING = re.compile(r"\.(jpe?g|png|bmp|tiff?|webp)", re.I)
+_ENDING = re.compile(r"\.(jpe?g|png|bmp|tiff?|webp|p[gp]m|gif)", re.I)
 _TABLES = frozenset(["read_csv", "read_table", "read_excel", "read_feather", "read_parquet", "DictReader"])
 _SIDES = 8, 256
 """Of images whose pixels stand in tables, a column each."""

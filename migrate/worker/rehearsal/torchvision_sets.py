@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .making import Maker, generator, invented, photo
+from .making import PER_CLASS, Maker, generator, invented, photo
 from .stage import Stage
 
 # How many classes the sets have that are made item by item; the documentation of torchvision says so of each.
@@ -40,6 +40,7 @@ NAMES = {
 _GRAY = ("QMNIST", "SEMEION", "USPS", "FER2013", "Omniglot")
 _SIZES = {"SVHN": 32, "STL10": 96, "EuroSAT": 64, "PCAM": 96, "QMNIST": 28, "USPS": 16, "SEMEION": 16, "FER2013": 48}
 ROWS = 64
+_MOST_ITEMS = 20_000
 _CREATED = ("FakeData", "DatasetFolder", "ImageFolder", "VisionDataset")
 
 
@@ -73,7 +74,7 @@ def _starter(stage: Stage, maker: Maker, active: list[Any], datasets: Any) -> An
             stage.note("data", f"torchvision's {kind.__name__}")
             make = _MAKERS.get(kind.__name__)
             if make is None:
-                _item_by_item(maker, self, kind.__name__, args, named)
+                _item_by_item(maker, self, kind.__name__, args, named, full=bool(stage.learned.get("full")))
                 return
             root = maker.home(os.path.expanduser(str(args[0] if args else named.pop("root", "data"))))
             make(maker, root, kind, bool(stage.learned.get("full")))
@@ -114,12 +115,15 @@ def _cifar(maker: Maker, root: str, kind: Any, full: bool) -> None:
     (folder / kind.meta["filename"]).write_bytes(pickle.dumps(meta, protocol=2))
 
 
-def _item_by_item(maker: Maker, self: Any, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+def _item_by_item(
+    maker: Maker, self: Any, name: str, args: tuple[Any, ...], named: dict[str, Any], *, full: bool = False
+) -> None:
     """A set of the same class, whose items are drawn when they are asked for."""
     count = CLASSES.get(name, maker.classes)
+    rows = max(ROWS, min(PER_CLASS * count, _MOST_ITEMS)) if full else ROWS
     side = _SIZES.get(name)
     size = (side, side) if side else maker.size
-    labels = [row * max(1, count // ROWS) % count for row in range(ROWS)]
+    labels = [row * max(1, count // rows) % count for row in range(rows)]
     names = NAMES.get(name) or invented(count)
     self.root, self.split, self.train = str(named.get("root", args[0] if args else "")), named.get("split"), named.get("train")
     self.transform, self.target_transform = named.get("transform"), named.get("target_transform")
@@ -130,14 +134,14 @@ def _item_by_item(maker: Maker, self: Any, name: str, args: tuple[Any, ...], nam
     mode = "L" if name in _GRAY else "RGB"
 
     def item(own: Any, index: int) -> tuple[Any, Any]:
-        if not -ROWS <= index < ROWS:
+        if not -rows <= index < rows:
             raise IndexError(index)
-        image, label = photo(f"{name}{index % ROWS}", size, mode), labels[index]
+        image, label = photo(f"{name}{index % rows}", size, mode), labels[index]
         image = own.transform(image) if own.transform is not None else image
         return image, own.target_transform(label) if own.target_transform is not None else label
 
     own = type(self)
-    made = type(own.__name__, (own,), {"__getitem__": item, "__len__": lambda _: ROWS, "__module__": own.__module__})
+    made = type(own.__name__, (own,), {"__getitem__": item, "__len__": lambda _: rows, "__module__": own.__module__})
     self.__class__ = made
 
 

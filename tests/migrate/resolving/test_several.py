@@ -97,6 +97,11 @@ def test_a_part_is_no_other_model(tmp_path: Path) -> None:
     assert resolved(tmp_path, script).loop.model == "encoder"
 
 
+def test_what_is_given_from_a_list_is_read_as_an_argument(tmp_path: Path) -> None:
+    script = EVALUATED.format(made="a = Small()\nb = Wrapped(a)").replace("a(x)", "a(*x)")
+    assert resolved(tmp_path, script).factory == "nets.py:6"
+
+
 @pytest.mark.parametrize(("one", "two"), [("teacher", "student"), ("student", "teacher"), ("big", "little")])
 def test_the_model_that_is_trained_is_meant(tmp_path: Path, one: str, two: str) -> None:
     learner = next(name for name in (one, two) if name in ("student", "little"))

@@ -116,3 +116,47 @@ def test_what_no_tensor_has_is_read_of_an_object(tmp_path, code, part):
 def test_what_tensors_have_is_known():
     plain = [name for name in dir(torch.Tensor) if not name.startswith("_") and not callable(getattr(torch.Tensor, name, None))]
     assert {name for name in plain if not name.startswith("is_")} <= call_purposes._OF_TENSORS
+
+
+HELD = """
+from __future__ import annotations
+import torch
+import openvino as ov
+from openvino import CompiledModel
+
+class One:
+    {declared}
+
+    def predict(self, images):
+        return torch.from_numpy(self.model(images)[0])
+
+class Two:
+    def __init__(self, net: torch.nn.Module):
+        self.model = net
+
+    def predict(self, images):
+        return self.model(images)
+
+def run({parameter}, images):
+    return model(images)[0]
+"""
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "model: CompiledModel",
+        "model: ov.CompiledModel | None = None",
+        "@property\n    def model(self) -> 'ov.CompiledModel':\n        return self._model",
+        "def load(self, path):\n        self.model: CompiledModel = ov.Core().compile_model(path)",
+    ],
+)
+def test_what_is_said_to_be_another_runtimes_is_no_network(tmp_path, declared):
+    (tmp_path / "main.py").write_text(HELD.format(declared=declared, parameter="model: ov.CompiledModel"))
+    (loop,) = survey(tmp_path).loops
+    assert loop.function == "Two.predict"
+
+
+def test_what_nobody_says_anything_of_is_judged_by_its_name(tmp_path):
+    (tmp_path / "main.py").write_text(HELD.format(declared="model = None", parameter="model: torch.nn.Module"))
+    assert [loop.function for loop in survey(tmp_path).loops] == ["One.predict", "Two.predict", "run"]

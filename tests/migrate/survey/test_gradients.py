@@ -145,3 +145,42 @@ def test_an_attack_stays_eager_and_is_not_called_training(tmp_path):
     (said,) = [item for change in changes for item in change.findings if item.line == 13]
     assert said.code == "PS203"
     assert said.message.endswith("the code around the call takes gradients, which a graph does not give")
+
+
+STEP = """
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters())
+optimizer.zero_grad()
+outputs = model(images)
+loss = torch.nn.functional.cross_entropy(outputs, labels)
+loss.backward()
+optimizer.step()
+"""
+MOVED = """
+from torch.autograd import grad
+
+def attack(model, images, labels, steps):
+    images.requires_grad = True
+    for _ in range(steps):
+        with torch.autocast("cpu"):
+            scores = model(images)
+        loss = torch.nn.functional.cross_entropy(scores, labels)
+        images = images + grad(loss, images, only_inputs=True)[0]
+    return images.detach()
+"""
+
+
+@pytest.mark.parametrize("source", [STEP, MOVED])
+def test_what_is_always_differentiated_gets_no_step_of_evaluation(tmp_path, source):
+    (tmp_path / "main.py").write_text("import torch\n" + source)
+    (change,) = rewrite(survey(tmp_path), select=["PS201", "PS202", "PS203"])
+    (said,) = change.findings
+    assert said.message.endswith("the code around the call takes gradients, which a graph does not give")
+    assert b"headrace" not in change.after
+
+
+def test_what_is_differentiated_on_a_condition_gets_one(tmp_path):
+    source = MOVED.replace("        images = images + grad", "        if steps > 1:\n            images = images + grad")
+    (tmp_path / "main.py").write_text("import torch\n" + source)
+    (change,) = rewrite(survey(tmp_path), select=["PS202"])
+    assert b"eval_step = headrace.evaluation_step(model)" in change.after

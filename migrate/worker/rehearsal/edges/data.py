@@ -61,6 +61,10 @@ _IN_TEXT = re.compile(
     r"(numpy\.)?int\d*\b"
 )
 """What is said of a number that is put into a text: a label of a table, where one was made."""
+_TOO_FEW_EACH = re.compile(
+    r"least populated class|members in each class|size = \d+ should be greater or equal to the number of classes", re.I
+)
+"""What scikit-learn says of labels that it cannot share out class by class."""
 _TAKEN = re.compile(r"""\[\s*['"](\w+)['"]\s*\]""")
 _LINE = re.compile(rf"{MADE_NAME.pattern} \d+")
 _OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
@@ -242,6 +246,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if (in_text or _AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):
         return True
     if _YES_OR_NO.search(text) and stage.learn("classes", 2):
+        return True
+    if _TOO_FEW_EACH.search(text) and stage.learn("full", True):
         return True
     if re.search(
         r"Target \d+ is out of bounds|Assertion .t >= 0|index \d+ is out of bounds for dimension|list index out of range", text

@@ -96,6 +96,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
         if part not in stage.learned.get("used", ()):
             sys.meta_path.append(AbsentLibrary(part))
             _said_gone(stage, part)
+    for part in stage.learned.get("left_out", ()):
+        sys.meta_path.append(AbsentLibrary(part))
+        stage.note("packages", f"{part} is imported and not in this copy; it can be imported and not used")
     for part in stage.learned.get("gone_names", ()):
         module, _, name = part.rpartition(".")
         made = Silent(part) if part in stage.learned.get("used", ()) else AbsentName(part)
@@ -174,10 +177,24 @@ def _gone(stage: Stage, error: BaseException) -> bool:
         r"module '(?P<of>[\w.]+)' has no attribute '(?P<name>\w+)'", str(error)
     )
     full = part[1] if part else f"{name['of']}.{name['name']}" if name else ""
+    if part is not None and _left_out(stage.root, full):
+        return stage.add("left_out", full)
     library = sys.modules.get(full.partition(".")[0])
     if library is None or is_users(str(getattr(library, "__file__", None) or stage.root + "/"), stage.root):
         return False
     return stage.add("gone" if part else "gone_names", full)
+
+
+def _left_out(root: str, module: str) -> bool:
+    """Whether a module is part of a package of the user's, and no file of the repository has its name: git ignores it, say."""
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return False
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    own = bool(folders) and all(is_users(os.path.join(folder, "__init__.py"), root) for folder in folders)
+    last = module.rpartition(".")[2]
+    return own and not any(next(Path(root).rglob(name), None) for name in (f"{last}.py", last))
 
 
 def _said_gone(stage: Stage, part: str) -> None:
@@ -189,6 +206,8 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
         return _bring(stage.root, stage.learned.get("used", ()))
     if (other := other_python.said_of(error, stage.root)) is not None:
         return other
+    if isinstance(error, ImportError) and (lost := [item for item in stage.learned.get("left_out", ()) if item in str(error)]):
+        return f"add {lost[0].replace('.', '/')}.py, which the repository imports and this copy does not hold"
     part = re.search(rf"{_USED}|module '([\w.]+)' has no attribute|cannot import name .* from '([\w.]+)'", str(error))
     lacks = part is not None and part[2] is not None
     name = error.name if isinstance(error, ModuleNotFoundError) and not lacks else part[part.lastindex or 0] if part else None

@@ -30,6 +30,13 @@ _MOST_BATCHES = 100
 _MOST_ROWS = 256
 """Even then no batch is larger."""
 _BEYOND = re.compile(r"index \d+ is out of bounds for (?:dimension|axis) 0 with size (\d+)")
+_UNLIKE = re.compile(
+    r"broadcast input array from shape \((\d+)[,)].* into shape \((\d+)|broadcast together with shapes \((\d+)[,)].*? \((\d+)"
+    r"|\((\d+)\) must match the (?:existing size|size of tensor b) \((\d+)\) at non-singleton dimension 0"
+    r"|shape '\[(\d+), .*\]' is invalid for input of|input batch_size \((\d+)\) to match target batch_size \((\d+)\)"
+)
+"""What is said of rows that are not as many as the script's batches have."""
+_CUT = re.compile(r"batches of \d+, not of (\d+)")
 _CLASSES_MISSED = re.compile(
     r"(number of (classes|labels)|FixedLocator locations).*(match|different|equal)|contains? only one label|is binary while"
     r"|y_true and y_prob contain different|Only one class.*present|Shape of passed values is .* indices imply",
@@ -63,7 +70,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return stage.learn(EVERY, True)
     beyond = _BEYOND.search(str(error)) if isinstance(error, IndexError) else None
     small = beyond is not None and int(beyond[1]) == stage.request.batch_size and _is_shortened(stage, "batches of")
-    return small and stage.learn(LARGE, True)
+    unlike = _UNLIKE.search(str(error)) if isinstance(error, RuntimeError | ValueError) else None
+    cut = {found[1] for item in stage.standins if item.edge == "time" and (found := _CUT.match(item.what))}
+    return (small or (unlike is not None and not cut.isdisjoint(unlike.groups()))) and stage.learn(LARGE, True)
 
 
 def _is_shortened(stage: Stage, what: str) -> bool:

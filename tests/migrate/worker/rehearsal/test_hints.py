@@ -223,3 +223,8 @@ def test_a_name_of_the_script_itself_is_told_too(says):
     code = compile("for row in []:\n    out = row\nprint(out)\n", f"{root}/{script}", "exec")
     assert hints.bound_in_loops(code, "out")
     assert not hints.bound_in_loops(code.replace(co_filename=f"{root}/other.py"), "out")
+
+
+@pytest.mark.parametrize(("text", "ending"), [("name.endswith('.ppm')", ".ppm"), ("name.endswith(('.ppm', '.jpg'))", ".jpg")])
+def test_images_end_as_the_sources_tell_them(says, text, ending):
+    assert hints.image_ending(*says(main=f"found = [name for name in names if {text}]")) == ending

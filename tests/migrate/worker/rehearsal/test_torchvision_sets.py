@@ -8,7 +8,7 @@ import pytest
 
 from headrace.migrate.worker.rehearsal import Rehearsal, Stage
 from headrace.migrate.worker.rehearsal.edges import data
-from headrace.migrate.worker.rehearsal.making import Maker
+from headrace.migrate.worker.rehearsal.making import PER_CLASS, Maker
 from headrace.migrate.worker.rehearsal.torchvision_sets import ROWS, _cifar, _item_by_item, _mnist
 
 
@@ -51,6 +51,9 @@ def test_any_other_set_gives_items_of_its_classes(maker):
     assert isinstance(made, Flowers102)
     with pytest.raises(IndexError):
         made[ROWS]
+    full = Flowers102()
+    _item_by_item(maker, full, "Flowers102", ("root",), {"split": "val"}, full=True)
+    assert min(map(full._labels.count, range(102))) == PER_CLASS
 
 
 def test_torchvisions_own_classes_read_them(on_stage):

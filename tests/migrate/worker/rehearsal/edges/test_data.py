@@ -602,3 +602,16 @@ def test_a_number_that_the_script_calls_no_label_becomes_a_name(rehearsed, said)
     )
     done = rehearsed({"main.py": text}, classes=2)
     assert (done.report.ended, done.stdout) == ("finished", "bee\n"), done.report.why
+
+
+def test_labels_that_are_shared_out_class_by_class_have_several_of_each(rehearsed):
+    text = (
+        "from torchvision.datasets import OxfordIIITPet\n"
+        "data = OxfordIIITPet('data', download=True)\n"
+        "least = min(map(data._labels.count, set(data._labels)))\n"
+        "if least < 2:\n"
+        "    raise ValueError(f'The least populated classes in y have only {least} member, which is too few.')\n"
+    )
+    pytest.importorskip("torchvision")
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.report.attempts) == ("finished", 2), done.report.why

@@ -277,3 +277,25 @@ def test_a_name_that_an_installed_library_lacks_is_not_told_as_a_missing_library
     assert "No module named" not in done.stderr
     assert done.report.remedy.startswith("numpy ")
     assert done.report.remedy.endswith("where the repository asks for numpy==1.2; the installed one has no numpy.CascadeFinder")
+
+
+PACKAGE = {
+    "nets/__init__.py": "from .small import Small\nfrom .large import Large\n",
+    "nets/small.py": "import torch\n\nclass Small(torch.nn.Linear):\n    pass\n",
+}
+
+
+def test_a_part_of_the_users_package_that_is_not_in_the_copy_can_be_imported(rehearsed):
+    text = "import torch\nfrom nets import Large, Small\nkinds = {'small': Small, 'large': Large}\n"
+    done = rehearsed({**PACKAGE, "main.py": f"{text}kinds['small'](4, 2)(torch.zeros(1, 4))\n"})
+    assert done.report.ended == "finished", done.report.why
+    assert done.standins("packages")[-1].what.startswith("nets.large is imported and not in this copy")
+    done = rehearsed({**PACKAGE, "main.py": f"{text}kinds['large'](4, 2)(torch.zeros(1, 4))\n"})
+    assert done.report.ended == "stopped"
+    assert done.report.remedy == "add nets/large.py, which the repository imports and this copy does not hold"
+
+
+def test_a_part_that_lies_elsewhere_in_the_repository_is_not_left_out(rehearsed):
+    done = rehearsed({**PACKAGE, "old/large.py": "raise ImportError('old')\n", "main.py": "from nets import Small\n"})
+    assert done.report.ended == "stopped"
+    assert "left_out" not in done.report.learned

@@ -253,3 +253,25 @@ def test_other_divisions_and_indices_are_the_scripts_own(on_stage):
     assert not time.lesson(stage, IndexError("list index out of range"))
     assert time.lesson(stage, IndexError("index 9 is out of bounds for axis 0 with size 4"))
     assert stage.learned == {time.LARGE: True}
+
+
+SIZES = [
+    "table = numpy.zeros((100, 3)); table[:64] = scores.numpy()",
+    "table = torch.zeros(100, 3); table[:64] = scores",
+    "scores + torch.zeros(64, 3)",
+    "scores.view(64, -1, 3).mean()",
+    "torch.nn.functional.cross_entropy(scores, torch.zeros(64, dtype=torch.long))",
+]
+
+
+@pytest.mark.parametrize("line", SIZES)
+def test_code_that_counts_on_the_size_of_its_batches_gets_such_in_the_next_attempt(rehearsed, line):
+    text = f"import numpy\n{LOADER}net = torch.nn.Linear(1, 3)\nfor images, labels in DataLoader(data, 64):\n"
+    done = rehearsed({"main.py": f"{text}    with torch.no_grad():\n        scores = net(images)\n        {line}\n    break\n"})
+    assert (done.report.ended, done.report.attempts) == ("finished", 2), done.report.why
+
+
+@pytest.mark.parametrize("line", ["scores + torch.zeros(4, 5)", "scores.view(5, 7)"])
+def test_other_sizes_that_do_not_fit_are_the_scripts_own(rehearsed, line):
+    text = f"{LOADER}net = torch.nn.Linear(1, 3)\nfor images, labels in DataLoader(data, 64):\n    scores = net(images)\n"
+    assert rehearsed({"main.py": f"{text}    {line}\n"}).report.ended == "stopped"
