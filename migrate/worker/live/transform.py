@@ -43,6 +43,8 @@ _DATASETS, _MORE_SECONDS = 3, 40.0
 for so long: a script may evaluate with what it trains on before it does with what it tests on."""
 _NOT_THE_SCRIPTS = str(Path(__file__).parents[1] / "rehearsal") + os.sep, str(Path(Image.__file__).parent) + os.sep
 """What makes the images that stand in for the script's, and Pillow itself."""
+_OF_TRANSFORMS = os.path.join("torchvision", "transforms", "_functional_pil.py")
+"""What makes images of images: a change of hue, say."""
 
 
 class Sources:
@@ -91,7 +93,8 @@ class Sources:
         plain = getattr(owner, name)
 
         def opened(*args: Any, **kwargs: Any) -> Any:
-            within = owner is Image and sys._getframe(1).f_code.co_filename.startswith(_NOT_THE_SCRIPTS)
+            caller = sys._getframe(1).f_code.co_filename
+            within = owner is Image and (caller.startswith(_NOT_THE_SCRIPTS) or caller.endswith(_OF_TRANSFORMS))
             if within or (self.given and name.startswith("from")):
                 return plain(*args, **kwargs)  # a stand-in is being made; or it is of the probe's own pixels, perhaps
             if not self.given:
@@ -163,7 +166,9 @@ class Tracer:
             self.missed.write_text(self.run() or "", encoding="utf-8")
             os._exit(0)
         os.waitpid(child, 0)
-        self.events = json.loads(told.read_text())[:_TRIED] if told.exists() else []
+        since = json.loads(told.read_text()) if told.exists() else []
+        # The first may be of a batch that the script took and did not use, the last of what it opens beside the model's images.
+        self.events = since if len(since) <= _TRIED else [*since[: _TRIED // 2], *since[-_TRIED // 2 :]]
         return told.exists()
 
     def _hear(self, seen: Seen, call: Call) -> None:

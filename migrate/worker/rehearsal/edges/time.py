@@ -106,13 +106,17 @@ def _short(stage: Stage, torch: Any) -> None:
         passes[self] = passes.get(self, 0) + 1
         if torch.is_grad_enabled() and taken[0] and passes[self] > PASSES * stage.request.epochs:
             raise Enough(f"ended at pass {passes[self]} over a loader that is trained on")
-        return few_of(original(self))
+        return few_of(original(self), _count(self))
 
-    def few_of(batches: Any) -> Iterator[Any]:
+    def few_of(batches: Any, count: int | None) -> Iterator[Any]:
         before = called[0]
-        for number, batch in enumerate(batches):
+        for number in itertools.count():
             if number >= few and (called[0] != before or not stage.learned.get(WHOLE)):
-                stage.note("time", f"loops over data ended after {few} batches")
+                # None is taken that is not given: the images that were opened last are to be those of the model.
+                if (number < count) if count is not None else (next(batches, None) is not None):
+                    stage.note("time", f"loops over data ended after {few} batches")
+                return
+            if (batch := next(batches, batches)) is batches:
                 return
             yield batch
 
@@ -158,6 +162,14 @@ def _short(stage: Stage, torch: Any) -> None:
     stage.on_exit(modules.register_module_forward_pre_hook(heard).remove)
     stage.on_exit(modules.register_module_forward_hook(left, always_call=True).remove)
     stage.wrap(torch, "compile", lambda original, *args, **named: _compiled(stage, original, args, named))
+
+
+def _count(loader: Any) -> int | None:
+    """The batches of a pass over a loader; None where nobody knows, as of a stream."""
+    try:
+        return len(loader._index_sampler)
+    except TypeError:
+        return None
 
 
 def _compiled(stage: Stage, original: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:

@@ -218,6 +218,12 @@ def test_through_a_loader_after_training(tmp_path: Path) -> None:
     assert (made.mean, made.std, made.channels) == ((0.5,) * 3, (0.25,) * 3, "RGB")
 
 
+def test_past_images_that_were_opened_and_not_used(tmp_path: Path) -> None:
+    taken = "net.eval()\n" + "\n".join(f'Image.open("{number}.png").load()' for number in range(8)) + "\n"
+    found = traced(tmp_path, LOADED.replace("net.eval()\n", taken, 1), (3, 20, 24))
+    assert [made.geometry for made in found.candidates] == [(Resize(size=(20, 24)),)], found
+
+
 def test_past_a_training_step_whose_accuracy_is_measured(tmp_path: Path) -> None:
     step = "nn.functional.cross_entropy(net.train()(images), targets).backward()\n"
     measured = f"{step}    with torch.no_grad():\n        print(net(images).argmax(1))\n"

@@ -26,6 +26,22 @@ def test_a_pass_over_a_loader_is_a_few_small_batches(on_stage):
     assert world.said("time") == ["batches of 4, not of 64", "loops over data ended after 2 batches"]
 
 
+def test_no_batch_is_taken_that_is_not_given(on_stage):
+    world = on_stage(time)
+    names = world.play(
+        "import torch\nfrom torch.utils.data import DataLoader, Dataset, IterableDataset\ntaken = []\n"
+        "class Noted(Dataset):\n"
+        "    def __len__(self):\n        return 20\n"
+        "    def __getitem__(self, index):\n        taken.append(index)\n        return index\n"
+        "class Stream(IterableDataset):\n    def __iter__(self):\n        return iter(range(20))\n"
+        "rows = sum(len(batch) for batch in DataLoader(Noted(), 4))\n"
+        "streamed = sum(len(batch) for batch in DataLoader(Stream(), 4))\n"
+        "whole = sum(len(batch) for batch in DataLoader(range(8), 4))\n"
+    )
+    assert (names["rows"], names["taken"], names["streamed"], names["whole"]) == (8, list(range(8)), 8, 8)
+    assert world.said("time") == ["loops over data ended after 2 batches"] * 2
+
+
 def test_a_short_loader_is_left_alone(on_stage):
     world = on_stage(time)
     names = world.play(
