@@ -65,6 +65,8 @@ _TOO_FEW_EACH = re.compile(
     r"least populated class|members in each class|size = \d+ should be greater or equal to the number of classes", re.I
 )
 """What scikit-learn says of labels that it cannot share out class by class."""
+_NONE = re.compile(r"found <class 'NoneType'>|infer dtype of NoneType|not 'NoneType'")
+"""What is said of an image whose class was looked up in vain."""
 _TAKEN = re.compile(r"""\[\s*['"](\w+)['"]\s*\]""")
 _LINE = re.compile(rf"{MADE_NAME.pattern} \d+")
 _OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
@@ -240,7 +242,11 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return found[1] in _MODES and stage.learn("mode", _MODES[found[1]])
     if isinstance(error, KeyError | IndexError) and _more_classes(stage, error, frames):
         return True
-    if isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names and stage.learn(time.WHOLE, True):
+    named = isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names
+    unknown = named or (isinstance(error, TypeError | RuntimeError) and _NONE.search(text))
+    if unknown and tables.has_table(stage) and stage.learn("labels", "text"):
+        return True  # the table had numbers for the classes whose names folders have
+    if named and stage.learn(time.WHOLE, True):
         return True  # the names of the classes were gathered from the first batches alone
     in_text = (_IN_TEXT.search(text) or _NO_LABEL.search(text)) and tables.has_table(stage)
     if (in_text or _AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):

@@ -615,3 +615,14 @@ def test_labels_that_are_shared_out_class_by_class_have_several_of_each(rehearse
     pytest.importorskip("torchvision")
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.report.attempts) == ("finished", 2), done.report.why
+
+
+@pytest.mark.parametrize("look", ["numbers.get(name)", "numbers[name]"])
+def test_folders_are_named_as_the_labels_of_the_table_that_numbers_them(rehearsed, look):
+    text = (
+        "import csv, os, torch\nlabels = sorted({row['label'] for row in csv.DictReader(open('a.csv'))})\n"
+        "numbers = {name: number for number, name in enumerate(labels)}\n"
+        "print(torch.tensor([" + look + " for name in sorted(os.listdir('train'))])[:3])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "tensor([0, 1, 2])\n"), done.report.why
