@@ -45,6 +45,8 @@ _MOST_SEEN = 10_000
 _IDLE = 0.01
 _MOST_PATIENCE = 3.0
 TIME_LIMIT = "the time limit"
+_BLANK = " \t\r│╭╮╰╯─┃┏┓┗┛━"
+"""What stands around what is said, as the boxes of command lines."""
 """What is said last of a run that was ended by it."""
 Stopped = Literal["timeout", "idle", "memory", "processes", "output", "disk", "isolation"]
 
@@ -80,7 +82,7 @@ class Completed:
                 "disk": "stopped: it wrote more to disk than the limit",
                 "isolation": f"not run, since it could not be isolated: {self.stderr}",
             }[self.stopped]
-        lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
+        lines = [said for line in self.stderr.splitlines() if (said := line.strip(_BLANK))]
         return lines[-1][:500] if lines else f"ended with exit status {self.exit}"
 
 

@@ -15,6 +15,7 @@ import linecache
 import os
 import pickle
 import re
+import traceback
 import types
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -365,6 +366,8 @@ def unfit(stage: Stage, error: BaseException, frames: list[types.FrameType]) -> 
     if "size mismatch" in str(error) and stage.request.classes is not None and stage.made_flat and stage.learn("deep", True):
         return True  # the folders below it are the classes, perhaps
     over = "loading state_dict" in str(error) or isinstance(error, KeyError | AttributeError | TypeError | LookupError)
+    handled = error.__cause__ or error.__context__  # the script may have put its own error in the place of that one
+    frames = [*frames, *(frame for frame, _ in traceback.walk_tb(handled.__traceback__ if handled else None))]
     for path, held in stage.at_risk if over else ():
         parts = [held, *(held.values() if isinstance(held, dict) else ())]
         if any(value is part for frame in frames for value in frame.f_locals.values() for part in parts):

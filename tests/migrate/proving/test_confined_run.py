@@ -43,6 +43,12 @@ def test_a_failure_ends_in_the_programs_own_last_line(tmp_path: Path) -> None:
     assert done.why == "FileNotFoundError: data/test not found, run prepare.py first"
 
 
+def test_what_is_said_in_a_box_is_found(tmp_path: Path) -> None:
+    box = "╭─ Error ─────╮\n│ Missing argument 'MODEL_PATH'.  │\n╰─────────────╯\n"
+    done = python(tmp_path, f"import sys; sys.stderr.buffer.write({box.encode()!r}); sys.exit(2)")
+    assert done.why == "Missing argument 'MODEL_PATH'."
+
+
 def test_the_status_of_a_signal(tmp_path: Path) -> None:
     done = python(tmp_path, "import os; os.kill(os.getpid(), 11)")
     assert (done.exit, done.why) == (139, "ended with exit status 139")

@@ -91,7 +91,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
         stage.note("arguments", f"{flag} {value} was guessed")
     stage.wrap(argparse.ArgumentParser, "parse_known_args", parse)
     stage.wrap(argparse.ArgumentParser, "error", reject)
-    stage.when_imported("click.core", lambda library: _click(stage, maker, library))
+    stage.when_imported("click.core", lambda library: _click(stage, maker, library.Parameter))
+    # Typer, which was built on Click, has its own of that by now.
+    stage.when_imported("typer.core", lambda library: _click(stage, maker, getattr(library, "_TyperParameter", None)))
     environment.stand_in(stage)
     dotenv_files.stand_in(stage)
     before = sys.argv
@@ -426,17 +428,22 @@ def _configuration(maker: Maker, other_than: str | None = None, *, of_another_ki
     return os.path.relpath(root / best, directory) if best is not None else "config.yaml"
 
 
-def _click(stage: Stage, maker: Maker, library: Any) -> None:
+def _click(stage: Stage, maker: Maker, kind: Any) -> None:
     def missing(original: Any, self: Any, ctx: Any, value: Any) -> Any:
         try:
             return original(self, ctx, value)
-        except library.MissingParameter:
-            choices = getattr(self.type, "choices", None)
-            kinds = {"integer": "1", "float": "0.1"}
+        except Exception as error:
+            if type(error).__name__ != "MissingParameter":
+                raise
+            typed = getattr(self, "type_descriptor", None)  # Typer's
+            choices = getattr(typed or self.type, "choices", None)
+            named = typed.annotation.__name__ if typed is not None else self.type.name
+            kinds = {"integer": "1", "int": "1", "float": "0.1"}
             made = (
-                choices[0] if choices else kinds.get(self.type.name) or guess(self.name, getattr(self, "help", "") or "", maker)
+                next(iter(choices)) if choices else kinds.get(named) or guess(self.name, getattr(self, "help", "") or "", maker)
             )
             stage.note("arguments", f"{self.name} {made} was guessed")
             return original(self, ctx, (made,) if self.multiple or self.nargs != 1 else made)
 
-    stage.wrap(library.Parameter, "process_value", missing)
+    if kind is not None:
+        stage.wrap(kind, "process_value", missing)

@@ -249,6 +249,19 @@ def test_two_runs_of_a_script_find_the_same_whatever_another_saves_meanwhile(reh
     assert (first.report.ended, again.report.ended) == (("stopped",) * 2 if end else ("finished",) * 2)
 
 
+def test_what_another_script_saved_in_another_form_is_done_without_also_where_the_error_is_the_scripts(rehearsed, tmp_path):
+    saves = "import torch\ntorch.save({'epoch': 1, 'model': torch.nn.Linear(4, 2).state_dict()}, 'best.pth')\n"
+    reads = (
+        "import torch\nnet = torch.nn.Linear(4, 2)\ntry:\n    net.load_state_dict(torch.load('best.pth'))\n"
+        "except Exception as error:\n    raise RuntimeError(f'Failed to load: {error}')\nprint(net(torch.ones(4)).shape)\n"
+    )
+    files = {"train.py": saves, "predict.py": reads}
+    assert rehearsed(files, script="train.py", made=tmp_path / "made/train").report.ok
+    (tmp_path / "repository/best.pth").unlink()
+    done = rehearsed(files, script="predict.py", made=tmp_path / "made/predict")
+    assert (done.report.ended, done.stdout) == ("finished", "torch.Size([2])\n"), done.report.why
+
+
 def test_the_given_checkpoint_is_what_the_script_looks_for(rehearsed, tmp_path):
     given = tmp_path / "given.pth"
     net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))

@@ -57,6 +57,19 @@ def test_click_and_argv_are_answered(rehearsed):
     assert (done.stdout, done.report.attempts) == ("data checkpoint.pth\n", 3)
 
 
+def test_typer_is_answered(rehearsed):
+    text = (
+        "import enum, typer\nfrom pathlib import Path\nfrom typing import Annotated, Optional\n"
+        "class Kind(enum.Enum):\n    SMALL = 'small'\n    LARGE = 'large'\n"
+        "def main(model_path: Path = typer.Argument(...), size: int = typer.Option(..., help='side'),\n"
+        "         kind: Kind = typer.Option(...), images: list[str] = typer.Argument(...), rate: Optional[float] = None,\n"
+        "         share: Annotated[float, typer.Option()] = ...):\n"
+        "    print(model_path, size, kind, images, rate, share)\ntyper.run(main)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.stdout == "checkpoint.pth 1 Kind.SMALL ['data'] None 0.1\n", done.report.why
+
+
 def test_an_entry_that_a_table_lacks_is_chosen_from_it(rehearsed):
     text = (
         "import argparse\nmodels = {'small': 1, 'large': 2}\nparser = argparse.ArgumentParser()\n"
