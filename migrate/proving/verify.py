@@ -45,11 +45,15 @@ _OBSTACLE = re.compile(r"^\s*((?:.+:\d+: )?PG\d{3} .+)$", re.MULTILINE)
 # every page anew, which takes a third of a network's time.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 # A notebook runs in its own folder, from the first cell to the last, without what only a person at the screen would see.
+# A cell may await something on its own level.
 _RUN_CELLS = """
-import sys
+import ast, asyncio, sys
 def display(*values, **options): pass
 del sys.argv[0]
-exec(compile(open(sys.argv[0], encoding="utf-8", newline="").read(), sys.argv[0], "exec"))
+with open(sys.argv[0], encoding="utf-8", newline="") as file:
+    code = compile(file.read(), sys.argv[0], "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+if awaited := eval(code):
+    asyncio.run(awaited)
 """
 
 

@@ -45,7 +45,7 @@ CELLS = [
     "!pip install torch",
     NET,
     "WIDTH, CLASSES = 4, 5\ntorch.manual_seed(0)\nmodel = Net(WIDTH, CLASSES)\nmodel.eval()",
-    "loader = [(torch.rand(6, 3, 16, 16), torch.arange(6) % 5) for _ in range(2)]",
+    "import asyncio\nawait asyncio.sleep(0)\nloader = [(torch.rand(6, 3, 16, 16), torch.arange(6) % 5) for _ in range(2)]",
     "%%time\n" + EVALUATION,
 ]
 LIGHTNING = """\
@@ -193,7 +193,7 @@ OLD_CELLS = [
     *CELLS[:5],
     "# Moved to the GPU where there is one",
     "%matplotlib inline\nprint 'batches of', 6\ndef move(x):\n    return x.cuda(async=True) if CUDA else x\nCUDA = False\n!ls",
-    "loader = [(torch.rand(6, 3, 16, 16), torch.arange(6) % 5) for _ in range(2)]",
+    "import asyncio\nawait asyncio.sleep(0)\nloader = [(torch.rand(6, 3, 16, 16), torch.arange(6) % 5) for _ in range(2)]",
     EVALUATION.replace('print("correct", correct)', "print 'correct', correct, 'of', 12").replace(
         "model(images)", "model(move(images))"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import os
@@ -178,7 +179,9 @@ def _run(stage: Stage, request: Rehearsal) -> None:
     else:
         data = Path(path).read_bytes()
     code = compiler(stage)(data, path)
-    exec(code, vars(module))  # noqa: S102 - what the user asked to run
+    awaited = eval(code, vars(module))  # noqa: S307 - what the user asked to run
+    if awaited is not None:  # the cells of a notebook
+        asyncio.run(awaited)
 
 
 @contextlib.contextmanager

@@ -9,13 +9,16 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ...reading.source import CELLS, NOTEBOOK
 from .stage import Stage
 
 FEW = "_headrace_few_epochs"
 
 
 def compiler(stage: Stage) -> Any:
-    """What compiles a file of the user's. Its loops over epochs are found by the name of what they count."""
+    """What compiles a file of the user's. Its loops over epochs are found by the name of what they count.
+
+    The cells of a notebook may await something on their own level, which makes the code a coroutine's."""
 
     def few(values: Iterable[Any]) -> Iterator[Any]:
         for count, value in enumerate(values):
@@ -31,7 +34,8 @@ def compiler(stage: Stage) -> Any:
         tree = ast.parse(importlib.util.decode_source(data), filename=path)
         if stage.uses("time"):
             tree = ast.fix_missing_locations(_FewEpochs().visit(tree))
-        return compile(tree, path, "exec", dont_inherit=True)
+        awaits = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if path.endswith((NOTEBOOK, CELLS)) else 0
+        return compile(tree, path, "exec", awaits, dont_inherit=True)
 
     return compiled
 

@@ -344,9 +344,11 @@ def _went_through_nothing(stage: Stage, error: BaseException, own: list[Any]) ->
 def _fewer_classes(stage: Stage, frames: list[Any], text: str) -> bool:
     """The model's outputs are fewer than the classes that were made: the loss's input says how many."""
     for frame in reversed(frames):
-        for value in frame.f_locals.values():
+        of_loss = frame.f_code.co_name in ("cross_entropy", "nll_loss")
+        for name, value in frame.f_locals.items():
             shape: Any = getattr(value, "shape", None)
-            outputs = isinstance(shape, tuple) and len(shape) == 2 and shape[1] >= 2 and getattr(value, "requires_grad", False)
+            scores = getattr(value, "requires_grad", False) or (of_loss and name == "input")
+            outputs = isinstance(shape, tuple) and len(shape) == 2 and shape[1] >= 2 and scores
             if outputs and int(shape[1]) != stage.learned.get("classes"):
                 return stage.learn("classes", int(shape[1]))
     return stage.learn("full", True)

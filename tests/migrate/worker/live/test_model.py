@@ -264,7 +264,8 @@ def test_a_script_that_stops_says_where_and_what_was_seen_before(tmp_path: Path)
 
 
 def test_a_notebook_is_run_cell_by_cell(tmp_path: Path) -> None:
-    cells = [NET, DATA, "%matplotlib inline\nmodel = Net()\n", EVALUATE, "display(correct)\n"]
+    awaited = "import asyncio\nawait asyncio.sleep(0)\n"
+    cells = [NET, awaited + DATA, "%matplotlib inline\nmodel = Net()\n", EVALUATE, "display(correct)\n"]
     made = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": [], "execution_count": None} for text in cells]
     data = {"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 2}
     (tmp_path / "look.ipynb").write_text(json.dumps(data))

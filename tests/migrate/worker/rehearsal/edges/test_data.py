@@ -626,3 +626,15 @@ def test_folders_are_named_as_the_labels_of_the_table_that_numbers_them(rehearse
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "tensor([0, 1, 2])\n"), done.report.why
+
+
+@pytest.mark.parametrize("within", ["torch.enable_grad()", "torch.no_grad()"])
+def test_a_loss_says_how_many_classes_there_are(rehearsed, within):
+    text = (
+        "import csv, torch\nlabels = [int(row['label']) for row in csv.DictReader(open('a.csv'))]\n"
+        "net = torch.nn.Linear(4, 3)\n"
+        f"with {within}:\n    torch.nn.CrossEntropyLoss()(net(torch.ones(len(labels), 4)), torch.tensor(labels))\n"
+        "print(max(labels))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "2\n"), done.report.why
