@@ -77,6 +77,8 @@ class Stage:
         """Folders of images made without folders of classes for their names alone, and whether one of these was opened."""
         self.loaded = ""
         """The file that torch read last and that stood in, by its name."""
+        self.loading = ""
+        """The file that torch is reading, by its name: weights, whatever it ends in."""
         self.unset: dict[str, Unset] = {}
         """Environment variables that the script looked for and that are not set."""
         self.table: tuple[str, tuple[str, ...]] | None = None

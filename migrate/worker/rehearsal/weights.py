@@ -414,12 +414,15 @@ def install(
 
     def load(original: Any, file: Any, *args: Any, **named: Any) -> Any:
         asked = os.path.abspath(file) if isinstance(file, str | os.PathLike) else None
+        stage.loading = os.path.basename(asked or "")
         try:
             found = _loaded(stage, original, file, args, named)
         except IsADirectoryError:
             if not stage.has_made(file):  # a name without an ending was taken for that of a folder
                 raise
             found = {MARK: True}
+        finally:
+            stage.loading = ""
         if isinstance(found, dict) and found.get(MARK) is True:
             stage.loaded = os.path.basename(asked or "")
             if (count := stage.learned.get(UNPACKED, {}).get(stage.loaded)) is not None:

@@ -424,3 +424,11 @@ def test_a_model_beside_a_data_set_still_misses_its_weights(rehearsed):
     text = f"{TAKEN_APART}Set('training.pt')\nnet = torch.nn.Linear(2, 2)\nnet.load_state_dict(torch.load('net.pt'))\n"
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.report.user_weights) == ("finished", False)
+
+
+@pytest.mark.parametrize("name", ["out/net.torch", "runs/best", "w.params.v2"])
+def test_what_torch_loads_is_weights_whatever_it_ends_in(rehearsed, name):
+    text = f"import torch\nnet = torch.nn.Linear(4, 2)\nnet.load_state_dict(torch.load({name!r}))\nprint(net.weight.shape)\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "torch.Size([2, 4])\n"), done.report.why
+    assert not done.report.user_weights
