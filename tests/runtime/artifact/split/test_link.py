@@ -23,7 +23,7 @@ def test_messages_arrive_whole_and_in_order(ends):
     message = other.receive()
     assert message[:3] == (Kind.COMPUTE, 7, 5)
     assert message.data == features.tobytes() + b"end"
-    assert other.receive() == (Kind.ALIVE, 0, 0, b"")
+    assert other.receive() == (Kind.ALIVE, 0, 0, b"", ())
     sending.join()
 
 
