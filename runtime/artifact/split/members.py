@@ -98,7 +98,7 @@ class Members:
         while not self._closing.wait(delay):
             begin = time.monotonic()
             try:
-                process = _Process(self._program, self._starts[number])
+                process = _Process(self._program, self._names[number], self._starts[number])
             except OSError as error:  # of memory, descriptors or processes there are none left
                 ended = f"cannot be started ({error})"
             else:
@@ -146,12 +146,13 @@ class Members:
 class _Process:
     """A process that runs, and the link to it. Raises OSError when it cannot be started."""
 
-    def __init__(self, program: str, start: Mapping[str, Any]) -> None:
+    def __init__(self, program: str, name: str, start: Mapping[str, Any]) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 # -P: a folder that a server is started in may hold anything, files with the names of modules included
-                command = [sys.executable, "-P", "-m", program, str(theirs.fileno()), str(os.getpid())]
+                # the name is for people who look at processes
+                command = [sys.executable, "-P", "-m", program, str(theirs.fileno()), str(os.getpid()), name]
                 self.running = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),))
             except BaseException:
                 ours.close()

@@ -1,6 +1,7 @@
 """Clients of servers whose models are several processes."""
 
 import io
+import itertools
 import json
 import threading
 import time
@@ -29,16 +30,17 @@ def ask(server, path, data=None):
 
 
 def ranks_of(server, program="split.rank"):
-    """The processes of a server that run that module, in the order in which they were started."""
-    found = [child for child in psutil.Process(server.process.pid).children(recursive=True) if _runs(child, program)]
-    return sorted(found, key=lambda child: child.create_time())
+    """The processes of a server that run that module, in the order of their numbers."""
+    named = [(_command(child), child) for child in psutil.Process(server.process.pid).children(recursive=True)]
+    found = [(command[-1], child) for command, child in named if any(part.endswith(program) for part in command)]
+    return [child for _, child in sorted(found, key=lambda one: one[0])]
 
 
-def _runs(process, program):
+def _command(process):
     try:
-        return any(part.endswith(program) for part in process.cmdline())
+        return process.cmdline()
     except psutil.Error:
-        return False
+        return []
 
 
 def until(condition):
@@ -83,8 +85,18 @@ class Load:
             self.seen.append((*ask(self._server, "/v1/classify/faces", image), seed))
 
     def are_their_own(self):
-        """Whether all answers are those that the photos got first, of which no two are alike."""
+        """Whether all answers are those that the photos got first, but for rounding, and those of no two photos are alike."""
         first = {}
-        answered = [(body["predictions"], seed) for status, body, _, seed in self.seen if status == 200]
-        same = [first.setdefault(seed, predictions) == predictions for predictions, seed in answered]
-        return all(same) and len({json.dumps(one) for one in first.values()}) == len(self._threads)
+        answers = [(_probabilities(body), seed) for status, body, _, seed in self.seen if status == 200]
+        same = [_alike(first.setdefault(seed, answer), answer) for answer, seed in answers]
+        apart = [not _alike(one, other) for one, other in itertools.combinations(first.values(), 2)]
+        return all(same) and all(apart) and len(first) == len(self._threads)
+
+
+def _probabilities(body):
+    return {item["label"]: item["probability"] for item in body["predictions"]}
+
+
+def _alike(one, other):
+    """Batches of other sizes round otherwise."""
+    return one.keys() == other.keys() and np.allclose([one[label] for label in one], [other[label] for label in one], rtol=1e-4)
