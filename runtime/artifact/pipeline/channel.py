@@ -53,8 +53,8 @@ class Outlet:
     def send(self, serial: int, values: Sequence[np.ndarray]) -> None:
         """Copy values of any shapes into a free slot, for which it waits, and say so. Raises LinkLostError, and BackendError
         for what cannot lie there; the slot stays free then."""
-        if odd := next((value for value in values if value.dtype.hasobject), None):
-            raise BackendError(f"a value of {odd.dtype} cannot go from one process to another")
+        if odd := [value.dtype for value in values if value.dtype.hasobject]:
+            raise BackendError(f"a value of {odd[0]} cannot go from one process to another")
         self.wait()
         slot = self._credits[-1]
         ends = [0]

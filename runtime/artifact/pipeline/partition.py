@@ -8,8 +8,9 @@ import numpy as np
 
 from ....errors import ArtifactError
 
-# Seconds are measured, and differ by more from one minute to the next: within this of the best, fewer bytes win.
-_AS_QUICK = 1.05
+# Seconds are measured, and differ by more from one minute to the next: within 5 % of the best, fewer bytes win, and of equally
+# few the quickest. The first allows for rounding.
+_AS_QUICK = (1.0 + 1e-9, 1.01, 1.02, 1.03, 1.04, 1.05)
 
 
 def partition(seconds: Sequence[float], places: Sequence[int], sizes: Sequence[float], stages: int) -> list[int]:
@@ -28,8 +29,9 @@ def partition(seconds: Sequence[float], places: Sequence[int], sizes: Sequence[f
     lasting[np.tril_indices(len(bounds))] = np.inf
     slowest, _ = _best(lasting, np.zeros(len(bounds)), stages, np.maximum)
     crossing = np.array([0.0, *sizes, 0.0])
-    quick = np.where(lasting <= _AS_QUICK * slowest, 0.0, np.inf)
-    _, chosen = _best(quick, crossing, stages, np.add)
+    found = [_best(np.where(lasting <= times * slowest, 0.0, np.inf), crossing, stages, np.add) for times in _AS_QUICK]
+    fewest = found[-1][0]
+    chosen = next(cuts for size, cuts in found if size <= fewest)
     return [int(bounds[index]) for index in chosen]
 
 
