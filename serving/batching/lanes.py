@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .ticket import Instance, Runner, close
+from .ticket import Instance, Runner
 
 
 def in_flight(instance: Instance) -> int:
@@ -18,17 +18,23 @@ def lanes(instances: Sequence[Instance]) -> list[Instance]:
     it can use. The first lanes of all come before the second ones. Raises what a session does that cannot be opened again, and
     leaves none of the twins open then."""
     made = list(instances)
+    opened: list[Runner] = []
     try:
         for number in range(1, max(map(in_flight, instances), default=1)):
-            made += [_twins(instance) for instance in instances if in_flight(instance) > number]
+            for instance in instances:
+                if in_flight(instance) > number:
+                    made.append(_twins(instance, opened))
     except BaseException:
-        for lane in made[len(instances) :]:
-            close(lane)
+        for twin in opened:
+            twin.close()
         raise
     return made
 
 
-def _twins(instance: Instance) -> Instance:
+def _twins(instance: Instance, opened: list[Runner]) -> Instance:
     distinct: dict[int, Any] = {id(session): session for session in instance.values()}
-    made: dict[int, Runner] = {number: session.twin() for number, session in distinct.items()}
+    made: dict[int, Runner] = {}
+    for number, session in distinct.items():
+        made[number] = session.twin()
+        opened.append(made[number])
     return {bucket: made[id(session)] for bucket, session in instance.items()}
