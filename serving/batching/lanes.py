@@ -21,9 +21,7 @@ def lanes(instances: Sequence[Instance]) -> list[Instance]:
     opened: list[Runner] = []
     try:
         for number in range(1, max(map(in_flight, instances), default=1)):
-            for instance in instances:
-                if in_flight(instance) > number:
-                    made.append(_twins(instance, opened))
+            made.extend(_twins(instance, opened) for instance in instances if in_flight(instance) > number)
     except BaseException:
         for twin in opened:
             twin.close()
