@@ -87,7 +87,8 @@ def _measure(whole: Path, split: Path, asked: argparse.Namespace) -> None:
         for name, values in found.items():
             low, middle, high = statistics.quantiles(values, n=4)
             print(f"batch {batch:>3} {name:<28} {middle:.1f} ({low:.1f} to {high:.1f})", flush=True)
-    print(f"shares: {several.ranks.shares()}")
+    _streamed(lanes, given, 6.0)
+    print(f"shares while batches of {batch} are streamed: {several.ranks.shares()}")
     for number in (signal.SIGKILL, signal.SIGSTOP):
         print(f"{number.name}: the stage is back after {_lost(several, number):.1f} s")
     print(f"load {os.getloadavg()[0]:.1f}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ class PipelineSession:
     def __init__(self, folder: Path, mesh: PipelineMesh, target: Target, *, backend: str) -> None:
         if target.device != "cpu" or target.batch is not None:
             raise BackendError("a pipeline runs on CPUs, and takes any batch as it comes")
+        if not hasattr(os, "memfd_create"):
+            raise BackendError("a pipeline runs on Linux, whose shared memory without a name its stages use")
         self.ranks = Stages(folder, mesh, backend=backend, threads=max(1, target.thread_count // len(mesh.stages)))
         # One in each stage, and one on its way into or out of the pipe.
         self.in_flight = len(mesh.stages) + 1

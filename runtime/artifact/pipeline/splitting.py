@@ -130,9 +130,9 @@ def _first_alike(whole: Whole, cuts: Sequence[_Cut]) -> tuple[_Cut, float]:
         session = PipelineSession(cut.folder, cut.mesh, target, backend=_BACKEND)
         try:
             return cut, largest_difference(session, whole.rows, answers)
-        except ParityError:
+        except ParityError as error:
             if cut is cuts[-1]:
-                raise
+                raise ParityError(f"{error}; another number of --stages is cut elsewhere") from None
         finally:
             session.close()
     raise AssertionError("there is one at least")

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -148,10 +148,10 @@ class Stages(Members):
 class _Hops:
     """The first hop's sending end and the last one's receiving end, which `collect` empties in a thread of its own."""
 
-    def __init__(self, first: Outlet, last: Inlet, collect: object) -> None:
+    def __init__(self, first: Outlet, last: Inlet, collect: Callable[[_Hops], None]) -> None:
         self.first, self.last = first, last
         self.entering = threading.Lock()
-        self.collecting = threading.Thread(target=collect, args=(self,), name="headrace-pipeline", daemon=True)  # type: ignore[arg-type]
+        self.collecting = threading.Thread(target=collect, args=(self,), name="headrace-pipeline", daemon=True)
         self.collecting.start()
 
     def end(self) -> None:

@@ -78,7 +78,7 @@ class Members:
             thread.join()
 
     def _joined(self, number: int, ready: Message) -> None:
-        """One has begun, and said so, with `_state` held. An OSError ends it again."""
+        """One has begun, and said so, with `_state` held. An OSError or RuntimeError ends it again."""
 
     def _heard(self, number: int, message: Message) -> None:
         """One that has begun has sent something, with `_state` held."""
@@ -137,7 +137,7 @@ class Members:
                         self._heard(number, message)
         except TimeoutError:
             failure = f"has not moved for {limit:g} s and was ended"
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # of descriptors or threads there are none left
             failure = f"cannot begin: {error}"
         ended = process.end(at_once=bool(failure))
         return failure or f"has ended ({ended})"
