@@ -1,3 +1,4 @@
+import os
 import threading
 
 import numpy as np
@@ -79,6 +80,12 @@ def test_what_it_cannot_do_is_an_error(thirds, target):
     artifact = load_artifact(thirds[1])
     with pytest.raises(BackendError, match="on CPUs"):
         PipelineSession(artifact.path, artifact.mesh, target, backend="onnxruntime")
+
+
+def test_without_memory_that_has_no_name_it_is_an_error(thirds, monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    with pytest.raises(BackendError, match="on Linux"):
+        load_artifact(thirds[1]).open()
 
 
 def exchanged(folder, part, other):
