@@ -46,7 +46,7 @@ COMMANDS = {
     "plan-parallel": _Command(
         "runtime.parallel.planner.cli:plan_parallel", "Plan a model's placement on a mesh of devices, from measured rates."
     ),
-    "split": _Command("runtime.cli:split", "Split a packaged model by class over several processes."),
+    "split": _Command("runtime.cli:split", "Split a packaged model over several processes, by class or into stages."),
     "export": _Command("runtime.cli:export", "Write a packaged model for another runtime."),
     "classify": _Command("serving.offline.cli:classify", "Classify every image of a folder, bucket or archive."),
     "verify": _Command("serving.verify.cli:verify", "Hold anyone's endpoint to a packaged model."),

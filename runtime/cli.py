@@ -157,20 +157,34 @@ def _progress(console: Console) -> Iterator[Callable[[float, str], None]]:
 
 def split(
     model: Annotated[Path, typer.Argument(help="A model's folder, or a models folder that holds one.")],
-    ranks: Annotated[int, typer.Option(help="The processes that the classes are dealt out to.")],
     out: Annotated[Path, typer.Option(help="The models folder to write to.")],
+    ranks: Annotated[int | None, typer.Option(help="Deal the classes of the last layer out to so many processes.")] = None,
+    stages: Annotated[int | None, typer.Option(help="Cut the model into a pipeline of so many processes.")] = None,
 ) -> None:
-    """Split a packaged model's last layer by class over several processes, which headrace serve runs as one model."""
+    """Split a packaged model over several processes, which headrace serve runs as one model: the last layer by class, or the
+    whole model into consecutive stages."""
     require("headrace split", "migrate")
+    if (ranks is None) == (stages is None):
+        raise typer.BadParameter("give one of the two: --ranks for very many classes, --stages for a deep network")
     from .artifact.model_folder import model_folder
-    from .artifact.split.splitting import split_model
 
-    written, difference = split_model(model_folder(model, flag="headrace split"), out, ranks)
-    make_console().print(
-        f"{written}: {ranks} ranks, whose scores differ from the whole model's by up to {difference:.1e} of a row's largest",
-        highlight=False,
-        soft_wrap=True,
-    )
+    folder = model_folder(model, flag="headrace split")
+    if ranks is not None:
+        from .artifact.split.splitting import split_model
+
+        written, difference = split_model(folder, out, ranks)
+        what = f"{ranks} ranks, whose scores differ from the whole model's by up to {difference:.1e} of a row's largest"
+    else:
+        from .artifact.pipeline.splitting import cut_model
+
+        assert stages is not None, "one of the two was given"
+        done = cut_model(folder, out, stages)
+        written, taken = done.path, ", ".join(f"{one:.3g}" for one in done.milliseconds)
+        what = (
+            f"{stages} stages, which take {taken} ms for a batch of {done.rows}, and whose outputs differ from the whole "
+            f"model's by up to {done.difference:.1e} of a row's largest value"
+        )
+    make_console().print(f"{written}: {what}", highlight=False, soft_wrap=True)
 
 
 def export(

@@ -34,6 +34,8 @@ from .manifest import (
     read_manifest,
 )
 from .model_config import ModelConfig, check_config, read_config
+from .pipeline.mesh import PipelineMesh, is_pipeline
+from .pipeline.session import PipelineSession
 from .plan import Choice, Plan
 from .routes.kept_route import KeptRoute, routes_from_json
 from .split.mesh import Mesh
@@ -70,7 +72,7 @@ class Artifact:
     trusted: bool = False
     answers: Mapping[str, Any] | None = field(default=None, repr=False)
     routes: tuple[KeptRoute, ...] = field(default=(), repr=False)
-    mesh: Mesh | None = None
+    mesh: Mesh | PipelineMesh | None = None
 
     @property
     def labels(self) -> Labels | None:
@@ -168,6 +170,8 @@ class Artifact:
     def open_choice(self, plan: Plan, choice: Choice, *, threads: int | None = None, ordinal: int | None = None) -> Session:
         """A session of one of the choices of a plan, as `open` opens it."""
         target = replace(choice.target(plan.device, threads or plan.threads, ordinal), kept=True)
+        if isinstance(self.mesh, PipelineMesh):
+            return PipelineSession(self.path, self.mesh, target, backend=choice.backend)
         if self.mesh is not None:
             return SplitSession(self.path, self.mesh, target, backend=choice.backend)
         return backends.get(choice.backend).open(self.path, target, choice.files)
@@ -205,7 +209,7 @@ class Artifact:
     def unmeasured(self) -> str:
         """What to say of a model without any plan."""
         if self.mesh is not None:
-            return f"split by class over {len(self.mesh.parts)} ranks"
+            return self.mesh.described
         return f"no plan was measured; {self._remedy(None)}"
 
     def _remedy(self, plan: Plan | None, changed: Differences | None = None) -> str:
@@ -311,17 +315,19 @@ def _routes(content: Mapping[str, Any], signature: Signature) -> tuple[KeptRoute
     return routes_from_json(data, classes=classes, labeled=f"../{LABELS}" in content["digests"])
 
 
-def _mesh(content: Mapping[str, Any], signature: Signature, task: Task) -> Mesh | None:
+def _mesh(content: Mapping[str, Any], signature: Signature, task: Task) -> Mesh | PipelineMesh | None:
     """How a manifest says that its model is split. Raises ValueError."""
     if (data := content.get("mesh")) is None:
         return None
     if content["plans"]:
         raise ValueError("a split model has no plans")
     beside = {name: written for name, written in content["digests"].items() if not name.startswith("../")}
+    if is_pipeline(data):
+        return PipelineMesh.from_json(data, digests=beside, signature=signature)
     return Mesh.from_json(data, digests=beside, signature=signature, task=task)
 
 
-def _split(mesh: Mesh) -> tuple[Choice, ...]:
+def _split(mesh: Mesh | PipelineMesh) -> tuple[Choice, ...]:
     """What runs a split model."""
     return (Choice(backend="onnxruntime", precision=FP32, files=mesh.files),)
 

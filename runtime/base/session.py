@@ -66,7 +66,8 @@ class Session(Protocol):
     A torch session also has `run_tensors(list[Tensor]) -> list[Tensor]`, which keeps GPU data on the GPU. Where the library
     can, `twin()` gives another session over the same weights, which may run beside this one and has to be closed by itself,
     and `shrink(inputs)` gives back the memory that larger batches than these took. That of a split model has
-    `best(inputs, count)`, the best classes without the scores, and `ranks`, its processes.
+    `best(inputs, count)`, the best classes without the scores, where it is split by class, `ranks`, its processes, and
+    `in_flight`, how many twins are to be used at a time for it to be at its quickest, where these are stages.
     """
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:

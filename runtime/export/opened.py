@@ -42,7 +42,7 @@ def opened(folder: Path, *, images: Path | None, trusted: bool, int8: bool) -> I
     artifact = load_artifact(folder, trusted=trusted)
     if artifact.mesh is not None:
         raise ArtifactError(
-            f"{folder} is split over {len(artifact.mesh.parts)} ranks, which have no other form; name the whole model's package"
+            f"{folder} is {artifact.mesh.described}, whose parts have no other form; name the whole model's package"
         )
     judging, calibration, remark = JudgingData(), None, ""
     if images is not None:

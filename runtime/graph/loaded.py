@@ -28,13 +28,13 @@ class LoadedGraph:
     turns. What changes a graph (compiling, training, saving) is for graphs of modules; a folder is copied as it is.
 
     `plan` is how it runs, by default as measured on a machine like this one; `structure` puts its outputs together, by default
-    as plain dicts and tuples. Raises ArtifactError where the model has outputs of another structure, or is split over ranks.
+    as plain dicts and tuples. Raises ArtifactError where the model has outputs of another structure, or is split.
     """
 
     def __init__(self, artifact: Artifact, *, plan: Plan | None = None, structure: Structure | None = None) -> None:
         if artifact.mesh is not None:
             raise ArtifactError(
-                f"{artifact.path} is a model of several ranks; headrace serve runs it, or load the whole model's folder"
+                f"{artifact.path} is {artifact.mesh.described}; headrace serve runs it, or load the whole model's folder"
             )
         self.artifact = artifact
         self._lock = threading.RLock()

@@ -117,9 +117,7 @@ def retune(
     """
     artifact = load_artifact(folder)
     if artifact.mesh is not None:
-        raise ArtifactError(
-            f"{folder} is split over {len(artifact.mesh.parts)} ranks, which have no plans; tune the whole model's"
-        )
+        raise ArtifactError(f"{folder} is {artifact.mesh.described}, whose parts have no plans; tune the whole model's")
     if ONNX_FILE not in artifact.files:
         raise ArtifactError(f"{folder} holds no {ONNX_FILE}, so only what compiled it could plan it; compile it again here")
     report = progress or (lambda fraction, text: None)

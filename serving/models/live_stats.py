@@ -43,6 +43,7 @@ def model_live_stats(model: Model) -> dict[str, Any]:
         figures["instances"] = model.instances
     if isinstance(model, TensorModel):
         figures["agreement"] = model.agreement.to_json() if model.agreement is not None else None
+        figures["stages"] = model.stages
     return figures
 
 

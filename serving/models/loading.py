@@ -23,6 +23,7 @@ from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
 from ..batching.batcher import Batcher
 from ..batching.contest import WORTH_IT
+from ..batching.lanes import lanes
 from ..batching.latency_table import LatencyTable
 from ..batching.policy import BatchPolicy, PreferredSizes
 from ..batching.queue_rules import QueueRules
@@ -94,6 +95,7 @@ def load_tensor_model(
     preprocessor = preprocessor_of(artifact.preprocessing, artifact.signature, config) if artifact.preprocessing else None
 
     def model_of(instances: Sequence[Instance], table: LatencyTable, *, devices: int = 1) -> TensorModel:
+        side_by_side = lanes(instances)
         return TensorModel(
             name=artifact.name,
             version=str(artifact.version),
@@ -101,7 +103,7 @@ def load_tensor_model(
             statistics=statistics,
             decoding=decoding,
             batcher=Batcher(
-                instances,
+                side_by_side,
                 table,
                 name=artifact.name,
                 policy=policy_of(rules, max_delay(declared, config)),
@@ -110,7 +112,7 @@ def load_tensor_model(
                 max_queue=config.max_queue,
                 staging=_staging(artifact, table.largest, sparing=light),
                 best=best_of(artifact.task),
-                devices=[number % devices for number in range(len(instances))],
+                devices=[number % devices for number in range(len(side_by_side))],
             ),
             signature=artifact.signature,
             preprocessing=artifact.preprocessing,
@@ -118,6 +120,7 @@ def load_tensor_model(
             task=artifact.task,
             instances=len(instances),
             instances_per_device=len(instances) // devices,
+            in_flight=len(side_by_side) // len(instances),
             agreement_before=taken_back,
             account=account_of(artifact, plan),
             plan=plan,

@@ -9,8 +9,9 @@ from typing import Any
 
 from ...errors import InputError
 from ...runtime.artifact.model_config import ConfigTensor, ModelConfig
+from ...runtime.artifact.pipeline.stages import Stages
 from ...runtime.artifact.plan import Plan
-from ...runtime.artifact.split.ranks import Ranks
+from ...runtime.artifact.split.members import Members
 from ...runtime.base.task import Task
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
@@ -106,13 +107,14 @@ class Model:
 class QueuedModel(Model):
     """Tensors in, tensors out, through the batcher, in the order of `input_names` and of `output_names`.
 
-    `instances` counts the sessions side by side, `instances_per_device` those on each GPU, or on the CPU. `cache` keeps outputs
-    for inputs that come again, where that is wanted.
+    `instances` counts the sessions side by side, `instances_per_device` those on each GPU, or on the CPU, and `in_flight`
+    the batches that each computes at a time. `cache` keeps outputs for inputs that come again, where that is wanted.
     """
 
     batcher: RequestQueue
     instances: int = 1
     instances_per_device: int = 1
+    in_flight: int = 1
     improvement: Improvement | None = field(default=None, repr=False)
     cache: ModelCache | None = None
     input_names: tuple[str, ...] = field(init=False)
@@ -156,7 +158,7 @@ class TensorModel(QueuedModel):
     plan: Plan | None = field(default=None, repr=False)
     shadow: Shadow | None = field(default=None, repr=False)
     agreement_before: Agreement | None = None
-    ranks: tuple[Ranks, ...] = field(default=(), repr=False)
+    ranks: tuple[Members, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,6 +173,11 @@ class TensorModel(QueuedModel):
     @property
     def trouble(self) -> str:
         return next((ranks.trouble for ranks in self.ranks if ranks.trouble), "")
+
+    @property
+    def stages(self) -> list[list[dict[str, float] | None]]:
+        """Of each instance that is a pipeline, the shares of its stages, as `Stages.shares` has them."""
+        return [ranks.shares() for ranks in self.ranks if isinstance(ranks, Stages)]
 
     @property
     def choices(self) -> int:

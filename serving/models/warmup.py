@@ -116,7 +116,7 @@ class _InTurns:
 
     def __getattr__(self, name: str) -> Any:
         """`twin`, where the session has it: that one has nobody to wait for. A split session's own calls take turns."""
-        if name not in ("twin", "best", "ranks"):
+        if name not in ("twin", "best", "ranks", "in_flight"):
             raise AttributeError(name)
         return getattr(self._session, name)
 

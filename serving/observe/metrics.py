@@ -80,7 +80,7 @@ class ModelCollector:
         latency = HistogramMetricFamily(
             "headrace_request_latency_seconds", "Time from a request's arrival to its answer", labels=_LABELS
         )
-        instances = GaugeMetricFamily("headrace_instances", "Sessions side by side", labels=_LABELS)
+        instances = GaugeMetricFamily("headrace_instances", "Batches that are run side by side at most", labels=_LABELS)
         busy = CounterMetricFamily(
             "headrace_busy_seconds", "Time that instances spent on batches: collating, running and splitting", labels=_LABELS
         )
@@ -88,6 +88,12 @@ class ModelCollector:
             "headrace_improvements",
             "Sessions that were tried beside the first, by what became of them: kept, lost, memory or failed",
             labels=(*_LABELS, "tried", "outcome"),
+        )
+        stages = GaugeMetricFamily(
+            "headrace_stage_share",
+            "Shares of the last seconds in which a stage of a pipeline was busy, starved (nothing to compute) or blocked (no "
+            "room behind it)",
+            labels=(*_LABELS, "pipeline", "stage", "state"),
         )
         compared, agreed, skipped, taken_back, share, accepted = _agreement_families()
         for model, (labels, snapshot) in zip(models, snapshots, strict=True):
@@ -100,17 +106,20 @@ class ModelCollector:
                 accepted.add_metric(labels, found.accepted)
                 for bound, value in zip(("low", "high"), found.interval, strict=True):
                     share.add_metric((*labels, bound), value)
+            for where, shares in _stage_shares(model).items():
+                for state, one in shares.items():
+                    stages.add_metric((*labels, *where, state), one)
             latency.add_metric(labels, *_latency(model))
             if isinstance(model, QueuedModel):
                 depth.add_metric(labels, model.batcher.depth)
                 sizes.add_metric(labels, *_batch_sizes(model, snapshot))
                 counts, total = model.statistics.slack_histogram()
                 slack.add_metric(labels, _cumulative(SLACK_BOUNDS, counts), total)
-                instances.add_metric(labels, model.instances)
+                instances.add_metric(labels, model.instances * model.in_flight)
                 busy.add_metric(labels, _busy_seconds(snapshot))
                 for what, count in (model.improvement.outcomes.copy() if model.improvement else {}).items():
                     tried.add_metric((*labels, *what), count)
-        yield from (depth, sizes, slack, latency, instances, busy, tried)
+        yield from (depth, sizes, slack, latency, instances, busy, tried, stages)
         yield from (compared, agreed, skipped, taken_back, share, accepted)
 
 
@@ -141,6 +150,17 @@ def _batch_sizes(model: QueuedModel, snapshot: dict[str, Any]) -> tuple[list[tup
         for bound in model.batcher.table.buckets
     ]
     return [*bounds, ("+Inf", float(sum(counts.values())))], float(sum(size * count for size, count in counts.items()))
+
+
+def _stage_shares(model: Model) -> dict[tuple[str, str], dict[str, float]]:
+    """By the numbers of the pipeline (an instance) and of the stage; of those that have told theirs."""
+    pipelines = model.stages if isinstance(model, TensorModel) else []
+    return {
+        (str(pipeline), str(stage)): shares
+        for pipeline, stages in enumerate(pipelines)
+        for stage, shares in enumerate(stages)
+        if shares is not None
+    }
 
 
 def _busy_seconds(snapshot: dict[str, Any]) -> float:

@@ -17,6 +17,7 @@ from ...runtime.artifact.artifact import Artifact, load_artifact
 from ...runtime.artifact.manifest import MANIFEST
 from ...runtime.artifact.model_config import FILE
 from ...runtime.artifact.model_folder import model_folder
+from ..batching.lanes import lanes
 from ..batching.ticket import close
 from ..config import ServeConfig
 from ..images.decode_pool import decode_rows
@@ -94,11 +95,13 @@ class Classifier:
             opener: Callable[..., Any] = partial(_one_size, artifact, config.batch, config.threads)
         else:
             opener = partial(open_instance, artifact, plan, largest, config.threads)
-        instances, table = warm_up(each_device(opener, plan, None), artifact.signature, count=config.instances)
+        # the processes of a split model have the processor's cores already
+        count = config.instances or (None if artifact.mesh is None else 1)
+        instances, table = warm_up(each_device(opener, plan, None), artifact.signature, count=count)
         self.batch = max(table.buckets, key=lambda rows: (rows / table.seconds(rows), rows))
-        self._sessions = [instance[self.batch] for instance in instances]
-        for instance, session in zip(instances, self._sessions, strict=True):
-            close({rows: other for rows, other in instance.items() if other is not session})
+        for instance in instances:
+            close({rows: other for rows, other in instance.items() if other is not instance[self.batch]})
+        self._sessions = [lane[self.batch] for lane in lanes([{self.batch: instance[self.batch]} for instance in instances])]
         self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
         for session in self._sessions:
             self._idle.put(session)

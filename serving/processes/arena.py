@@ -1,4 +1,4 @@
-"""The memory that one front end shares with the engine: how it is made, divided into blocks, and seen as tensors.
+"""The memory that one front end shares with the engine: how it is divided into blocks, and seen as tensors.
 
 Every request has one block, its inputs first and its outputs after them. Blocks come from a bounded arena and are as large as
 the request's rows need, because slots for the largest batch would hold one row most of the time. Only the front end hands out
@@ -8,11 +8,9 @@ blocks, so no lock is shared between processes; the memory has no name, so nothi
 from __future__ import annotations
 
 import bisect
-import fcntl
 import functools
 import math
 import mmap
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,23 +24,6 @@ ALIGNMENT = 64
 _MOST_GRAIN = 4096
 # Smaller outputs are copied without letting go of the interpreter, which takes longer to come back than the copy.
 _SMALL = 1 << 16
-
-
-def create_memory(size: int) -> int:
-    """A file descriptor of that many bytes of anonymous shared memory, which nobody can shrink under another's feet. Pages cost
-    nothing before they are first written."""
-    descriptor = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, size)
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-    return descriptor
-
-
-def map_memory(descriptor: int) -> mmap.mmap:
-    """The memory behind a descriptor, which is closed; the memory lives as long as something refers to the mapping."""
-    try:
-        return mmap.mmap(descriptor, 0)
-    finally:
-        os.close(descriptor)
 
 
 class Arena:

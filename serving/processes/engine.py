@@ -9,6 +9,7 @@ import mmap
 import socket
 
 from ...errors import ArtifactError, ExecutionError, HeadraceError, OverloadedError, RequestError
+from ...runtime.base.anonymous_memory import map_memory
 from ..batching.batcher import Batcher
 from ..config import ServeConfig
 from ..models.live_stats import model_live_stats
@@ -18,7 +19,7 @@ from ..observe.logs import LogSettings
 from ..observe.metrics import metrics_app
 from ..ready_file import report
 from . import messages
-from .arena import BlockLayout, map_memory
+from .arena import BlockLayout
 from .child import beat, orphaned, run
 from .control import ControlLink
 from .description import describe

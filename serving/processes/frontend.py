@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 
+from ...runtime.base.anonymous_memory import map_memory
 from ..config import ServeConfig
 from ..http.app import create_app
 from ..images.decode_pool import DecodePool
@@ -14,7 +15,6 @@ from ..observe.logs import LogSettings
 from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
 from ..plane.settings import Settings
-from .arena import map_memory
 from .child import orphaned, run
 from .control import ControlLink
 from .endpoints import Endpoints, listen

@@ -16,12 +16,12 @@ from typing import Any
 
 from ...errors import ArtifactError, HeadraceError
 from ...extras import require
+from ...runtime.base.anonymous_memory import create_memory
 from ..config import ServeConfig
 from ..guard.access import load_access
 from ..guard.tls import load_tls
 from ..models.kept_routes import kept_routes
 from ..ready_file import announce, report
-from .arena import create_memory
 from .control import ControlLink
 from .messages import Alive, Connect, Loaded, Message, Serving, StartEngine, StartFrontEnd, Stop
 from .ports import Ports

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ def find_head(model: ModelProto, classes: int) -> Head:
     makers = {name: node for node in graph.node for name in node.output}
     varying = {value.name for value in graph.input} - {value.name for value in graph.initializer}
     for node in graph.node:
-        if not varying.isdisjoint(_reads(node)):
+        if not varying.isdisjoint(reads(node)):
             varying.update(node.output)
     nodes: list[Any] = []
     axes: dict[str, int | None] = {}
@@ -97,11 +97,11 @@ def _axis(value: np.ndarray, classes: int, node: NodeProto) -> int | None:
 def _trunk(model: ModelProto, head: Head) -> ModelProto:
     from onnx import TensorProto, helper
 
-    nodes = [*_needed(model, head.features), helper.make_node("Identity", [head.features], [_FEATURES])]
-    read = {name for node in nodes for name in _reads(node)}
+    nodes = [*needed(model, [head.features]), helper.make_node("Identity", [head.features], [_FEATURES])]
+    read = {name for node in nodes for name in reads(node)}
     features = helper.make_tensor_value_info(_FEATURES, TensorProto.FLOAT, ["batch", head.width])
     weights = [value for value in model.graph.initializer if value.name in read]
-    return _like(model, nodes, list(model.graph.input), features, weights)
+    return like(model, nodes, list(model.graph.input), [features], weights)
 
 
 def _part(model: ModelProto, head: Head, first: int, end: int) -> ModelProto:
@@ -114,13 +114,14 @@ def _part(model: ModelProto, head: Head, first: int, end: int) -> ModelProto:
         weights.append(numpy_helper.from_array(np.ascontiguousarray(own), name))
     features = helper.make_tensor_value_info(head.features, TensorProto.FLOAT, ["batch", head.width])
     scores = helper.make_tensor_value_info(model.graph.output[0].name, TensorProto.FLOAT, ["batch", end - first])
-    return _like(model, list(head.nodes), [features], scores, weights)
+    return like(model, list(head.nodes), [features], [scores], weights)
 
 
-def _like(model: ModelProto, nodes: list[Any], inputs: list[Any], output: Any, weights: list[Any]) -> ModelProto:
+def like(model: ModelProto, nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: list[Any]) -> ModelProto:
+    """A graph of other nodes, for the operators that the model's are of."""
     from onnx import helper
 
-    graph = helper.make_graph(nodes, model.graph.name, inputs, [output], weights)
+    graph = helper.make_graph(nodes, model.graph.name, inputs, outputs, weights)
     made: ModelProto = helper.make_model(
         graph, opset_imports=list(model.opset_import), ir_version=model.ir_version, functions=list(model.functions)
     )
@@ -135,28 +136,28 @@ def _value(model: ModelProto, name: str) -> np.ndarray:
     weights = {value.name: value for value in model.graph.initializer}
     if name in weights:
         return np.asarray(numpy_helper.to_array(weights[name]))
-    nodes = _needed(model, name)
-    read = [weights[given] for given in {given for node in nodes for given in _reads(node)} & weights.keys()]
-    constant = _like(model, nodes, [], helper.make_empty_tensor_value_info(name), read)
+    nodes = needed(model, [name])
+    read = [weights[given] for given in {given for node in nodes for given in reads(node)} & weights.keys()]
+    constant = like(model, nodes, [], [helper.make_empty_tensor_value_info(name)], read)
     return np.asarray(ReferenceEvaluator(constant).run(None, {})[0])
 
 
-def _needed(model: ModelProto, name: str) -> list[NodeProto]:
-    """The nodes that a value comes of, in order."""
-    wanted = {name}
+def needed(model: ModelProto, names: Iterable[str]) -> list[NodeProto]:
+    """The nodes that these values come of, in order."""
+    wanted = set(names)
     nodes: list[NodeProto] = []
     for node in reversed(model.graph.node):
         if not wanted.isdisjoint(node.output):
             nodes.insert(0, node)
-            wanted.update(_reads(node))
+            wanted.update(reads(node))
     return nodes
 
 
-def _reads(node: NodeProto) -> Iterator[str]:
+def reads(node: NodeProto) -> Iterator[str]:
     """The names that a node takes, those within the bodies of its branches and loops included."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
             for inner in graph.node:
-                yield from _reads(inner)
+                yield from reads(inner)
             yield from (output.name for output in graph.output)

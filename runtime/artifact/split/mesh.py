@@ -38,6 +38,11 @@ class Mesh:
         return (self.trunk, *(part.file for part in self.parts))
 
     @property
+    def described(self) -> str:
+        """How the model lies, in words."""
+        return f"split by class over {len(self.parts)} ranks"
+
+    @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
         """The first class of each rank, and the one behind its last."""
         ends = list(itertools.accumulate((part.classes for part in self.parts), initial=0))

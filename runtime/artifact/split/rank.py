@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import json
-import os
-import threading
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ....errors import ArtifactError, BackendError, HeadraceError
-from ... import backends
-from ...base.child import begin_child
 from ...base.memory import give_back_memory
-from ...base.session import Session, Target
-from ..manifest import digest
+from ...base.session import Session
 from .best import best_of_part
-from .link import Kind, Link
-
-BEAT_SECONDS = 0.5
+from .link import Kind
+from .member import begin, open_part, show_life
 
 
 def main() -> None:
     """It begins as `begin_child` says, the session's process being its parent."""
-    link = Link(begin_child())
-    if (start := link.receive()) is None:
+    if (begun := begin()) is None:
         return
-    wanted = json.loads(start.data)
+    link, wanted = begun
     try:
         session, width = _open(wanted)
     except HeadraceError as error:
         link.send(Kind.FAILED, 0, 0, str(error).encode())
         return
     link.send(Kind.READY, 0, width)
-    threading.Thread(target=_beat, args=(link,), daemon=True).start()
+    show_life(link)
     while (message := link.receive()) is not None:
         try:
             features = np.frombuffer(message.data, np.float32).reshape(-1, width)
@@ -47,11 +37,8 @@ def main() -> None:
 
 
 def _open(wanted: dict[str, Any]) -> tuple[Session, int]:
-    """The part's session, and the width of the features that it takes. The folder may hold another model by now."""
-    folder, file, classes = Path(wanted["folder"]), wanted["file"], wanted["classes"]
-    if digest(folder / file, inside=folder) != wanted["digest"]:
-        raise ArtifactError(f"{file} is not the file that was loaded; load the model again")
-    session: Any = backends.get(wanted["backend"]).open(folder, Target(threads=wanted["threads"]), [file])
+    """The part's session, and the width of the features that it takes."""
+    file, classes, session = wanted["file"], wanted["classes"], open_part(wanted)
     inputs, outputs = session.tensors
     widths = [shape[1] for _, kind, shape in inputs if kind == "tensor(float)" and len(shape) == 2]
     rows = [list(shape[1:]) for _, kind, shape in outputs if kind == "tensor(float)"]
@@ -71,15 +58,6 @@ def _answer(session: Session, features: np.ndarray, classes: int, count: int) ->
     if not count:
         return (np.ascontiguousarray(scores),)
     return tuple(np.ascontiguousarray(value) for value in best_of_part(scores, count))
-
-
-def _beat(link: Link) -> None:
-    while True:
-        try:
-            link.send(Kind.ALIVE)
-        except OSError:  # the session is gone, perhaps in the middle of a computation
-            os._exit(1)
-        time.sleep(BEAT_SECONDS)
 
 
 if __name__ == "__main__":

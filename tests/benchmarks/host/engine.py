@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from headrace.serving.processes.arena import Arena, BlockLayout, create_memory, map_memory
+from headrace.runtime.base.anonymous_memory import create_memory, map_memory
+from headrace.serving.processes.arena import Arena, BlockLayout
 from headrace.serving.processes.engine_session import EngineSession, NumberedModel
 from headrace.serving.processes.messages import Admit, Submit
 from headrace.serving.processes.wire import Reader, encode

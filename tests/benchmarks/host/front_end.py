@@ -13,12 +13,13 @@ from typing import Any
 import psutil
 import uvloop
 
+from headrace.runtime.base.anonymous_memory import create_memory, map_memory
 from headrace.serving.bench.images import write_synthetic_photos
 from headrace.serving.bench.load.loadgen import LoadRequest, run
 from headrace.serving.config import ServeConfig
 from headrace.serving.observe.logs import log_output
 from headrace.serving.processes import messages
-from headrace.serving.processes.arena import BlockLayout, create_memory, map_memory
+from headrace.serving.processes.arena import BlockLayout
 from headrace.serving.processes.control import ControlLink
 from headrace.serving.processes.description import describe
 from headrace.serving.processes.engine_session import EngineSession, NumberedModel

@@ -33,7 +33,7 @@ def test_a_folder_without_a_model(tmp_path):
 def test_a_split_model_has_no_other_form(tmp_path):
     split_model(package(tmp_path, linear(10)), tmp_path / "split", 2)
     with (
-        pytest.raises(ArtifactError, match="split over 2 ranks, which have no other form; name the whole model's package"),
+        pytest.raises(ArtifactError, match="split by class over 2 ranks, whose parts have no other form; name the whole model"),
         opened(tmp_path / "split" / "faces", images=None, trusted=False, int8=False),
     ):
         pass

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from headrace.runtime.artifact.pipeline.splitting import cut_model
+from tests.runtime.artifact.pipeline.models import deep_package
+
 TOKENS = {name: f"{name}-0123456789abcdef" for name in ("infer", "admin", "metrics")}
 HOSTILE = [
     "<img src=x onerror=\"window.hacked='img'\">",
@@ -384,6 +387,16 @@ def test_companions_are_in_the_card_of_their_model(server, visit):
     family.locator("summary").click()
     expect(family.locator("li b")).to_have_text(["tiny_classify", "tiny_decode"])
     expect(family.locator("li .pill")).to_have_text(["ready", "ready"])
+
+
+def test_the_stages_of_a_pipeline_are_in_its_card(launch, visit, tmp_path):
+    cut_model(deep_package(tmp_path), tmp_path / "out", 2)
+    with launch(tmp_path / "out") as server:
+        about = _card(visit(server).page, "deep").locator(".facts-line")
+        for number in range(2):
+            expect(about).to_contain_text(
+                re.compile(rf"stage {number} [0-9.<]+ % busy, [0-9.<]+ % starved, [0-9.<]+ % blocked")
+            )
 
 
 def test_the_operators_first_questions(models, launch, visit, make_photo, tmp_path):

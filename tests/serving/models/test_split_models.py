@@ -1,26 +1,19 @@
 """A model of several ranks behind real servers: its answers, and what clients see while a rank is away."""
 
-import io
-import json
 import shutil
 import signal
-import threading
-import time
-import urllib.error
-import urllib.request
 
 import numpy as np
-import psutil
 import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
-from PIL import Image
 from tritonclient.utils import InferenceServerException
 
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.split.splitting import split_model
 from headrace.specs import CenterCrop, Preprocessing, Resize
 from tests.runtime.artifact.split.models import SIDE, images, linear, package
+from tests.serving.models.asking import Load, ask, infer, photo, ranks_of, until
 
 CLASSES = 1001
 PREPROCESSING = Preprocessing(
@@ -36,50 +29,6 @@ def folders(tmp_path_factory):
     whole = package(tmp, linear(CLASSES), classes=CLASSES, labels=LABELS, preprocessing=PREPROCESSING)
     split_model(whole, tmp / "split", 3)
     return whole.parent, tmp / "split"
-
-
-def photo(seed):
-    pixels = np.random.default_rng(seed).integers(0, 255, (20, 24, 3), np.uint8)
-    data = io.BytesIO()
-    Image.fromarray(pixels).save(data, "PNG")
-    return data.getvalue()
-
-
-def ask(server, path, data=None):
-    """The status, the body and the headers of an answer."""
-    try:
-        with urllib.request.urlopen(urllib.request.Request(f"{server.url}{path}", data), timeout=60) as answer:
-            return answer.status, json.loads(answer.read() or b"null"), answer.headers
-    except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read() or b"null"), error.headers
-
-
-def ranks_of(server):
-    """The processes of the ranks, in order."""
-    found = [child for child in psutil.Process(server.process.pid).children(recursive=True) if _is_rank(child)]
-    return sorted(found, key=lambda child: child.create_time())
-
-
-def _is_rank(process):
-    try:
-        return any(part.endswith("split.rank") for part in process.cmdline())
-    except psutil.Error:
-        return False
-
-
-def until(condition):
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def infer(client_module, address, rows, **options):
-    with client_module.InferenceServerClient(address) as client:
-        tensor = client_module.InferInput("images", rows.shape, "FP32")
-        tensor.set_data_from_numpy(rows)
-        wanted = [client_module.InferRequestedOutput("scores", **options)]
-        return client.infer("faces", [tensor], outputs=wanted).as_numpy("scores")
 
 
 @pytest.mark.parametrize("frontends", [0, 2])
@@ -112,32 +61,6 @@ def test_answers_are_those_of_the_whole_model(folders, start, frontends):
     assert not any(rank.is_running() for rank in ranks)
 
 
-class Load:
-    """Clients that classify one photo after another until it is left; what each got."""
-
-    def __init__(self, server, clients=4):
-        self._server = server
-        self._stop = threading.Event()
-        self.seen = []
-        self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
-
-    def __enter__(self):
-        for thread in self._threads:
-            thread.start()
-        until(lambda: len(self.seen) > 10)
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self):
-        image = photo(1)
-        while not self._stop.is_set():
-            self.seen.append(ask(self._server, "/v1/classify/faces", image))
-
-
 @pytest.mark.parametrize("frontends", [0, 2])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_lost_rank(folders, start, frontends, number):
@@ -158,11 +81,10 @@ def test_a_lost_rank(folders, start, frontends, number):
         until(lambda: len(load.seen) > answered + 10)
     assert not lost.is_running()
     assert len(ranks_of(server)) == 3
-    assert {status for status, _, _ in load.seen} == {200, 503}
-    assert {status for status, _, _ in load.seen[-4:]} == {200}
-    first = load.seen[0][1]
-    assert all(body["predictions"] == first["predictions"] for status, body, _ in load.seen if status == 200)
-    rejected = [(body["error"], headers) for status, body, headers in load.seen if status == 503]
+    assert {status for status, *_ in load.seen} == {200, 503}
+    assert {status for status, *_ in load.seen[-4:]} == {200}
+    assert load.are_their_own()
+    rejected = [(body["error"], headers) for status, body, headers, _ in load.seen if status == 503]
     what = "has ended (signal SIGKILL)" if number == signal.SIGKILL else "has not moved for 5 s and was ended"
     for error, headers in rejected:
         assert "'faces" in error

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ArtifactError
-from headrace.serving.processes.arena import ALIGNMENT, Arena, BlockLayout, create_memory, map_memory
+from headrace.runtime.base.anonymous_memory import create_memory, map_memory
+from headrace.serving.processes.arena import ALIGNMENT, Arena, BlockLayout
 from headrace.specs import Signature, TensorSpec
 
 SIGNATURE = Signature(
@@ -75,19 +76,6 @@ def test_tensors_lie_one_after_the_other_aligned_and_shared():
     )
     assert bytes(here[:256]) == bytes(256)
     assert bytes(here[256 + layout.size(3) :]) == bytes(len(here) - 256 - layout.size(3))
-
-
-def test_the_memory_cannot_be_shrunk_under_a_reader_and_has_no_name():
-    before = set(os.listdir("/dev/shm"))
-    descriptor = create_memory(1 << 16)
-    with pytest.raises(PermissionError):
-        os.ftruncate(descriptor, 0)
-    with pytest.raises(PermissionError):
-        os.ftruncate(descriptor, 1 << 20)
-    assert set(os.listdir("/dev/shm")) == before
-    assert isinstance(map_memory(descriptor), mmap.mmap)
-    with pytest.raises(OSError, match="descriptor"):
-        os.fstat(descriptor)
 
 
 def test_a_dtype_that_numpy_does_not_have_says_what_to_do():

@@ -13,13 +13,14 @@ import pytest
 from headrace.errors import ExecutionError, InputError, OverloadedError
 from headrace.runtime.artifact.agreement import softmax
 from headrace.runtime.artifact.model_config import ConfigTensor, ModelConfig
+from headrace.runtime.base.anonymous_memory import create_memory, map_memory
 from headrace.runtime.base.task import Task
 from headrace.serving.batching.batcher import Batcher
 from headrace.serving.batching.latency_table import LatencyTable
 from headrace.serving.batching.statistics import FAILURES
 from headrace.serving.models.loading import best_of
 from headrace.serving.models.models import TensorModel
-from headrace.serving.processes.arena import BlockLayout, create_memory, map_memory
+from headrace.serving.processes.arena import BlockLayout
 from headrace.serving.processes.connection import Connection
 from headrace.serving.processes.engine_session import EngineSession, NumberedModel
 from headrace.serving.processes.messages import Admit, AskStatistics, Count, Counted, ModelCounts, Statistics

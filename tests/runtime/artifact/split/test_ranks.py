@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import RankLostError
 from headrace.runtime.artifact.artifact import load_artifact
-from headrace.runtime.artifact.split import ranks as module
+from headrace.runtime.artifact.split import members as module
 from headrace.runtime.artifact.split.splitting import split_model
 from tests.runtime.artifact.split.models import images, linear, package
 
