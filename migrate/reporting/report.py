@@ -117,6 +117,8 @@ class LossTrace:
     steps: int
     max_relative: float | None
     tolerance: float
+    ranks: int = 1
+    """Processes on which the migrated script ran."""
 
 
 @dataclass(kw_only=True)
