@@ -5,7 +5,7 @@ import ast
 from ...reading.names import meaning
 from ...reading.scopes import Module
 from ..training_loops import LoopStep
-from .flows import Flow, bindings, place_of, together
+from .flows import Flow, bindings, itself, place_of, together
 
 _FUNCTIONS = frozenset(
     f"torch.nn.functional.{name}"
@@ -18,20 +18,14 @@ _CLASSES = frozenset(
     f"torch.nn.{name}"
     for name in ("CrossEntropyLoss", "NLLLoss", "MSELoss", "L1Loss", "SmoothL1Loss", "BCELoss", "BCEWithLogitsLoss")
 )
-_MOVES = frozenset(["to", "cuda", "cpu"])
 
 
 def why_no_mean(module: Module, step: LoopStep, flows: list[Flow]) -> str | None:
     """Why a step's loss may be something else than the mean over the rows; None where it is that."""
-    value = step.value
-    if step.division is not None:
-        return None if _is_mean(module, value, flows) else _told(value)
-    return None if _is_mean(module, value, flows) else _told(value)
-
-
-def _told(value: ast.expr) -> str:
+    if _is_mean(module, step.value, flows):
+        return None
     return (
-        f"the loss, {ast.unparse(value)}, is not known to be a plain mean over the rows, as nn.CrossEntropyLoss() is, without "
+        f"the loss, {ast.unparse(step.value)}, is not known to be a plain mean over the rows, as nn.CrossEntropyLoss() is, without "
         "weights, smoothing or another reduction"
     )
 
@@ -45,7 +39,8 @@ def _is_mean(module: Module, value: ast.expr, flows: list[Flow]) -> bool:
     if place is None or value.keywords:
         return False
     made = [_value_of(module, node) for item in together(place, flows) for node in bindings(module, item)]
-    sources = [item for item in made if place_of(module, item) is None] if None not in made else [None]
+    kept = [itself(module, item) if item is not None else None for item in made]
+    sources = [item for item in kept if item is None or place_of(module, item) is None or meaning(module, item) is not None]
     return bool(sources) and all(item is not None and _is_criterion(module, item) for item in sources)
 
 
@@ -55,8 +50,6 @@ def _value_of(module: Module, node: ast.AST) -> ast.expr | None:
 
 
 def _is_criterion(module: Module, value: ast.expr) -> bool:
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MOVES:
-        value = value.func.value
     if meaning(module, value) in _FUNCTIONS:
         return True
     return isinstance(value, ast.Call) and meaning(module, value.func) in _CLASSES and not value.args and _plain(value)

@@ -8,6 +8,9 @@ from ...reading.calls import bind
 from ...reading.nodes import keyword_of
 from ...reading.scopes import Definition, Function, Module, parameters
 
+_SAME = frozenset(["to", "cuda", "cpu", "float", "double", "train", "eval"])
+"""Methods that give their module back."""
+_CONVERTS = "torch.nn.SyncBatchNorm.convert_sync_batchnorm"
 _SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
 
 
@@ -28,6 +31,18 @@ class Flow:
     by: ast.expr
     unwraps: bool = False
     """Whether it is the `.module` of what stands in the source."""
+
+
+def itself(module: Module, value: ast.expr) -> ast.expr:
+    """What an expression gives that only moves a module: `model` of `model.to(device)`."""
+    while isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Attribute) and value.func.attr in _SAME:
+            value = value.func.value
+        elif module.expand(value.func) == _CONVERTS and value.args:
+            value = value.args[0]
+        else:
+            break
+    return value
 
 
 def is_spawn(module: Module, call: ast.Call) -> bool:
@@ -73,12 +88,13 @@ def flows(module: Module) -> list[Flow]:
 
 
 def _flow(module: Module, value: ast.expr, target: Place) -> Iterator[Flow]:
-    unwraps = isinstance(value, ast.Attribute) and value.attr == "module"
-    source = place_of(module, value)
+    given = itself(module, value)
+    unwraps = isinstance(given, ast.Attribute) and given.attr == "module"
+    source = place_of(module, given)
     if source is not None and not unwraps:
-        yield Flow(source, target, value)
-    elif isinstance(value, ast.Attribute) and unwraps and (source := place_of(module, value.value)) is not None:
-        yield Flow(source, target, value, unwraps=True)
+        yield Flow(source, target, given)
+    elif isinstance(given, ast.Attribute) and unwraps and (source := place_of(module, given.value)) is not None:
+        yield Flow(source, target, given, unwraps=True)
 
 
 def _bound(module: Module, call: ast.Call) -> Iterator[tuple[Function, dict[str, ast.expr]]]:

@@ -66,10 +66,18 @@ class _Reader:
         self.context, self.module, self.wrapped = context, context.module, wrapped
         self.known: list[Flow] = flows(self.module)
         self.calls: list[CallSite] = []
+        here = wrapped.statement
+        begun = (self.module.function_of(here), here.end_lineno or here.lineno)
+        self.begins = {wrapped.outer: begun}
+        """Of places that hold a plain model before, the function and the line after which what stands there is wrapped."""
+        if wrapped.inner is not None:
+            self.begins[wrapped.inner] = begun
+        callers = self._callers()
         self.outer = self._reached(wrapped.outer)
         unwrapped = [flow for flow in self.known if flow.unwraps and flow.source in self.outer]
         starts = {flow.target for flow in unwrapped if self._is_after(flow.by, flow.source)}
         starts |= {wrapped.inner} if wrapped.inner is not None else set()
+        starts |= callers
         starts -= {wrapped.outer}
         self.inner: set[Place] = set().union(*(self._reached(place) for place in starts)) - self.outer
         self._check_bindings()
@@ -98,16 +106,38 @@ class _Reader:
                     waiting.append(flow.target)
         return found
 
+    def _callers(self) -> set[Place]:
+        """Where those that hand the model to the code that wraps it keep it: it is made global in place."""
+        found: set[Place] = set()
+        waiting = [place for place in (self.wrapped.inner, self.wrapped.outer) if place is not None]
+        while waiting:
+            at = waiting.pop()
+            for flow in self.known:
+                if flow.target != at or flow.unwraps or flow.source in self.begins or not self._precedes(flow.by, at):
+                    continue
+                statement = self.module.statement_of(flow.by)
+                self.begins[flow.source] = (self.module.function_of(flow.by), statement.end_lineno or statement.lineno)
+                found.add(flow.source)
+                waiting.append(flow.source)
+        return found
+
+    def _precedes(self, node: ast.expr | ast.stmt, place: Place) -> bool:
+        """Whether something comes to a place before the model in it is wrapped: in the same function above, or by its call."""
+        if place not in self.begins:
+            return False
+        function, line = self.begins[place]
+        if self.module.function_of(node) is function:
+            return node.lineno < line or (node.end_lineno or node.lineno) <= line
+        return place.scope is function
+
     def _is_after(self, node: ast.expr, place: Place) -> bool:
         """Whether a use is one of the wrapped model: below the statement that wraps it, or in other functions."""
-        here = self.wrapped.statement
-        if any(item is here for item in self.module.ancestors(node)):
+        if any(item is self.wrapped.statement for item in self.module.ancestors(node)):
             return False
-        if place not in (self.wrapped.outer, self.wrapped.inner):
+        if place not in self.begins:
             return True
-        if self.module.function_of(node) is not self.module.function_of(here):
-            return True
-        return node.lineno > (here.end_lineno or here.lineno)
+        function, line = self.begins[place]
+        return self.module.function_of(node) is not function or node.lineno > line
 
     def _check_bindings(self) -> None:
         """What has one of the names is the wrapped model, wherever it comes from, and nothing else."""
@@ -115,22 +145,18 @@ class _Reader:
         for place in self.outer | self.inner:
             given = [flow for flow in self.known if flow.target == place]
             for flow in given:
+                if place in self.outer - self.begins.keys() and not self._is_after(flow.by, flow.source):
+                    raise RejectedError(f"line {flow.by.lineno} gives {place.name} the model before it is wrapped, and others after")
                 known = self.outer if flow.unwraps != (place in self.outer) else self.inner
-                if flow.source not in known and not self._before(flow.by, place):
+                if flow.source not in known and not self._precedes(flow.by, place):
                     raise RejectedError(f"line {flow.by.lineno} gives {place.name} another model than the wrapped one")
             for node in bindings(module, place):
                 statement = module.statement_of(node)
                 value = statement.value if isinstance(statement, ast.Assign) else None
                 is_flow = value is not None and any(flow.by is value for flow in given)
-                if statement is here or is_flow or self._before(statement, place):
+                if statement is here or is_flow or self._precedes(statement, place):
                     continue
                 raise RejectedError(f"line {statement.lineno} binds {place.name}, the wrapped model, anew")
-
-    def _before(self, node: ast.expr | ast.stmt, place: Place) -> bool:
-        """Whether something happens to the place before the model in it is wrapped."""
-        here = self.wrapped.statement
-        same = self.module.function_of(node) is self.module.function_of(here)
-        return place in (self.wrapped.outer, self.wrapped.inner) and same and node.lineno < here.lineno
 
     def _edit(self, node: ast.expr, *, outer: bool) -> Iterator[Edit]:
         module, positions = self.module, self.context.positions

@@ -204,7 +204,8 @@ def _rehearsed(migration: Migration, resolved: Resolved | None, script: Script, 
     for takes in (known,) if own or not known else (known, ()):  # what the model's script takes, this one may not
         argv, _ = carried(script, takes, told=told, data=migration.options.data)
         made = kept_in(migration.scratch / "cache", script.path, argv)
-        run = run_once(script, argv, migration, loops, migrated=False, made=made)
+        number = _local_rank(script, "0") if _on_several(migration, script) else []
+        run = run_once(script, [*argv, *number], migration, loops, migrated=False, made=made)
         migration.fresh_tree()
         if not _ARGUMENT_REJECTED.search(run.done.stderr):
             break
@@ -228,7 +229,7 @@ def _on_processes(
     """The original on several ranks, or with several replicas in one process, once a run alone has found what it takes."""
     distributed = DISTRIBUTED in migration.rewritten[script.path]
     processes = Processes(ranks=RANKS) if distributed else Processes(replicas=RANKS)
-    argv = [*alone.argv, *_local_rank(script)] if distributed else list(alone.argv)
+    argv = [*alone.argv, *_local_rank(script, "{rank}")] if distributed else list(alone.argv)
     migration.stages.start(f"Running {script.path} on {RANKS} ranks" if distributed else f"Running {script.path}")
     original = OriginalRun(
         argv=argv, run=alone.run, made=alone.made, processes=processes, migrated_on=Processes(ranks=RANKS)
@@ -244,10 +245,10 @@ def _on_processes(
     return replace(original, run=run) if failed is None else f"{on}: {failed}"
 
 
-def _local_rank(script: Script) -> list[str]:
+def _local_rank(script: Script, number: str) -> list[str]:
     """What torch.distributed.launch gives a script that has an option for it."""
     flags = [flag for option in script.options for flag in option.flags if flag in ("--local_rank", "--local-rank")]
-    return [f"{flags[-1]}={{rank}}"] if flags else []
+    return [f"{flags[-1]}={number}"] if flags else []
 
 
 def _remark_isolation(migration: Migration, run: ScriptRun) -> None:

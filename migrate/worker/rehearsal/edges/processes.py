@@ -195,6 +195,8 @@ def _on_cpu(stage: Stage, library: Any) -> None:
         original(self, module, *args[2:], **named)
 
     stage.wrap(library.DistributedDataParallel, "__init__", start)
+    # It would reject SyncBatchNorm on the CPU, which among several ranks has a stand-in.
+    stage.wrap(library.DistributedDataParallel, "_passing_sync_batchnorm_handle", lambda original, self, module: None)
 
 
 def _synchronized(stage: Stage, torch: Any) -> None:
