@@ -88,8 +88,9 @@ def migrate(
     models go to `.headrace/models`. With neither it is a preview: the diff, the findings and the model, in seconds; nothing is
     packaged, proved or written. A model is packaged with weights that are the user's; random ones only with `random_weights`.
     `model` may name several, separated by commas; `all_models` packages every one that the repository says how to build.
-    The scripts are compared on slices of their data sets; `full` takes the whole. With `parallel` scripts that train by
-    DistributedDataParallel or DataParallel become programs over global tensors, and are compared on 2 ranks. Without `scripts` only the packages are
+    The scripts are compared on slices of their data sets; `full` takes the whole. With `parallel` those that train by
+    DistributedDataParallel or DataParallel become programs over global tensors, and are compared on 2 ranks.
+    Without `scripts` only the packages are
     wanted: no migrated script is run or written. Not `planned`, they hold the portable graph, proved against the model, and no
     plan.
     `task` says what the outputs are where that is ambiguous: "multi-label:0.3", "embedding", "single-label,multi-label".

@@ -162,9 +162,7 @@ def compare_losses(
     return LossComparison(steps=steps, max_relative=worst, tolerance=tolerance, wrong=wrong)
 
 
-def of_all_ranks(
-    ranks: Sequence[Mapping[str, np.ndarray]], *, whole: bool
-) -> tuple[dict[str, np.ndarray], str | None]:
+def of_all_ranks(ranks: Sequence[Mapping[str, np.ndarray]], *, whole: bool) -> tuple[dict[str, np.ndarray], str | None]:
     """The losses of the rows of all ranks, by loop, and in words what is wrong with them, if anything.
 
     As the original has them each rank's is that of its own rows, and theirs is the mean, for as many rows each. Where each

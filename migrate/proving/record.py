@@ -313,7 +313,6 @@ def save() -> None:
     os.replace(target + ".part", target)
 
 
-
 def finish() -> None:
     save()
     wait_for_other_ranks()

@@ -65,8 +65,8 @@ def rewrite_all(
 ) -> Rewritten:
     """As `rewrite`, with what lies between: first sources are repaired, in memory, then they are surveyed anew and rewritten.
 
-    `rules` are all that no option asks for where none are given. Findings stand where the original has them. The model calls in `eager` are left as
-    they are, for the reasons given there.
+    `rules` are all but those that an option asks for where none are given. Findings stand where the original has them. The
+    model calls in `eager` are left as they are, for the reasons given there.
     """
     rules = choose_rules() if rules is None else rules
     repaired = [repair_file(survey, file, rules, unsafe) for file in survey.files]

@@ -84,7 +84,7 @@ class WholeStep:
 def read_step(site: CallSite, sites: Sequence[CallSite], *, exchanged: bool = False) -> LoopStep:
     """The step around one training call. Raises RejectedError where the loop is not understood.
 
-    A wrapper that exchanges gradients between processes is such a case, unless the step that is made will have them `exchanged`.
+    A wrapper that exchanges gradients between processes is such a case, unless the step that is made has them `exchanged`.
     """
     module, loop = site.module, site.loop or site.function
     if loop is None:

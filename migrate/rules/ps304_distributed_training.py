@@ -111,7 +111,8 @@ class DistributedTraining(Rule):
 
     Example: `net = DistributedDataParallel(net)` becomes `net = headrace.parallel.to_global(net, placement)`, its loop a
     training step that is given this rank's share of each batch, and what calls `net` elsewhere a `local_view` of it. Processes
-    that the script spawned itself are started by `torchrun --nproc-per-node N SCRIPT`. State dicts keep the names that they had.
+    that the script spawned itself are started by `torchrun --nproc-per-node N SCRIPT`. State dicts keep the names that they
+    had.
 
     Fix safety: safe. Gradients are those of the mean over all ranks' rows, which is the mean of the ranks' means, and a batch
     normalization takes each rank's own rows unless it is a SyncBatchNorm. The loss that comes back is that of the rows of all

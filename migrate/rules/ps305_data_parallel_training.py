@@ -48,8 +48,8 @@ class DataParallelTraining(Rule):
     Why: DataParallel copies the model to every GPU at each step and computes the loss on one; ranks keep theirs, and the step
     is captured with its collectives.
 
-    Example: `model = nn.DataParallel(model)` becomes `model = headrace.parallel.to_global(model, placement)`, its loop a training
-    step that takes the whole batch, of which rank 0's is dealt out, and `torch.save(...)` is done by rank 0.
+    Example: `model = nn.DataParallel(model)` becomes `model = headrace.parallel.to_global(model, placement)`, its loop a
+    training step that takes the whole batch, of which rank 0's is dealt out, and `torch.save(...)` is done by rank 0.
 
     Fix safety: safe. Each rank normalizes its own rows of a batch, as each replica did. Every rank runs the whole script, so it
     prints what it prints once for each rank. A script that is not understood whole is left as it was (PS306).

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from .checkpoint import resume, save
     from .conversions import to_global
     from .head import cross_entropy, topk
-    from .own_rows import local_view
     from .mesh import placement, rank, world, world_size
     from .modules import boxed
+    from .own_rows import local_view
     from .pipeline import Pipeline
     from .private import guarded, implicit
     from .states import load_state, whole
@@ -46,8 +46,9 @@ __all__ = [
 
 _HOMES = {
     "Pipeline": "pipeline", "boxed": "modules", "cross_entropy": "head", "guarded": "private", "implicit": "private",
-    "load_state": "states", "local_view": "own_rows", "placement": "mesh", "rank": "mesh", "resume": "checkpoint", "save": "checkpoint", "to_global": "conversions",
-    "to_local": "boxing", "topk": "head", "watched": "watch", "whole": "states", "world": "mesh", "world_size": "mesh",
+    "load_state": "states", "local_view": "own_rows", "placement": "mesh", "rank": "mesh", "resume": "checkpoint",
+    "save": "checkpoint", "to_global": "conversions", "to_local": "boxing", "topk": "head", "watched": "watch",
+    "whole": "states", "world": "mesh", "world_size": "mesh",
 }  # fmt: skip
 
 

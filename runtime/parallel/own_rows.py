@@ -1,4 +1,4 @@
-"""Code of one rank's view over global tensors: what a script loads itself goes in as plain tensors, and plain tensors come out."""
+"""One rank's view of what computes over global tensors: rows that a script loads itself go in, and plain tensors come out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def local_view(function: Callable[..., Any], *, batches: Batches = "shares") -> Callable[..., Any]:
-    """A module whose parameters are global, called with plain tensors of rows, as a script calls it that was written for one rank.
+    """A module whose parameters are global, called with plain tensors of rows, as a script for one rank calls it.
 
     With "shares" each rank gives rows of its own, as many as the others where a mean is taken of them, and gets the results of
     its own rows; a value over all rows, such as a loss, comes whole. With "whole" every rank gives the whole batch, of which
@@ -61,7 +61,7 @@ def entered(value: Any, mesh: DeviceMesh, batches: Batches) -> Any:
 
 
 def left(value: Any, batches: Batches) -> Any:
-    """What a rank sees of results: its own rows of those that are split by rows, the whole of all others; with "whole" of all."""
+    """What a rank sees of results: its own rows of those that are split by rows and the whole of others; with "whole" of all."""
     if isinstance(value, dict | list | tuple):
         return mapped(lambda item: left(item, batches), value)
     if not isinstance(value, DTensor):

@@ -1,4 +1,4 @@
-"""Batch normalization by each rank's own rows, as DistributedDataParallel has it: what trains so is no training on one device."""
+"""Batch normalization by each rank's own rows, as DistributedDataParallel has it: no training on one device is like it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def own_batch_norm(module: _BatchNorm, values: DTensor) -> torch.Tensor:
     if not module.training and isinstance(module.running_mean, torch.Tensor):
         return global_batch_norm(module, values)
     if not all(placement.is_shard(0) or placement.is_replicate() for placement in values.placements):
-        raise PlacementError(f"a batch normalization of each rank's own rows takes rows, and these are {words(values.placements)}")
+        raise PlacementError(
+            f"a batch normalization of each rank's own rows takes rows, and these are {words(values.placements)}"
+        )
     summed = [Partial() if placement.is_shard(0) else Replicate() for placement in values.placements]
     weight, bias = (_own(getattr(module, name), summed) for name in ("weight", "bias"))
     mean, variance, factor = _running(module)

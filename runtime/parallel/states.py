@@ -1,4 +1,4 @@
-"""State dicts of global modules and their optimizers as files hold them: plain tensors, under the names that they always had."""
+"""State dicts of global modules and their optimizers as files hold them: plain tensors, under the names that they had."""
 
 from __future__ import annotations
 

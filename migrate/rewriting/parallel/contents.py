@@ -30,9 +30,8 @@ def what_draws(context: Context, function_or_value: ast.AST) -> str | None:
             found: tuple[Module, Definition] | None = module.find_callee(call.func)
             if found is not None:
                 waiting.append(found)
-        for base in getattr(node, "bases", []):
-            if (found := module.find_callee(base)) is not None:
-                waiting.append(found)
+        bases = [module.find_callee(base) for base in getattr(node, "bases", [])]
+        waiting += [found for found in bases if found is not None]
     return None
 
 

@@ -25,8 +25,8 @@ def why_no_mean(module: Module, step: LoopStep, flows: list[Flow]) -> str | None
     if _is_mean(module, step.value, flows):
         return None
     return (
-        f"the loss, {ast.unparse(step.value)}, is not known to be a plain mean over the rows, as nn.CrossEntropyLoss() is, without "
-        "weights, smoothing or another reduction"
+        f"the loss, {ast.unparse(step.value)}, is not known to be a plain mean over the rows, as nn.CrossEntropyLoss() is, "
+        "without weights, smoothing or another reduction"
     )
 
 
@@ -57,7 +57,6 @@ def _is_criterion(module: Module, value: ast.expr) -> bool:
 
 def _plain(call: ast.Call) -> bool:
     return all(
-        item.arg == "reduction" and isinstance(item.value, ast.Constant) and item.value.value == "mean" for item in call.keywords
+        item.arg == "reduction" and isinstance(item.value, ast.Constant) and item.value.value == "mean"
+        for item in call.keywords
     )
-
-

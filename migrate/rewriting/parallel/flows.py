@@ -1,4 +1,4 @@
-"""Which names of a file stand for one object: assignments from name to name, and arguments of functions that the file defines."""
+"""Which names of a file stand for one object: assignments from name to name, and arguments of the file's own functions."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -152,8 +152,7 @@ def together(start: Place, known: Sequence[Flow]) -> set[Place]:
 
 
 def bindings(module: Module, place: Place) -> list[ast.AST]:
-    """The statements of a file that bind a place: what they store into is a node."""
-    stores = [*module.of_kind(ast.Name), *module.of_kind(ast.Attribute)]
-    return [
-        node for node in stores if isinstance(node.ctx, ast.Store | ast.Del) and place_of(module, node) == place
-    ]  # fmt: skip
+    """Where a file stores something in a place."""
+    names = [node for node in module.of_kind(ast.Name) if isinstance(node.ctx, ast.Store | ast.Del)]
+    attributes = [node for node in module.of_kind(ast.Attribute) if isinstance(node.ctx, ast.Store | ast.Del)]
+    return [node for node in (*names, *attributes) if place_of(module, node) == place]

@@ -19,8 +19,10 @@ _OWN = 'int(os.environ["LOCAL_RANK"])'
 
 
 def launch_edits(context: Context) -> list[Edit]:
-    """The edits that leave rendezvous, ranks and their number to torchrun. Raises RejectedError where a script is started in a way
-    that was not understood."""
+    """The edits that leave rendezvous, ranks and their number to torchrun.
+
+    Raises RejectedError where a script is started in a way that was not understood.
+    """
     module = context.module
     edits = [*_groups(context), *_addresses(context), *_options(context)]
     spawns = [call for call in module.calls if is_spawn(module, call)]
@@ -115,7 +117,7 @@ def _options(context: Context) -> Iterator[Edit]:
             raise RejectedError(f"line {call.lineno} requires the option {text_of(call.args[0])}, which torchrun does not give")
         if default is None:
             end = positions.span(call)[1] - 1
-            yield Edit(end, end, f', default=int(os.environ.get("LOCAL_RANK", 0))')
+            yield Edit(end, end, ', default=int(os.environ.get("LOCAL_RANK", 0))')
         elif not any("LOCAL_RANK" in str(text_of(node)) for node in ast.walk(default.value)):
             start, end = positions.span(default.value)
             yield Edit(start, end, f'int(os.environ.get("LOCAL_RANK", {positions.text[start:end]}))')
@@ -146,7 +148,9 @@ def _spawn(context: Context, call: ast.Call) -> Iterator[Edit]:
     for item in arguments.elts if arguments is not None else ():
         same = ast.unparse(item) == ast.unparse(count)
         if same and isinstance(count, ast.Constant):
-            raise RejectedError(f"{where}: whether {ast.unparse(item)} among the arguments is the number of processes is not clear")
+            raise RejectedError(
+                f"{where}: whether {ast.unparse(item)} among the arguments is the number of processes is not clear"
+            )
         start, end = positions.span(item)
         texts.append(RANKS if same else positions.text[start:end])
     name = dotted(count)

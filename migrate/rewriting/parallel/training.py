@@ -1,4 +1,4 @@
-"""A script that trains by DistributedDataParallel or DataParallel, whole: the edits that make it a program over global tensors."""
+"""A script that trains by DistributedDataParallel or DataParallel: the edits that make it a program over global tensors."""
 
 import ast
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ _SAMPLER = "DistributedSampler"
 
 @dataclass(frozen=True)
 class ParallelTraining:
-    """One script that wraps its model: the edits that make it global, with the calls that these take over; or why there are none."""
+    """One script that wraps its model: the edits that make it global and the calls they take over, or why there are none."""
 
     kind: str
     call: ast.Call
@@ -59,7 +59,10 @@ def parallel_trainings(context: Context) -> list[ParallelTraining]:
     """What a file trains in a wrapper: one at most is rewritten, and of several none."""
     module = context.module
     found = [(kind, call) for call in module.calls if (kind := _KINDS.get(meaning(module, call.func) or "")) is not None]
-    if not found or not any(site.fact.kind == "train" for site in context.sites):
+    trains = any(site.fact.kind == "train" for site in context.sites) or any(
+        "train" in script.roles for script in context.survey.scripts if script.path == module.path
+    )
+    if not found or not trains:
         return []
     if len(found) > 1:
         lines = ", ".join(str(call.lineno) for _, call in found)
@@ -177,7 +180,9 @@ def _check_sampler(context: Context) -> None:
     module = context.module
     reached = [module, *(found for name in module.imports.values() if (found := module.source_of(name)) is not None)]
     if not any(_SAMPLER in found.imports.values() or _uses_sampler(found) for found in reached):
-        raise RejectedError("no DistributedSampler gives each process its share of the data, and their shares may differ in size")
+        raise RejectedError(
+            "no DistributedSampler gives each process its share of the data, and their shares may differ in size"
+        )
 
 
 def _uses_sampler(module: object) -> bool:

@@ -1,4 +1,4 @@
-"""What a script does with the wrapped model, use by use, and the edit of each. A use that is not known leaves the script alone."""
+"""What a script does with the wrapped model, use by use, and the edit of each. An unknown one leaves the script alone."""
 
 import ast
 from collections.abc import Iterator
@@ -146,7 +146,9 @@ class _Reader:
             given = [flow for flow in self.known if flow.target == place]
             for flow in given:
                 if place in self.outer - self.begins.keys() and not self._is_after(flow.by, flow.source):
-                    raise RejectedError(f"line {flow.by.lineno} gives {place.name} the model before it is wrapped, and others after")
+                    raise RejectedError(
+                        f"line {flow.by.lineno} gives {place.name} the model before it is wrapped, and others after"
+                    )
                 known = self.outer if flow.unwraps != (place in self.outer) else self.inner
                 if flow.source not in known and not self._precedes(flow.by, place):
                     raise RejectedError(f"line {flow.by.lineno} gives {place.name} another model than the wrapped one")
@@ -174,8 +176,8 @@ class _Reader:
             if parent.attr in ("state_dict", "load_state_dict"):
                 if prefix and self.wrapped.conditional:
                     raise RejectedError(
-                        f"whether the names in the state dict of line {node.lineno} begin with module. depends on whether the model "
-                        "is wrapped"
+                        f"whether the names in the state dict of line {node.lineno} begin with module. depends on whether the "
+                        "model is wrapped"
                     )
                 yield from _state_edit(self.context, call, node, prefix)
             elif parent.attr not in _SAME:

@@ -223,9 +223,7 @@ def _on_several(migration: Migration, script: Script) -> bool:
     return not {DISTRIBUTED, REPLICATED}.isdisjoint(migration.rewritten[script.path])
 
 
-def _on_processes(
-    migration: Migration, script: Script, alone: OriginalRun, loops: Sequence[TracedLoop]
-) -> OriginalRun | str:
+def _on_processes(migration: Migration, script: Script, alone: OriginalRun, loops: Sequence[TracedLoop]) -> OriginalRun | str:
     """The original on several ranks, or with several replicas in one process, once a run alone has found what it takes."""
     distributed = DISTRIBUTED in migration.rewritten[script.path]
     processes = Processes(ranks=RANKS) if distributed else Processes(replicas=RANKS)

@@ -1,4 +1,4 @@
-"""`python -m headrace.migrate.worker.ranks.launch REQUEST.json`: a rehearsal on as many ranks as the request says, as torchrun does.
+"""`python -m headrace.migrate.worker.ranks.launch REQUEST.json`: a rehearsal on as many ranks as the request says.
 
 Each rank is a process with a copy of the repository of its own, since what stands in for data is made there. What rank 0 prints
 is printed, and of the others what they say on stderr. Where one of them fails, the others are ended, and its status is that of

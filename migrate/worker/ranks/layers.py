@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class _Sum(torch.autograd.Function):  # type: ignore[misc]
@@ -28,9 +29,11 @@ class _Sum(torch.autograd.Function):  # type: ignore[misc]
 
 def synchronized(original: Callable[..., Any], layer: nn.SyncBatchNorm, values: torch.Tensor) -> torch.Tensor:
     """`SyncBatchNorm.forward` on the CPU: in training the mean and variance of the rows of all ranks."""
-    training = layer.training or layer.running_mean is None
-    if not training or values.is_cuda or not dist.is_initialized() or dist.get_world_size() == 1:
+    if values.device.type != "cpu":
         return original(layer, values)  # type: ignore[no-any-return]
+    training = layer.training or layer.running_mean is None
+    if not training or not dist.is_initialized() or dist.get_world_size() == 1:
+        return _BatchNorm.forward(layer, values)
     dims = [dim for dim in range(values.ndim) if dim != 1]
     shape = [-1 if dim == 1 else 1 for dim in range(values.ndim)]
     count = _Sum.apply(values.new_tensor(float(values.numel() // values.shape[1])))
@@ -85,4 +88,4 @@ def _gathered(results: list[Any]) -> Any:
         return torch.cat([value if value.ndim else value[None] for value in results])
     if isinstance(first, dict):
         return type(first)((name, _gathered([value[name] for value in results])) for name in first)
-    return type(first)(map(_gathered, zip(*results, strict=True)))
+    return type(first)(_gathered(list(items)) for items in zip(*results, strict=True))

@@ -59,8 +59,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
         stage.when_imported(name, lambda library: stage.patch(library, "set_start_method", lambda *_, **__: None))
     stage.when_imported("torch", lambda torch: _threads_end_with_forks(stage, torch))
     stage.when_imported("torch.nn.parallel.distributed", lambda library: _on_cpu(stage, library))
-    if stage.request.ranks > 1:
-        stage.when_imported("torch", lambda torch: _synchronized(stage, torch))
+    stage.when_imported("torch", lambda torch: _synchronized(stage, torch))
     if stage.request.replicas > 1:
         stage.when_imported("torch", lambda torch: _replicated(stage, torch))
     yield
@@ -195,15 +194,16 @@ def _on_cpu(stage: Stage, library: Any) -> None:
         original(self, module, *args[2:], **named)
 
     stage.wrap(library.DistributedDataParallel, "__init__", start)
-    # It would reject SyncBatchNorm on the CPU, which among several ranks has a stand-in.
+    # It would reject SyncBatchNorm on the CPU, which has a stand-in.
     stage.wrap(library.DistributedDataParallel, "_passing_sync_batchnorm_handle", lambda original, self, module: None)
 
 
 def _synchronized(stage: Stage, torch: Any) -> None:
     """SyncBatchNorm computes on GPUs alone; on the CPU it would be an error."""
-    from ...ranks.layers import synchronized
 
     def forward(original: Any, layer: Any, values: Any) -> Any:
+        from ...ranks.layers import synchronized
+
         stage.note("device", "SyncBatchNorm was computed on the CPU")
         return synchronized(original, layer, values)
 

@@ -62,7 +62,9 @@ def test_every_wrong_rewrite_is_found(parallel):
         assert outcome.parity_failed
         assert re.fullmatch(r"the loss of step \d+ is [\d.]+ instead of [\d.]+", outcome.why), outcome.why
     # Without an exchange of gradients each rank goes its own way.
-    alone = [_changed(change, "headrace.parallel.to_global(model, placement, own_statistics=True)", "model") for change in changes]
+    alone = [
+        _changed(change, "headrace.parallel.to_global(model, placement, own_statistics=True)", "model") for change in changes
+    ]
     outcome = run_migrated(migration, alone, originals)["train.py"]
     assert outcome.parity_failed, outcome
     assert "on rank 0 and" in outcome.why
