@@ -16,7 +16,7 @@ from net import Net
 
 
 def main():
-+    headrace.parallel.world("cuda" if torch.cuda.is_available() else "cpu")  # this process has the GPU of its rank
++    headrace.parallel.same_start("cuda" if torch.cuda.is_available() else "cpu")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = Net().to(device)
 -    if torch.cuda.device_count() > 1:
@@ -51,8 +51,9 @@ class DataParallelTraining(Rule):
     Example: `model = nn.DataParallel(model)` becomes `model = headrace.parallel.to_global(model, placement)`, its loop a
     training step that takes the whole batch, of which rank 0's is dealt out, and `torch.save(...)` is done by rank 0.
 
-    Fix safety: safe. Each rank normalizes its own rows of a batch, as each replica did. Every rank runs the whole script, so it
-    prints what it prints once for each rank. A script that is not understood whole is left as it was (PS306).
+    Fix safety: safe. Each rank normalizes its own rows of a batch, as each replica did; a last batch whose rows cannot be
+    dealt out evenly is computed whole on every rank. Every rank runs the whole script, with the random numbers of rank 0, so
+    it prints what it prints once for each rank. A script that is not understood whole is left as it was (PS306).
     """
 
     safety = "safe"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .checkpoint import resume, save
     from .conversions import to_global
     from .head import cross_entropy, topk
-    from .mesh import placement, rank, world, world_size
+    from .mesh import placement, rank, same_start, world, world_size
     from .modules import boxed
     from .own_rows import local_view
     from .pipeline import Pipeline
@@ -33,6 +33,7 @@ __all__ = [
     "placement",
     "rank",
     "resume",
+    "same_start",
     "save",
     "sbp",
     "to_global",
@@ -47,8 +48,8 @@ __all__ = [
 _HOMES = {
     "Pipeline": "pipeline", "boxed": "modules", "cross_entropy": "head", "guarded": "private", "implicit": "private",
     "load_state": "states", "local_view": "own_rows", "placement": "mesh", "rank": "mesh", "resume": "checkpoint",
-    "save": "checkpoint", "to_global": "conversions", "to_local": "boxing", "topk": "head", "watched": "watch",
-    "whole": "states", "world": "mesh", "world_size": "mesh",
+    "same_start": "mesh", "save": "checkpoint", "to_global": "conversions", "to_local": "boxing", "topk": "head",
+    "watched": "watch", "whole": "states", "world": "mesh", "world_size": "mesh",
 }  # fmt: skip
 
 

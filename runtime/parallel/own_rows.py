@@ -34,6 +34,9 @@ def local_view(function: Callable[..., Any], *, batches: Batches = "shares") -> 
         return function
 
     def call(*args: Any, **named: Any) -> Any:
+        if torch.is_inference_mode_enabled():  # which knows no global tensors
+            with torch.inference_mode(False), torch.no_grad():
+                return call(*args, **named)
         given = [entered(value, mesh, batches) for value in args]
         return left(function(*given, **{name: entered(value, mesh, batches) for name, value in named.items()}), batches)
 
@@ -53,6 +56,7 @@ def entered(value: Any, mesh: DeviceMesh, batches: Batches) -> Any:
         return value
     if not value.ndim:
         raise InputError("a tensor without rows is nobody's share; give it as a number, or make it global first")
+    value = value.clone() if value.is_inference() else value
     others = (broadcast,) * (mesh.ndim - 1)
     if batches == "shares":
         return to_global(value, mesh, (split(0), *others), shares=True)
@@ -61,7 +65,7 @@ def entered(value: Any, mesh: DeviceMesh, batches: Batches) -> Any:
 
 
 def left(value: Any, batches: Batches) -> Any:
-    """What a rank sees of results: its own rows of those that are split by rows and the whole of others; with "whole" of all."""
+    """What a rank sees of results: its own rows of those split by rows and the whole of others; with "whole" of all."""
     if isinstance(value, dict | list | tuple):
         return mapped(lambda item: left(item, batches), value)
     if not isinstance(value, DTensor):

@@ -40,7 +40,7 @@ def _condition(context: Context, wrapped: Wrapped) -> Iterator[Edit]:
 
 
 def _first(context: Context, wrapped: Wrapped) -> Iterator[Edit]:
-    """The rank has its GPU before anything is put on one."""
+    """The rank has its GPU before anything is put on one, and loads what the others load."""
     module = context.module
     function = module.function_of(wrapped.statement)
     body = function.body if function is not None else module.tree.body
@@ -48,7 +48,7 @@ def _first(context: Context, wrapped: Wrapped) -> Iterator[Edit]:
         item for item in body
         if not is_docstring(item) and not isinstance(item, ast.Import | ast.ImportFrom | Definition)
     ]  # fmt: skip
-    text = 'headrace.parallel.world("cuda" if torch.cuda.is_available() else "cpu")  # this process has the GPU of its rank'
+    text = 'headrace.parallel.same_start("cuda" if torch.cuda.is_available() else "cpu")'
     if module.imports.get("torch") != "torch":
         raise RejectedError("the file does not import torch by its name")
     if not plain or not context.positions.starts_line(plain[0]):

@@ -14,6 +14,7 @@ from ..placement import RejectedError
 from ..rule import Context
 from ..training_edits import TrainingCall, step_edits
 from ..training_loops import read_step, whole_step
+from .before import check_before
 from .contents import what_draws
 from .criteria import why_no_mean
 from .flows import Flow, Place, bindings, flows, place_of, together
@@ -36,7 +37,7 @@ _IDLE_OPTIONS = frozenset(
     ]
 )  # fmt: skip
 """Options of the wrappers that change nothing of what is computed, or say what a global module does anyway."""
-_SAMPLER = "DistributedSampler"
+_SAMPLERS = ("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler")
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ def _converted(context: Context, kind: str, call: ast.Call) -> ParallelTraining:
     check_name(module)
     wrapped = _wrapped(context, kind, call)
     _check_reached(context, wrapped.outer)
-    uses = read_uses(context, wrapped)
     known = flows(module)
+    uses = read_uses(context, wrapped)
     _check_contents(context, wrapped, known)
     step = read_step(uses.training, context.sites, exchanged=True)
     if step.cast is not None or any(item.scaler is not None for item in step.backward):
@@ -95,6 +96,7 @@ def _converted(context: Context, kind: str, call: ast.Call) -> ParallelTraining:
     places = together(optimizer, known)
     edits = [*step_edits(context, step, whole, [batches]), *uses.edits, *state_edits(context, places)]
     made_before = _optimizer_before(context, wrapped, places, uses)
+    check_before(context, uses, places, known)
     if kind == DISTRIBUTED:
         _check_sampler(context)
         edits += launch_edits(context)
@@ -179,15 +181,10 @@ def _check_sampler(context: Context) -> None:
     """That ranks have as many rows as each other is what a DistributedSampler sees to."""
     module = context.module
     reached = [module, *(found for name in module.imports.values() if (found := module.source_of(name)) is not None)]
-    if not any(_SAMPLER in found.imports.values() or _uses_sampler(found) for found in reached):
+    if not any(meaning(found, call.func) in _SAMPLERS for found in reached for call in found.calls):
         raise RejectedError(
             "no DistributedSampler gives each process its share of the data, and their shares may differ in size"
         )
-
-
-def _uses_sampler(module: object) -> bool:
-    calls = getattr(module, "calls", [])
-    return any((dotted(call.func) or "").rpartition(".")[2] == _SAMPLER for call in calls)
 
 
 def _place_of_optimizer(context: Context, uses: Uses, name: str) -> Place:

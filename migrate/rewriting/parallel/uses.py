@@ -38,6 +38,10 @@ class Uses:
     training: CallSite
     names: frozenset[Place]
     """Where the wrapped model stands, or the one in the wrapper."""
+    before: tuple[tuple[ast.expr, Place], ...]
+    """The uses of the model before it is wrapped, and the places where it stands then."""
+    plain: frozenset[Place]
+    """Where it stands before that."""
 
 
 def read_uses(context: Context, wrapped: Wrapped) -> Uses:
@@ -50,7 +54,8 @@ def read_uses(context: Context, wrapped: Wrapped) -> Uses:
     if len(trains) > 1:
         raise RejectedError(f"it is trained in two places, lines {trains[0].fact.call_line} and {trains[1].fact.call_line}")
     evaluations = tuple(site for site in reader.calls if site.fact.kind != "train")
-    return Uses(tuple(edits), evaluations, trains[0], frozenset(reader.outer | reader.inner))
+    names, plain = frozenset(reader.outer | reader.inner), frozenset(reader.begins)
+    return Uses(tuple(edits), evaluations, trains[0], names, tuple(reader.before()), plain)
 
 
 def state_edits(context: Context, names: set[Place]) -> Iterator[Edit]:
@@ -95,6 +100,16 @@ class _Reader:
                 raise RejectedError(f"line {node.lineno} uses the wrapped model within an f-string, which is not edited")
             yield from made
 
+    def before(self) -> Iterator[tuple[ast.expr, Place]]:
+        """What is done with the model before it is wrapped, which makes it global in place."""
+        for node in self.module.nodes:
+            if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+                continue
+            place = place_of(self.module, node)
+            within = any(item is self.wrapped.statement for item in self.module.ancestors(node))
+            if place in self.begins and not within and not self._is_after(node, place):
+                yield node, place
+
     def _reached(self, start: Place) -> set[Place]:
         """Where what stands in a place comes to stand, by what runs once it is wrapped."""
         found, waiting = {start}, [start]
@@ -119,6 +134,14 @@ class _Reader:
                 self.begins[flow.source] = (self.module.function_of(flow.by), statement.end_lineno or statement.lineno)
                 found.add(flow.source)
                 waiting.append(flow.source)
+            for flow in self.known:  # other names for it, given before
+                statement = self.module.statement_of(flow.by)
+                targets = statement.targets if isinstance(statement, ast.Assign) else []
+                named = any(place_of(self.module, target) == flow.target for target in targets)
+                if flow.source == at and named and flow.target not in self.begins and self._precedes(flow.by, at):
+                    self.begins[flow.target] = self.begins[at]
+                    found.add(flow.target)
+                    waiting.append(flow.target)
         return found
 
     def _precedes(self, node: ast.expr | ast.stmt, place: Place) -> bool:

@@ -233,6 +233,16 @@ def own_rows():
     return {**found, "loss": float(loss)}
 
 
+def same_start():
+    import random
+
+    import numpy as np
+
+    torch.manual_seed(100 + int(os.environ["RANK"]))
+    mesh = parallel.same_start("cpu")
+    return [mesh.size(), random.random(), float(np.random.rand()), float(torch.rand(1))]
+
+
 def own_rows_on_rank_0():
     mesh = parallel.world("cpu")
     module = parallel.to_global(cases.model("cnn").eval(), mesh)

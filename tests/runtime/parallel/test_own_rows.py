@@ -28,6 +28,8 @@ def test_rows_go_in_and_come_out_on_one_rank(alone):
     assert type(found) is torch.Tensor
     assert torch.allclose(found, expected)
     assert torch.allclose(view(input=rows), expected)
+    with torch.inference_mode():
+        assert torch.allclose(view(rows + 0), expected)
     with pytest.raises(InputError, match="without rows"):
         view(torch.tensor(1.0))
 

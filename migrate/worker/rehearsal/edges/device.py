@@ -169,7 +169,7 @@ def _placements(stage: Stage, mesh: Any) -> None:
     def placed(original: Callable[..., Any], device: str, *args: Any, **named: Any) -> Any:
         return original("cpu" if device == "cuda" else device, *args, **named)
 
-    for name in ("placement", "world"):
+    for name in ("placement", "same_start", "world"):
         stage.wrap(mesh, name, placed)
 
 
