@@ -1,13 +1,13 @@
 """A script that trains by DistributedDataParallel or DataParallel: the edits that make it a program over global tensors."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...reading.edits import Edit
+from ...reading.edits import Edit, apply_edits
 from ...reading.names import meaning
 from ...reading.nodes import inside, keyword_of
-from ...reading.scopes import Definition, Function, dotted
+from ...reading.scopes import Definition, Function, dotted, last_name
 from ...survey.loops import CallSite
 from ..graph_mode import check_name, import_edits
 from ..placement import RejectedError
@@ -16,7 +16,7 @@ from ..training_edits import TrainingCall, step_edits
 from ..training_loops import read_step, whole_step
 from .before import check_before
 from .contents import what_draws
-from .criteria import why_no_mean
+from .criteria import why_no_mean, why_uneven
 from .flows import Flow, Place, bindings, flows, place_of, together
 from .launch import launch_edits
 from .one_process import one_process_edits
@@ -63,6 +63,7 @@ def parallel_trainings(context: Context) -> list[ParallelTraining]:
     trains = any(site.fact.kind == "train" for site in context.sites) or any(
         "train" in script.roles for script in context.survey.scripts if script.path == module.path
     )
+    trains |= any(last_name(call.func) == "backward" for call in module.calls)
     if not found or not trains:
         return []
     if len(found) > 1:
@@ -88,7 +89,7 @@ def _converted(context: Context, kind: str, call: ast.Call) -> ParallelTraining:
     step = read_step(uses.training, context.sites, exchanged=True)
     if step.cast is not None or any(item.scaler is not None for item in step.backward):
         raise RejectedError("it trains in mixed precision, whose scaler takes no global tensors")
-    if (why := why_no_mean(module, step, known)) is not None:
+    if (why := why_no_mean(module, step, known) or why_uneven(module, step)) is not None:
         raise RejectedError(why)
     whole = whole_step(step)
     batches = f'batches="{wrapped.batches}"'
@@ -103,8 +104,17 @@ def _converted(context: Context, kind: str, call: ast.Call) -> ParallelTraining:
     else:
         edits += one_process_edits(context, wrapped)
     edits += [*_wrapper_edits(context, wrapped, made_before), *import_edits(context)]
+    _check_together(context, edits)
     training = TrainingCall(uses.training, step, whole, ())
     return ParallelTraining(kind, call, tuple(dict.fromkeys(edits)), training, uses.evaluations)
+
+
+def _check_together(context: Context, edits: Iterable[Edit]) -> None:
+    """Two edits of one place would undo each other."""
+    try:
+        ast.parse(apply_edits(context.positions.text, edits))
+    except (ValueError, SyntaxError) as error:
+        raise RejectedError(f"its edits do not go together ({error})") from None
 
 
 def _wrapped(context: Context, kind: str, call: ast.Call) -> Wrapped:

@@ -194,7 +194,7 @@ class _Reader:
             node, parent, prefix = parent, module.parents[parent], ""
         call = module.parents.get(parent)
         if isinstance(parent, ast.Call) and parent.func is node:
-            yield from self._call(parent, node)
+            yield from self._call(parent, node, past=not prefix)
         elif isinstance(parent, ast.Attribute) and isinstance(call, ast.Call) and call.func is parent:
             if parent.attr in ("state_dict", "load_state_dict"):
                 if prefix and self.wrapped.conditional:
@@ -210,12 +210,14 @@ class _Reader:
         elif not self._hands_over(node, parent):
             raise RejectedError(f"line {node.lineno} hands the wrapped model to something that was not followed")
 
-    def _call(self, call: ast.Call, node: ast.expr) -> Iterator[Edit]:
+    def _call(self, call: ast.Call, node: ast.expr, *, past: bool) -> Iterator[Edit]:
         site = next((item for item in self.context.sites if item.call is call), None)
         if site is None or site.captured or site.mapped:
             raise RejectedError(f"what the call of line {call.lineno} is for was not understood")
         self.calls.append(site)
         if site.fact.kind == "train":
+            if past:
+                raise RejectedError(f"line {call.lineno} trains the model past its wrapper, which exchanges no gradients")
             return  # the step's own edits
         if any(isinstance(item, ast.Starred) for item in call.args):
             raise RejectedError(f"line {call.lineno} calls the model with arguments that are not written out")

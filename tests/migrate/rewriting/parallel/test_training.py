@@ -87,6 +87,7 @@ AGAIN = (
     "        loss.backward()\n        optimizer.step()\n"
 )
 START = "    start = 0\n"
+CALL = "        outputs = model(images)\n        loss"
 OPTIMIZER = "torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)"
 SAID = 'print(f"epoch {epoch}: {correct}'
 EVALUATED = 'print(f"epoch {evaluate(model.module, test_loader, device)}: {correct}'
@@ -97,6 +98,7 @@ LEFT = {
         (CRITERION, 'nn.CrossEntropyLoss(reduction="sum")'),
         ("criterion(outputs, labels)", "criterion(outputs, labels) + 0.1 * outputs.sum()"),
         (CRITERION, "Mine()"),
+        (START, START + "    criterion.reduction = 'sum'\n"),
     ],
     "line 31 uses .no_sync of the wrapped model": [("    model.eval()", "    with model.no_sync():\n        model.eval()")],
     "mixed precision": [(STEP, CAST)],
@@ -114,6 +116,11 @@ LEFT = {
         )
     ],
     "binds model, the wrapped model, anew": [(START, START + "    model = torch.compile(Net())\n")],
+    "what the call of line 21 is for was not understood": [(CALL, CALL.replace("model(", "model.module("))],
+    "trains the model past its wrapper": [(CALL, "        net = model.module\n" + CALL.replace("model(", "net("))],
+    "is divided by labels.size(0)": [
+        ("criterion(outputs, labels)\n", "criterion(outputs, labels)\n        loss = loss / labels.size(0)\n")
+    ],
     "is trained in two places": [(START, START + AGAIN)],
     "within an f-string": [(SAID, EVALUATED)],
     "gives each process its share": [("DistributedSampler", "RandomSampler")],
