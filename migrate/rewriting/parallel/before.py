@@ -60,8 +60,8 @@ def _is_known(module: Module, node: ast.expr, parent: ast.AST, uses: Uses, known
         return True
     if callee(module, call) is None and not is_spawn(module, call):
         return False
-    targets = [flow.target for flow in known if flow.by is node]
-    return bool(targets) and all(target in uses.names | uses.plain or _keeps_not(target, known) for target in targets)
+    reached = [flow.target for flow in known if flow.by is node]
+    return bool(reached) and all(place in uses.names | uses.plain or _keeps_not(place, known) for place in reached)
 
 
 def _keeps_not(place: Place, known: list[Flow]) -> bool:

@@ -1,8 +1,8 @@
 """`python -m headrace.migrate.worker.ranks.launch REQUEST.json`: a rehearsal on as many ranks as the request says.
 
 Each rank is a process with a copy of the repository of its own, since what stands in for data is made there. What rank 0 prints
-is printed, and of the others what they say on stderr. Where one of them fails, the others are ended, and its status is that of
-the whole.
+is printed. Where one of them fails, the others are ended, its status is that of the whole, and what it says on stderr is said
+last: the others' errors may be that it is gone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from ...proving.rehearsal_protocol import Rehearsal
 NUMBER = "{rank}"
 """Stands in arguments of the script for the number of the rank."""
 _PAUSE = 0.05
+_GONE = "Connection closed by peer"
+"""What gloo says on the ranks that are left."""
+_KEPT = 2**18
+"""Bytes of each rank's stderr, its last."""
 _ENDS = 20.0
 """Seconds for the other ranks to end by themselves once one has failed: theirs may be the error that says why."""
 
@@ -43,8 +47,22 @@ def main(arguments: Sequence[str]) -> int:
                 environment["HEADRACE_RECORD"] = record_of(record, rank)
             command = [sys.executable, "-P", "-m", "headrace.migrate.worker.rehearsal", str(given)]
             output = None if rank == 0 else subprocess.DEVNULL
-            processes.append(subprocess.Popen(command, env=environment, stdout=output))
-        return _wait(processes)
+            with _errors(folder, rank).open("wb") as errors:
+                processes.append(subprocess.Popen(command, env=environment, stdout=output, stderr=errors))
+        try:
+            failed = _first_failed(processes)
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+        said = [_said(_errors(folder, rank)) for rank in range(request.ranks)]
+        gone = [rank for rank in failed if _GONE not in said[rank]] or failed
+        sys.stderr.write(
+            "".join([*(text for rank, text in enumerate(said) if rank not in gone[:1]), *(said[r] for r in gone[:1])])
+        )
+        status = processes[gone[0]].returncode if gone else 0
+        return status if status >= 0 else 128 - status
 
 
 def of_rank(request: Rehearsal, rank: int, folder: Path) -> Rehearsal:
@@ -76,25 +94,28 @@ def record_of(record: str, rank: int) -> str:
     return f"{record}.rank{rank}" if rank else record
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> int:
-    """The first status that is none of success; 0 where all end well."""
+def _errors(folder: str, rank: int) -> Path:
+    return Path(folder) / f"rank{rank}.err"
+
+
+def _said(path: Path) -> str:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _KEPT))
+        return file.read().decode("utf-8", "replace")
+
+
+def _first_failed(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    """The ranks that failed, the first ones first, once all have ended or have had time for it; none where all end well."""
+    failed: list[int] = []
     ends: float | None = None
-    try:
-        while True:
-            statuses = [process.poll() for process in processes]
-            failed = next((status for status in statuses if status), 0)
-            if all(status is not None for status in statuses):
-                return failed if failed >= 0 else 128 - failed
-            if failed and ends is None:
-                ends = time.monotonic() + _ENDS
-            if ends is not None and time.monotonic() > ends:
-                return failed if failed >= 0 else 128 - failed
-            time.sleep(_PAUSE)
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+    while True:
+        statuses = [process.poll() for process in processes]
+        failed += [rank for rank, status in enumerate(statuses) if status and rank not in failed]
+        if failed and ends is None:
+            ends = time.monotonic() + _ENDS
+        if all(status is not None for status in statuses) or (ends is not None and time.monotonic() > ends):
+            return failed
+        time.sleep(_PAUSE)
 
 
 if __name__ == "__main__":
