@@ -30,11 +30,18 @@ def launch_edits(context: Context) -> list[Edit]:
         raise RejectedError(f"processes are spawned in two places, lines {spawns[0].lineno} and {spawns[1].lineno}")
     for call in spawns:
         edits += _spawn(context, call)
-    if any(_OWN in edit.text or "os.environ" in edit.text for edit in edits):
+    if any("os.environ" in edit.text for edit in edits) and not imported_at_top(module, "os"):
+        if "os" in module.words and module.imports.get("os") != "os":
+            raise RejectedError("the file uses the name os for something else")
         found = import_line(module, context.positions, "import os")
-        if module.imports.get("os") != "os" and found is not None:
-            edits.append(found)
+        edits += [found] if found is not None else []
     return edits
+
+
+def imported_at_top(module: Module, name: str) -> bool:
+    """Whether `import name` stands at the top of a file."""
+    plain = [item for item in module.tree.body if isinstance(item, ast.Import)]
+    return any(alias.name == name and alias.asname is None for item in plain for alias in item.names)
 
 
 def _groups(context: Context) -> Iterator[Edit]:

@@ -9,7 +9,7 @@ from ...reading.nodes import is_docstring, keyword_of, text_of
 from ...reading.scopes import Definition, last_name
 from ..placement import RejectedError
 from ..rule import Context
-from .launch import RANKS
+from .launch import RANKS, imported_at_top
 from .uses import Wrapped
 
 _WRITES = frozenset(
@@ -49,7 +49,7 @@ def _first(context: Context, wrapped: Wrapped) -> Iterator[Edit]:
         if not is_docstring(item) and not isinstance(item, ast.Import | ast.ImportFrom | Definition)
     ]  # fmt: skip
     text = 'headrace.parallel.same_start("cuda" if torch.cuda.is_available() else "cpu")'
-    if module.imports.get("torch") != "torch":
+    if not imported_at_top(module, "torch"):
         raise RejectedError("the file does not import torch by its name")
     if not plain or not context.positions.starts_line(plain[0]):
         raise RejectedError("several statements share the first line of the code that wraps the model")

@@ -64,10 +64,19 @@ def test_a_spawn_becomes_a_call(context_of, edited, spawn, after):
     assert text.startswith("import os\n")
 
 
+def test_os_is_imported_once_and_where_it_is_read(context_of, edited):
+    within = SPAWN.replace("def work(rank, n, flag=False):\n", "def work(rank, n, flag=False):\n    import os\n")
+    for text, count in ((f"import os, sys\n{SPAWN}", 0), (within, 1)):
+        context = context_of(f"{text}mp.spawn(work, args=(n, True), nprocs=n)\n")
+        after = edited(context, launch_edits(context))
+        assert after.count("\nimport os\n") + after.startswith("import os\n") == count
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("", "nothing in the repository calls"),
+        (f"os = 1\n{SPAWN}mp.spawn(work, args=(n,), nprocs=n)\n", "uses the name os"),
         (f"{SPAWN}mp.spawn(work, args=(2,), nprocs=2)\n", "whether 2 among the arguments"),
         (f"{SPAWN}context = mp.spawn(work, args=(2,), nprocs=n)\n", "more than a statement of its own"),
         (f"{SPAWN}mp.spawn(work, args=(2,), nprocs=n, join=False)\n", "does not wait"),
