@@ -68,6 +68,7 @@ def migrate(
     scripts: bool = True,
     planned: bool = True,
     full: bool = False,
+    parallel: bool = False,
     check: bool = False,
     trust_checkpoint: bool = False,
     trust_repository: bool = False,
@@ -87,7 +88,9 @@ def migrate(
     models go to `.headrace/models`. With neither it is a preview: the diff, the findings and the model, in seconds; nothing is
     packaged, proved or written. A model is packaged with weights that are the user's; random ones only with `random_weights`.
     `model` may name several, separated by commas; `all_models` packages every one that the repository says how to build.
-    The scripts are compared on slices of their data sets; `full` takes the whole. Without `scripts` only the packages are
+    The scripts are compared on slices of their data sets; `full` takes the whole. With `parallel` those that train by
+    DistributedDataParallel or DataParallel become programs over global tensors, and are compared on 2 ranks.
+    Without `scripts` only the packages are
     wanted: no migrated script is run or written. Not `planned`, they hold the portable graph, proved against the model, and no
     plan.
     `task` says what the outputs are where that is ambiguous: "multi-label:0.3", "embedding", "single-label,multi-label".
@@ -118,7 +121,10 @@ def migrate(
         check_output(root, target)
     half_done = recover(root) if write else interrupted(root)
     files = [Path(file) for file in rules]
-    settings, chosen, remarks = choose_settings(root, select=select, ignore=ignore, files=files, trusted=trust_rules)
+    asked_for = ["parallel"] if parallel else []
+    settings, chosen, remarks = choose_settings(
+        root, select=select, ignore=ignore, files=files, trusted=trust_rules, options=asked_for
+    )  # fmt: skip
     if half_done:
         was = "was taken back first" if write else "left these files half done; headrace undo puts them in order"
         remarks.append(Finding("", 1, 0, "PS510", f"an interrupted --write {was}: {', '.join(half_done)}", "note"))

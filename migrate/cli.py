@@ -54,6 +54,12 @@ def migrate(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if anything would change.")] = False,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not run the scripts; the report says unproved.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Run the scripts on whole data sets, not on slices of them.")] = False,
+    parallel: Annotated[
+        bool,
+        typer.Option(
+            "--parallel", help="Make scripts of DistributedDataParallel and DataParallel global; run them on 2 ranks."
+        ),
+    ] = False,
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for one run of a script, or for packaging a model.")] = 600.0,
     trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
     trust_repository: Trust = False,
@@ -123,6 +129,7 @@ def migrate(
         tuning_seconds=max_tuning_seconds,
         verify=not no_verify,
         full=full,
+        parallel=parallel,
         timeout=timeout,
         trust_checkpoint=trust_checkpoint,
         trust_repository=trust_repository,

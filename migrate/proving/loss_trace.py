@@ -16,6 +16,7 @@ from ..reading.edits import Edit, Positions, apply_edits
 from ..reading.facts import Script, Survey
 from ..reading.scopes import Module, Repository, dotted
 from ..reading.source import SourceFile, parse_source
+from ..rewriting.parallel.training import parallel_trainings
 from ..rewriting.rule import Context
 from ..rewriting.training_edits import training_calls
 from ..survey.loops import TRAINING_STEP
@@ -24,6 +25,10 @@ from .instrument import MODULE
 
 STEPS = 20
 FEWEST = 3
+RANKS = 2
+"""On so many processes a script is run that trains over global tensors."""
+SAME_ON_RANKS = 1e-6
+"""By what share the loss of all rows may differ from one rank to another, which all have the same sum."""
 EXACT, MIXED = 1e-5, 1e-2
 """Relative differences that two losses may have: the same operations in float32; in half precision kernels are chosen anew."""
 
@@ -44,8 +49,9 @@ class TracedLoop:
         return f"{self.path}:{self.function}:{self.number}"
 
 
-def rewritten_loops(surveyed: Survey, script: Script) -> list[TracedLoop]:
-    """The training loops that a script reaches and that the rules rewrite, in the original."""
+def rewritten_loops(surveyed: Survey, script: Script, *, parallel: bool = False) -> list[TracedLoop]:
+    """The training loops that a script reaches and that the rules rewrite, in the original; `parallel` are those that become
+    steps over global tensors."""
     known = project_index(surveyed)
     reached = {(loop.path, loop.call_line, loop.call_column) for loop in script.loops}
     found: list[TracedLoop] = []
@@ -57,7 +63,9 @@ def rewritten_loops(surveyed: Survey, script: Script) -> list[TracedLoop]:
             continue
         context = Context(module, surveyed, known, Positions(module.file.text), sites)
         counts: dict[str, int] = {}
-        for call in training_calls(context):
+        trained = parallel_trainings(context) if parallel else []
+        taken = [found.training for found in trained if found.training is not None]
+        for call in taken or training_calls(context):
             site, step = call.site, call.step
             if step is None:
                 continue
@@ -152,6 +160,28 @@ def compare_losses(
             wrong = f"the loss of step {step + 1} is {after[step]:.7g} instead of {before[step]:.7g}"
             break
     return LossComparison(steps=steps, max_relative=worst, tolerance=tolerance, wrong=wrong)
+
+
+def of_all_ranks(ranks: Sequence[Mapping[str, np.ndarray]], *, whole: bool) -> tuple[dict[str, np.ndarray], str | None]:
+    """The losses of the rows of all ranks, by loop, and in words what is wrong with them, if anything.
+
+    As the original has them each rank's is that of its own rows, and theirs is the mean, for as many rows each. Where each
+    rank's is `whole`, that of all rows, it must be the same on all.
+    """
+    found: dict[str, np.ndarray] = {}
+    for site in ranks[0]:
+        traces = [losses.get(site, np.empty(0)) for losses in ranks]
+        if len({len(trace) for trace in traces}) != 1:
+            taken = ", ".join(f"{len(trace)} on rank {rank}" for rank, trace in enumerate(traces))
+            return found, f"the ranks took different numbers of steps in {site}: {taken}"
+        found[site] = np.mean(traces, axis=0)
+        for rank, trace in enumerate(traces[1:], start=1):
+            apart = relative(traces[0], trace)
+            if whole and (far := ~(apart <= SAME_ON_RANKS)).any():
+                step = int(np.argmax(far))
+                values = f"{traces[0][step]:.7g} on rank 0 and {trace[step]:.7g} on rank {rank}"
+                return found, f"the loss of step {step + 1} at {site} is that of all ranks' rows, and is {values}"
+    return found, None
 
 
 def tolerance_of(loops: Sequence[TracedLoop]) -> float:

@@ -3,6 +3,7 @@
 Copied as `_headrace_record.py` beside an instrumented script. Standard library and numpy only, and it knows tensors by what
 they can do. At most ROWS rows and BYTES bytes per call site are kept; the file appears when the script ends or the
 site is full.  HEADRACE_RECORD names the file: "<site>/inputs", "/outputs", "/targets", "/classes" (a JSON text), "/losses".
+HEADRACE_RANKS, where it is set, is how many processes run the script; those after the first write to "<file>.rank<number>".
 HEADRACE_SLICE, where it is set, is how many rows stand for all that a loader of torch gives: "/slice" has how many of how many.
 HEADRACE_NUDGE, where it is set, is by how much the script gets each output changed, up or down: one number, or a JSON object of
 numbers by site. Noted is the output itself. "/calls" has for each row which of all recorded calls, from 0, it belongs to.
@@ -241,7 +242,21 @@ def note_loss(site: str, loss: Any, steps: int) -> None:
         save()
         sys.stdout.flush()
         sys.stderr.flush()
+        wait_for_other_ranks()
         os._exit(0)  # nothing of what follows is to be run, not even `finally`
+
+
+def wait_for_other_ranks() -> None:
+    """Of several ranks none ends before all have done as much: one that waits for another's part of a sum would fail."""
+    ranks, own = int(os.environ.get("HEADRACE_RANKS", "1")), os.environ.get("HEADRACE_RECORD")
+    if ranks == 1 or own is None:
+        return
+    first = own.rpartition(".rank")[0] or own
+    ends = time.monotonic() + LONGEST / 2
+    while time.monotonic() < ends:
+        if all(os.path.exists(f"{first}.rank{rank}" if rank else first) for rank in range(ranks)):
+            return
+        time.sleep(0.02)
 
 
 def value_of(thunk: Callable[[], Any]) -> Any:
@@ -298,4 +313,9 @@ def save() -> None:
     os.replace(target + ".part", target)
 
 
-atexit.register(save)
+def finish() -> None:
+    save()
+    wait_for_other_ranks()
+
+
+atexit.register(finish)

@@ -63,6 +63,14 @@ class Rehearsal:
     """Images, as files, that an application's routes are called with, beside the made one."""
     answers: str | None = None
     """The file that holds what the routes answered to those."""
+    ranks: int = 1
+    """Processes of which this is one, all with the same script,"""
+    rank: int = 0
+    """its number among them, from 0,"""
+    group: str | None = None
+    """and the beginning of the files by which they find each other."""
+    replicas: int = 1
+    """GPUs that nn.DataParallel is to find."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

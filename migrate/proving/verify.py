@@ -21,7 +21,7 @@ from ..reading.facts import Loop, Script
 from ..reading.source import CELLS, NOTEBOOK, read_source
 from .confined_run import Completed, patience
 from .instrument import install
-from .loss_trace import TracedLoop, note_losses
+from .loss_trace import TracedLoop, note_losses, of_all_ranks
 from .printed import first_difference
 from .rehearsal_protocol import OF_MIGRATED, Rehearsal, RehearsalReport
 from .sandbox import Sandbox, read_left, read_left_arrays
@@ -32,6 +32,8 @@ SAME_DATA = 1e-6
 """By how much what a model is fed may differ."""
 REHEARSED_BATCHES = 3
 """Batches of each loop of a rehearsal: enough for a trace of losses."""
+BATCHES_OF_RANKS = 10
+"""Those of a rehearsal on several ranks, or of one that is compared with it."""
 REHEARSAL_SECONDS = 300.0
 IDLE_SECONDS = 45.0
 """In a rehearsal nothing sleeps or downloads: what computes nothing for so long waits for a process or a lock, for ever."""
@@ -81,6 +83,25 @@ class ScriptRun:
     """What stood in for what, where the script was rehearsed."""
     slice: tuple[int, int] | None = None
     """Rows that stood for all of the longest data set, and how many these are, where it was not gone through whole."""
+    losses_of_ranks: Sequence[Mapping[str, np.ndarray]] = ()
+    """The same for each of several ranks."""
+    ranks_differ: str | None = None
+    """What several ranks did differently that they should do alike."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes:
+    """On how many processes a script is run, and how many GPUs nn.DataParallel is to find in one; both are stood in for."""
+
+    ranks: int = 1
+    replicas: int = 1
+
+    @property
+    def several(self) -> bool:
+        return self.ranks > 1 or self.replicas > 1
+
+
+ONE = Processes()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,16 +152,22 @@ def run_training(
     made: Path | None = None,
     learned: str | None = None,
     nudge: float = 0.0,
+    processes: Processes = ONE,
 ) -> ScriptRun:
     """Run the first steps of a script that trains in a fresh copy of the repository, noting each loss, and what it evaluates
     before, where it does. The copy is used up.
 
     With `made` the script is rehearsed, as by `run_script`, and `learned` is what it is there. By `nudge` the outputs of its
-    model are changed, those that it trains with, too.
+    model are changed, those that it trains with, too. On several `processes` it is always rehearsed, and the losses are those
+    of all ranks' rows.
     """
     note_losses(sandbox.tree, loops, migrated=migrated)
-    recorded = [loop for loop in script.loops if nudge or loop.kind != "train"]
-    return _recorded(script, argv, sandbox, recorded, made, learned, nudge=nudge)
+    recorded = [loop for loop in script.loops if nudge or (loop.kind != "train" and not processes.several)]
+    run = _recorded(script, argv, sandbox, recorded, made, learned, nudge=nudge, processes=processes)
+    if processes.ranks == 1 or not run.losses_of_ranks:
+        return run
+    losses, differ = of_all_ranks(run.losses_of_ranks, whole=migrated)
+    return replace(run, losses=losses, ranks_differ=differ)
 
 
 def _recorded(
@@ -155,6 +182,7 @@ def _recorded(
     rows: int | None = None,
     nudge: Nudge = 0.0,
     compiles: bool = True,
+    processes: Processes = ONE,
 ) -> ScriptRun:
     """Run a script with the recorder at the calls of `loops`."""
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
@@ -162,7 +190,7 @@ def _recorded(
     record = writable / "record.npz"
     limits = sandbox.limits
     if made is not None:
-        arguments, folder = rehearsal_command(script, argv, sandbox, readable, writable, made, learned)
+        arguments, folder = rehearsal_command(script, argv, sandbox, readable, writable, made, learned, processes)
         slow = patience()
         limits = replace(limits, timeout=min(limits.timeout, slow * REHEARSAL_SECONDS), idle=slow * IDLE_SECONDS)
     elif cwd is not None and not script.path.endswith(NOTEBOOK):
@@ -182,7 +210,11 @@ def _recorded(
     try:
         rehearsal = _report(writable, made)
         sites, losses, taken = read_record(record), read_losses(record), read_slice(record)
-        return ScriptRun(done=done, sites=sites, losses=losses, rehearsal=rehearsal, slice=taken)
+        others = [read_losses(record.with_name(f"{record.name}.rank{rank}")) for rank in range(1, processes.ranks)]
+        return ScriptRun(
+            done=done, sites=sites, losses=losses, rehearsal=rehearsal, slice=taken,
+            losses_of_ranks=[losses, *others] if others else (),
+        )  # fmt: skip
     except SandboxError as error:
         # The record is not as the recorder leaves it: the script can write there too.
         stderr = f"{done.stderr}\nthe record of its calls: {error}"
@@ -197,6 +229,7 @@ def rehearsal_command(
     writable: Path,
     made: Path,
     learned: str | None = None,
+    processes: Processes = ONE,
 ) -> tuple[list[str], Path]:
     """The arguments with which Python rehearses a script of the sandbox's copy, or a notebook, and the folder for it."""
     path, directory, tree = script.path, sandbox.tree, sandbox.tree
@@ -213,12 +246,15 @@ def rehearsal_command(
         made=str(made),
         learned=learned,
         report=str(writable / REPORT),
-        batches=REHEARSED_BATCHES,
+        batches=BATCHES_OF_RANKS if processes.several else REHEARSED_BATCHES,
         checkpoint=str(sandbox.checkpoint) if sandbox.checkpoint is not None else None,
+        ranks=processes.ranks,
+        replicas=processes.replicas,
     )
     asked = readable / REPORT
     asked.write_text(request.to_json(), encoding="utf-8")
-    return ["-P", "-m", "headrace.migrate.worker.rehearsal", str(asked)], directory
+    program = "headrace.migrate.worker.rehearsal" if processes.ranks == 1 else "headrace.migrate.worker.ranks.launch"
+    return ["-P", "-m", program, str(asked)], directory
 
 
 def _report(writable: Path, made: Path | None) -> RehearsalReport | None:

@@ -152,6 +152,7 @@ def _losses(trace: Losses, report: Report) -> str:
     verdict = next((script.loss_trace for script in report.scripts if script.path == trace.script), None)
     if verdict is not None and verdict.max_relative is not None:
         caption += f"; the largest relative difference is {verdict.max_relative:.2g}, {verdict.tolerance:.0e} is allowed"
+        caption += f"; the migrated script ran on {verdict.ranks} ranks" if verdict.ranks > 1 else ""
     pairs = enumerate(zip_longest(trace.original, trace.migrated), 1)
     steps = ((step, *("" if loss is None else f"{loss:.7g}" for loss in pair)) for step, pair in pairs)
     return f"{_escaped(caption)}\n\n{_table(['step', 'original', 'migrated'], steps)}"

@@ -117,6 +117,8 @@ class LossTrace:
     steps: int
     max_relative: float | None
     tolerance: float
+    ranks: int = 1
+    """Processes on which the migrated script ran."""
 
 
 @dataclass(kw_only=True)
@@ -144,7 +146,8 @@ class ScriptReport:
         if self.executed == "not-run" or self.executed_on is None:
             return "not executed" if self.executed == "not-run" else self.executed
         part = f" up to {self.up_to}" if self.up_to is not None else ""
-        return f"{self.executed}, executed on {self.executed_on}{part}"
+        ranks = f", {self.loss_trace.ranks} ranks" if self.loss_trace is not None and self.loss_trace.ranks > 1 else ""
+        return f"{self.executed}, executed on {self.executed_on}{ranks}{part}"
 
 
 @dataclass(kw_only=True)

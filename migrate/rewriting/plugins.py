@@ -56,7 +56,13 @@ def load_all(paths: Sequence[Path]) -> list[Rule]:
 
 
 def choose_settings(
-    root: Path, *, select: Sequence[str], ignore: Sequence[str], files: Sequence[Path], trusted: bool
+    root: Path,
+    *,
+    select: Sequence[str],
+    ignore: Sequence[str],
+    files: Sequence[Path],
+    trusted: bool,
+    options: Sequence[str] = (),
 ) -> tuple[RepositorySettings, list[Rule], list[Finding]]:
     """The repository's own settings, the rules that the command line and they choose, and the findings on both.
 
@@ -67,7 +73,7 @@ def choose_settings(
     extra = load_all([*files, *named])
     settings = settings.with_known_codes([*all_rules(), *extra])
     try:
-        chosen = choose_rules(select or settings.select, ignore or settings.ignore, extra)
+        chosen = choose_rules(select or settings.select, ignore or settings.ignore, extra, options)
     except ValueError as error:
         raise MigrateError(str(error)) from None
     return settings, chosen, [*settings.findings, *untrusted]

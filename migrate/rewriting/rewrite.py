@@ -2,7 +2,7 @@
 
 import codecs
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..reading.edits import Positions, apply_edits
@@ -12,7 +12,7 @@ from ..reading.notebook import cell_sources
 from ..reading.source import NOTEBOOK, SourceFile, parse_source
 from ..survey.survey import ProjectIndex, project_index, resurvey
 from .repair import Repaired, draft_edits, remarks, repair_file
-from .rule import Context, Rule, all_rules
+from .rule import Context, Fix, Rule, all_rules
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ def rewrite_all(
 ) -> Rewritten:
     """As `rewrite`, with what lies between: first sources are repaired, in memory, then they are surveyed anew and rewritten.
 
-    `rules` are all where none are given. Findings stand where the original has them. The model calls in `eager` are left as
-    they are, for the reasons given there.
+    `rules` are all but those that an option asks for where none are given. Findings stand where the original has them. The
+    model calls in `eager` are left as they are, for the reasons given there.
     """
-    rules = all_rules() if rules is None else rules
+    rules = choose_rules() if rules is None else rules
     repaired = [repair_file(survey, file, rules, unsafe) for file in survey.files]
     repairs = [
         Change(item.file.path, item.before.data, item.file.data, list(item.rules), list(item.findings))
@@ -94,13 +94,19 @@ def rewritten_scripts(survey: Survey, changes: Sequence[Change]) -> dict[str, li
     return found
 
 
-def choose_rules(select: Sequence[str] = (), ignore: Sequence[str] = (), extra: Sequence[Rule] = ()) -> list[Rule]:
-    """The rules, with `extra` ones last, whose codes begin with one of `select` (all, when empty) and with none of `ignore`."""
+def choose_rules(
+    select: Sequence[str] = (), ignore: Sequence[str] = (), extra: Sequence[Rule] = (), options: Sequence[str] = ()
+) -> list[Rule]:
+    """The rules, with `extra` ones last, whose codes begin with one of `select` (all, when empty) and with none of `ignore`.
+
+    A rule that an option asks for is among them where that is one of `options`, or where its whole code is selected.
+    """
     rules = [*all_rules(), *extra]
     for code in [*select, *ignore]:
         if not code or not any(rule.code.startswith(code) for rule in rules):
             raise ValueError(f"no rule has a code beginning with {code!r}; there are {', '.join(rule.code for rule in rules)}")
-    chosen = [rule for rule in rules if not select or rule.code.startswith(tuple(select))]
+    asked = [rule for rule in rules if rule.option is None or rule.option in options or rule.code in select]
+    chosen = [rule for rule in asked if not select or rule.code.startswith(tuple(select))]
     return [rule for rule in chosen if not ignore or not rule.code.startswith(tuple(ignore))]
 
 
@@ -118,7 +124,7 @@ def _rewrite_file(
     if module is not None and file.text is not None:
         sites = tuple(site for site in index.sites if site.module is module)
         context = Context(module, survey, index, Positions(file.text), sites, eager)
-        draft = draft_edits(remarks(rules, context), unsafe)
+        draft = draft_edits(_all_remarks(rules, context), unsafe)
         made = [repaired.at_original(finding) for finding in draft.findings]
         if draft.edits:
             after = file.encode(apply_edits(file.text, draft.edits))
@@ -134,6 +140,15 @@ def _rewrite_file(
         return None
     mended = file.data if file is not repaired.before else None
     return Change(file.path, repaired.before.data, after, sorted(set(codes)), sorted(findings), mended)
+
+
+def _all_remarks(rules: Sequence[Rule], context: Context) -> Iterator[Fix]:
+    """Those of rules that an option asks for, then of the others, which do not see the calls that the former rewrite."""
+    first, others = ([rule for rule in rules if (rule.option is not None) == asked] for asked in (True, False))
+    yield from remarks(first, context)
+    claimed = {id(site) for rule in first for site in rule.claims(context)}
+    sites = tuple(site for site in context.sites if id(site) not in claimed)
+    yield from remarks(others, replace(context, sites=sites) if claimed else context)
 
 
 def _parses(file: SourceFile, data: bytes) -> bool:

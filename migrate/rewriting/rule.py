@@ -65,6 +65,8 @@ class Rule(ABC):
     name: ClassVar[str]
     safety: ClassVar[Literal["safe", "unsafe", "manual"]]
     stage: ClassVar[Literal["repair", "rewrite"]] = "rewrite"
+    option: ClassVar[str | None] = None
+    """The option of the command that asks for a rule; None where a rule is asked for by none."""
     VALID: ClassVar[tuple[str, ...]] = ()
     INVALID: ClassVar[tuple[tuple[str, str | None], ...]] = ()
 
@@ -78,6 +80,10 @@ class Rule(ABC):
     @abstractmethod
     def check(self, context: Context) -> Iterator[Fix]:
         """The remarks on one file."""
+
+    def claims(self, context: Context) -> Iterable[CallSite]:
+        """The model calls of a file that this rule rewrites, and that no rule without an option is to see."""
+        return ()
 
     def fix(
         self,

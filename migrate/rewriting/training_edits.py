@@ -38,18 +38,19 @@ def training_calls(context: Context) -> Iterator[TrainingCall]:
         try:
             step = read_step(site, context.sites)
             whole = whole_step(step)
-            yield TrainingCall(site, step, whole, _step_edits(context, step, whole))
+            yield TrainingCall(site, step, whole, step_edits(context, step, whole))
         except RejectedError as reason:
             yield TrainingCall(site, rejected=str(reason))
 
 
-def _step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> list[Edit]:
+def step_edits(context: Context, step: LoopStep, whole: WholeStep | None, further: Sequence[str] = ()) -> list[Edit]:
+    """The edits that put a training graph in the place of a step; `further` are options of it. Raises RejectedError."""
     module, positions = context.module, context.positions
     check_name(module)
     if not positions.starts_line(step.construct_at):
         raise RejectedError("the loop shares its line with another statement")
     criterion, arguments = _criterion(context, step)
-    options = _options(step, whole)
+    options = [*_options(step, whole), *further]
     name = _free_name(module)
     model = step.site.fact.model
     parts = [model, criterion, step.optimizer, *options]

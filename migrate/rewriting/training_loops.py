@@ -81,12 +81,15 @@ class WholeStep:
     clipping: tuple[tuple[str, ast.expr], ...]
 
 
-def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep:
-    """The step around one training call. Raises RejectedError where the loop is not understood."""
+def read_step(site: CallSite, sites: Sequence[CallSite], *, exchanged: bool = False) -> LoopStep:
+    """The step around one training call. Raises RejectedError where the loop is not understood.
+
+    A wrapper that exchanges gradients between processes is such a case, unless the step that is made has them `exchanged`.
+    """
     module, loop = site.module, site.loop or site.function
     if loop is None:
         raise RejectedError("no loop over batches surrounds it")
-    _check_bounds(module, site, loop, sites)
+    _check_bounds(module, site, loop, sites, exchanged=exchanged)
     backward, branch = backward_passes(module, loop)
     forward = module.statement_of(site.call)
     viewed = view_of_call(module, forward, site.call, changing(loop)) if not _binds(forward, backward[0].loss) else None
@@ -166,7 +169,7 @@ def changing(loop: Scope) -> set[str]:
     return (local_names(loop) if isinstance(loop, Function) else bound_names(loop)) | attributes
 
 
-def _check_bounds(module: Module, site: CallSite, loop: Scope, sites: Sequence[CallSite]) -> None:
+def _check_bounds(module: Module, site: CallSite, loop: Scope, sites: Sequence[CallSite], *, exchanged: bool) -> None:
     model = site.fact.model
     if isinstance(loop, ast.AsyncFor | ast.AsyncFunctionDef):
         raise RejectedError("the loop is asynchronous")
@@ -185,7 +188,7 @@ def _check_bounds(module: Module, site: CallSite, loop: Scope, sites: Sequence[C
         if module.expand(node.value.func) == "torch.compile":
             raise RejectedError(f"{model} is compiled by torch.compile already")
         conditional = isinstance(module.parents.get(node), ast.If)
-        if last_name(node.value.func) in _WRAPPERS and not conditional:
+        if last_name(node.value.func) in _WRAPPERS and not conditional and not exchanged:
             name = last_name(node.value.func)
             raise RejectedError(f"{name} exchanges gradients while they are computed, which a captured step would leave out")
     if any(last_name(call.func) == "no_sync" for call in inside(loop, ast.Call)):

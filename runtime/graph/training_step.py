@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -17,6 +17,7 @@ _HOME = (
 )
 _KEPT = 4  # steps of one optimizer
 _PLAIN = (bool, int, float, str, bytes, type(None))
+Batches = Literal["global", "shares", "whole"]
 
 
 class TrainingStep(Graph):
@@ -30,9 +31,10 @@ class TrainingStep(Graph):
         divide: float,
         config: GraphConfig | None,
         options: dict[str, Any],
+        batches: Batches = "global",
     ) -> None:
         super().__init__(config=config)
-        self.model, self.criterion, self.divide = model, criterion, divide
+        self.model, self.criterion, self.divide, self.batches = model, criterion, divide, batches
         self._journal.title = f"step of {type(model).__name__}"
         self.add_optimizer(optimizer, **options)
 
@@ -50,9 +52,16 @@ class TrainingStep(Graph):
         """
         device = inputs[0].device if inputs and isinstance(inputs[0], torch.Tensor) else None
         dtype = torch.get_default_dtype()
-        return super().__call__(
-            *(torch.tensor(value, dtype=dtype, device=device) if type(value) in (int, float) else value for value in inputs)
-        )
+        given = [torch.tensor(value, dtype=dtype, device=device) if type(value) in (int, float) else value for value in inputs]
+        if self.batches == "global":
+            return super().__call__(*given)
+        from ..parallel import own_rows
+
+        mesh = own_rows.mesh_of(self.model.parameters())
+        if mesh is None:  # as where a script was started alone
+            return super().__call__(*given)
+        entered = [own_rows.entered(value, mesh, self.batches) for value in given]
+        return own_rows.left(super().__call__(*entered), self.batches)
 
 
 def training_step(
@@ -67,6 +76,7 @@ def training_step(
     accumulate: int = 1,
     grad_scaler: torch.amp.GradScaler | None = None,
     lr_scheduler: Any = None,
+    batches: Batches = "global",
     config: GraphConfig | None = None,
 ) -> TrainingStep:
     """The training graph of a loop: `loss, outputs = step(images, targets)` is a step; `criterion(outputs, targets)` its loss.
@@ -75,6 +85,10 @@ def training_step(
     `Graph.add_optimizer` for the options. With `update=False` it ends after `backward()`, and `zero_grad`, clipping, the
     scaler's and the optimizer's steps stay yours: gradients are added to `.grad` as eager adds them. `divide` divides what is
     back-propagated, not the loss that comes back. An autocast around the call holds for outputs and loss.
+
+    Where the model's parameters are global (`headrace.parallel`), so are images and targets, loss and outputs. With `batches`
+    "shares" they are plain tensors: each rank gives its own rows, as a DistributedSampler deals them out, and gets the outputs
+    of those, and the loss of the rows of all ranks. With "whole" every rank gives the whole batch and gets whole outputs.
 
     Asked for again with the same objects, as a function that trains one epoch does, it is the same graph, and captured once.
     Where model and loss cannot be captured, or capture is no gain, the same steps run eagerly; `steps` says which and why.
@@ -86,6 +100,8 @@ def training_step(
         raise ValueError(f"criterion must be callable with (outputs, *targets), got a {type(criterion).__name__}")
     if not divide > 0:
         raise ValueError(f"divide must be positive, got {divide!r}")
+    if batches not in ("global", "shares", "whole"):
+        raise ValueError(f'batches are "global", "shares" or "whole", got {batches!r}')
     options = {
         "update": update,
         "clip_grad_norm": clip_grad_norm,
@@ -95,12 +111,12 @@ def training_step(
         "lr_scheduler": lr_scheduler,
     }
     parts = _parts(criterion)
-    key = (id(model), *map(_value, parts), divide, config, *options.values(), _settings([model, *parts]))
+    key = (id(model), *map(_value, parts), divide, batches, config, *options.values(), _settings([model, *parts]))
     kept: list[tuple[Hashable, list[Any], TrainingStep]] = vars(optimizer).setdefault(_HOME, [])
     for known, _, step in kept:
         if known == key:
             return step
-    step = TrainingStep(model, criterion, optimizer, divide, config, options)
+    step = TrainingStep(model, criterion, optimizer, divide, config, options, batches)
     kept.append((key, parts, step))  # what is known by its identity must live as long
     del kept[:-_KEPT]
     return step

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import sbp
-    from .boxing import to_local, whole
+    from .boxing import to_local
     from .checkpoint import resume, save
     from .conversions import to_global
     from .head import cross_entropy, topk
-    from .mesh import placement, rank, world, world_size
+    from .mesh import placement, rank, same_start, world, world_size
     from .modules import boxed
+    from .own_rows import local_view
     from .pipeline import Pipeline
     from .private import guarded, implicit
+    from .states import load_state, whole
     from .watch import watched
 
 __all__ = [
@@ -26,9 +28,12 @@ __all__ = [
     "cross_entropy",
     "guarded",
     "implicit",
+    "load_state",
+    "local_view",
     "placement",
     "rank",
     "resume",
+    "same_start",
     "save",
     "sbp",
     "to_global",
@@ -42,8 +47,9 @@ __all__ = [
 
 _HOMES = {
     "Pipeline": "pipeline", "boxed": "modules", "cross_entropy": "head", "guarded": "private", "implicit": "private",
-    "placement": "mesh", "rank": "mesh", "resume": "checkpoint", "save": "checkpoint", "to_global": "conversions",
-    "to_local": "boxing", "topk": "head", "watched": "watch", "whole": "boxing", "world": "mesh", "world_size": "mesh",
+    "load_state": "states", "local_view": "own_rows", "placement": "mesh", "rank": "mesh", "resume": "checkpoint",
+    "same_start": "mesh", "save": "checkpoint", "to_global": "conversions", "to_local": "boxing", "topk": "head",
+    "watched": "watch", "whole": "states", "world": "mesh", "world_size": "mesh",
 }  # fmt: skip
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,6 +57,20 @@ def world(device: str, shape: Sequence[int] | None = None, *, names: Sequence[st
         except RuntimeError:
             raise InputError(f"a mesh of shape {tuple(shape)} does not hold the job's {world_size()} ranks") from None
     return placement(device, ranks.tolist(), names=names)
+
+
+def same_start(device: str) -> DeviceMesh:
+    """`world(device)` for a program that was written for one process, and runs on each rank as a whole: before anything is put
+    on a GPU, each rank takes its own, and random numbers (Python's, numpy's, torch's) begin as on rank 0."""
+    mesh = world(device)
+    if world_size() > 1:
+        box: list[Any] = [torch.initial_seed()]
+        dist.broadcast_object_list(box, src=0)
+        random.seed(box[0])
+        torch.manual_seed(box[0])
+        if (numpy := sys.modules.get("numpy")) is not None:
+            numpy.random.seed(box[0] % 2**32)
+    return mesh
 
 
 def world_size() -> int:

@@ -18,6 +18,7 @@ from ...errors import InputError
 from . import private
 from .batch_norm import GlobalBatchNorm
 from .boxing import convert, to_global
+from .own_statistics import OwnBatchNorm
 from .sbp import Sbp, broadcast, placements_of, split
 
 _STAGES = (0, 1, 2, 3)
@@ -30,6 +31,8 @@ def module_to_global(
     *,
     zero: int = 0,
     axis: int | str = 0,
+    optimizer: torch.optim.Optimizer | None = None,
+    own_statistics: bool = False,
 ) -> nn.Module:
     """Make the module's parameters and buffers global, in place, with rank 0's values; gives the module back.
 
@@ -37,9 +40,12 @@ def module_to_global(
     match, the first that does; the others are broadcast. A parameter's gradient is summed over the ranks on which it is whole.
     `zero` cuts what belongs to parameters over `axis` of the mesh, where they are whole: 1 the optimizer's state, 2 also the
     gradients, 3 also the parameters, which are gathered where they are used and again in the backward pass (Rajbhandari et
-    al. 2020). At 1 and 2 they are gathered at each use, and kept until the backward pass. Make the optimizer afterwards.
-    Raises InputError for a pattern that matches nothing, dropout (its masks would be others than on one device), and modules
-    whose parameters are global already.
+    al. 2020). At 1 and 2 they are gathered at each use, and kept until the backward pass. Make the optimizer afterwards,
+    or give one that was made before and has not stepped yet: it goes on with the global parameters.
+    A batch normalization takes the statistics of all ranks' rows; with `own_statistics`, unless it is a SyncBatchNorm, each
+    rank those of its own, as in DistributedDataParallel.
+    Raises InputError for a pattern that matches nothing, dropout (its masks would be others than on one device), modules
+    whose parameters are global already, and an optimizer that has stepped.
     """
     if zero not in _STAGES:
         raise InputError(f"zero is a stage of ZeRO, 0 (none) to 3; got {zero!r}")
@@ -52,6 +58,8 @@ def module_to_global(
     for name, part in module.named_modules():
         if isinstance(part, _DropoutNd) and part.p > 0 and placement.size() > 1:
             raise InputError(f"{name!r} drops out with p={part.p}, and its masks depend on the ranks; set p to 0")
+    if optimizer is not None and optimizer.state:
+        raise InputError("the optimizer has stepped before its parameters become global; make them global first")
     table = dict(sbp) if isinstance(sbp, Mapping) else {"*": sbp}
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     if any(isinstance(value, DTensor) for value in tensors.values()):
@@ -76,11 +84,13 @@ def module_to_global(
                 placements = _of(table, f"{name}.{short}" if name else short, placement.ndim)
                 part._buffers[short] = made.setdefault(id(buffer), to_global(buffer, placement, placements))
         if isinstance(part, _BatchNorm):
-            _become(part, GlobalBatchNorm)
+            _become(part, OwnBatchNorm if own_statistics and not isinstance(part, nn.SyncBatchNorm) else GlobalBatchNorm)
         if used:
             _read_through(part, used, zero)
     if zero == 3:
         _gathering_again(module)
+    for group in optimizer.param_groups if optimizer is not None else ():
+        group["params"] = [made.get(id(value), value) for value in group["params"]]
     return module
 
 

@@ -67,7 +67,9 @@ def run_migrated(
         migration.fresh_tree()
         apply(changes, migration.tree)
         loops = trained_loops(migration, script)
-        run = run_once(script, original.argv, migration, loops, migrated=True, **original.again)
+        # torchrun gives a script no option for its number.
+        argv = [word for word in original.argv if "{rank}" not in word]
+        run = run_once(script, argv, migration, loops, migrated=True, **original.migrated)
         if why := _too_near(original.run.done, run.done, short=limited is not whole):
             migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
             outcomes[script.path] = ScriptOutcome(status="not-run", why=why)
@@ -176,6 +178,8 @@ def _judge_losses(
         return ScriptOutcome(status="failed", why=why)
     before = original.run.losses
     found = compare_losses(before, run.losses, loops)
+    if run.ranks_differ is not None:
+        found = replace(found, wrong=run.ranks_differ)
     if found.wrong is not None:
         migration.fresh_tree()
         again = run_once(script, original.argv, migration, loops, migrated=False, **original.again)
@@ -183,7 +187,8 @@ def _judge_losses(
             why = "two runs of the original have different losses, though random numbers start alike"
             migration.remark("PS402", f"{why}; so the migrated loop could not be checked", "warning", script.path)
             return ScriptOutcome(status="not-run", why=why)
-        rounding = trained_by_rounding(migration, script, original, run, loops)
+        several = original.migrated_on.ranks > 1
+        rounding = None if several else trained_by_rounding(migration, script, original, run, loops)
         if rounding is not None:
             migration.remark("PS409", rounding, "warning", script.path)
             return ScriptOutcome(status="not-run", why=rounding)
@@ -197,6 +202,8 @@ def _judge_losses(
         why=found.wrong or (stopped[1] if stopped is not None else None),
         up_to=stopped[0] if stopped is not None else None,
         parity_failed=found.wrong is not None,
-        loss_trace=LossTrace(status=status, steps=found.steps, max_relative=worst, tolerance=found.tolerance),
+        loss_trace=LossTrace(
+            status=status, steps=found.steps, max_relative=worst, tolerance=found.tolerance, ranks=original.migrated_on.ranks
+        ),
         losses=losses(script.path, before, run.losses),
     )

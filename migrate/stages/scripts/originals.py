@@ -6,15 +6,17 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict
 
-from ...proving.loss_trace import TracedLoop, rewritten_loops
+from ...proving.loss_trace import RANKS, TracedLoop, rewritten_loops
 from ...proving.record import ROWS as RECORDED_ROWS
 from ...proving.rehearsal_protocol import WANTING, StandIn, kept_in, saved_by_training
 from ...proving.verify import (
+    ONE,
     Nudge,
+    Processes,
     ScriptRun,
     is_telling,
     run_script,
@@ -30,7 +32,8 @@ from ...resolving.task import may_have_labels
 from ..migration import Migration
 from .arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
 
-TRAINING_RULES = frozenset(["PS301", "PS302"])
+DISTRIBUTED, REPLICATED = "PS304", "PS305"
+TRAINING_RULES = frozenset(["PS301", "PS302", DISTRIBUTED, REPLICATED])
 OTHERS_SECONDS = 240.0
 """After so long no further script is run than those that were, neither as they were nor migrated: somebody waits for it,
 however busy the machine is."""
@@ -55,6 +58,7 @@ class Again(TypedDict):
     made: Path | None
     learned: str | None
     rows: int | None
+    processes: Processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,10 @@ class OriginalRun:
     """What its stand-ins are made of, where it was rehearsed."""
     rows: int | None = None
     """The rows that stand for all of a longer data set; None where it ran on the whole."""
+    processes: Processes = ONE
+    """On which it ran,"""
+    migrated_on: Processes = ONE
+    """and on which the migrated script is to run."""
 
     @property
     def executed_on(self) -> ExecutedOn:
@@ -80,7 +88,12 @@ class OriginalRun:
         """How it is run once more, or the migrated script is. What its rehearsal had learned when it ended is part of that:
         others of the same folder, as when its transform is traced, learn more, of which these runs are to know nothing."""
         learned = self.run.rehearsal.learned if self.run.rehearsal is not None else None
-        return {"made": self.made, "learned": learned, "rows": self.rows}
+        return {"made": self.made, "learned": learned, "rows": self.rows, "processes": self.processes}
+
+    @property
+    def migrated(self) -> Again:
+        """How the migrated script is run."""
+        return {**self.again, "processes": self.migrated_on}
 
     @property
     def standins(self) -> tuple[StandIn, ...]:
@@ -119,7 +132,7 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
             why_not[script.path] = no_time(script, started)
             continue
         original: OriginalRun | str | None = None
-        if not _NOT_HERE & migration.stood_in.get(script.path, frozenset()):
+        if not _NOT_HERE & migration.stood_in.get(script.path, frozenset()) and not _on_several(migration, script):
             original = _as_its_user(limited, resolved, script)
         if not isinstance(original, OriginalRun):
             original = _rehearsed(limited, resolved, script, original)
@@ -191,15 +204,49 @@ def _rehearsed(migration: Migration, resolved: Resolved | None, script: Script, 
     for takes in (known,) if own or not known else (known, ()):  # what the model's script takes, this one may not
         argv, _ = carried(script, takes, told=told, data=migration.options.data)
         made = kept_in(migration.scratch / "cache", script.path, argv)
-        run = run_once(script, argv, migration, loops, migrated=False, made=made)
+        number = _local_rank(script, "0") if _on_several(migration, script) else []
+        run = run_once(script, [*argv, *number], migration, loops, migrated=False, made=made)
         migration.fresh_tree()
         if not _ARGUMENT_REJECTED.search(run.done.stderr):
             break
     _remark_isolation(migration, run)
     failed = _why_not(migration, run, loops, prints="train" in script.roles)
+    if failed is None and _on_several(migration, script):
+        return _on_processes(migration, script, OriginalRun(argv=argv, run=run, made=made), loops)
     if failed is None:
         return OriginalRun(argv=argv, run=run, made=made)
     return failed if why is None or failed == why else f"{why}; {failed}"
+
+
+def _on_several(migration: Migration, script: Script) -> bool:
+    """Whether a script becomes one over global tensors."""
+    return not {DISTRIBUTED, REPLICATED}.isdisjoint(migration.rewritten[script.path])
+
+
+def _on_processes(migration: Migration, script: Script, alone: OriginalRun, loops: Sequence[TracedLoop]) -> OriginalRun | str:
+    """The original on several ranks, or with several replicas in one process, once a run alone has found what it takes."""
+    distributed = DISTRIBUTED in migration.rewritten[script.path]
+    processes = Processes(ranks=RANKS) if distributed else Processes(replicas=RANKS)
+    argv = [*alone.argv, *_local_rank(script, "{rank}")] if distributed else list(alone.argv)
+    migration.stages.start(f"Running {script.path} on {RANKS} ranks" if distributed else f"Running {script.path}")
+    original = OriginalRun(
+        argv=argv, run=alone.run, made=alone.made, processes=processes, migrated_on=Processes(ranks=RANKS)
+    )  # fmt: skip
+    run = run_once(script, argv, migration, loops, migrated=False, **original.again)
+    migration.fresh_tree()
+    on = f"on {RANKS} ranks" if distributed else f"with {RANKS} replicas"
+    if run.ranks_differ is not None:
+        return f"{on} {run.ranks_differ}"
+    failed = _why_not(migration, run, loops)
+    if failed is None and not run.losses:
+        failed = "the original took no training step here"
+    return replace(original, run=run) if failed is None else f"{on}: {failed}"
+
+
+def _local_rank(script: Script, number: str) -> list[str]:
+    """What torch.distributed.launch gives a script that has an option for it."""
+    flags = [flag for option in script.options for flag in option.flags if flag in ("--local_rank", "--local-rank")]
+    return [f"{flags[-1]}={number}"] if flags else []
 
 
 def _remark_isolation(migration: Migration, run: ScriptRun) -> None:
@@ -271,7 +318,7 @@ def _rows(migration: Migration, resolved: Resolved | None) -> int | None:
 
 def trained_loops(migration: Migration, script: Script) -> list[TracedLoop]:
     trains = not TRAINING_RULES.isdisjoint(migration.rewritten[script.path])
-    return rewritten_loops(migration.surveyed, script) if trains else []
+    return rewritten_loops(migration.surveyed, script, parallel=_on_several(migration, script)) if trains else []
 
 
 def run_once(
@@ -286,10 +333,14 @@ def run_once(
     rows: int | None = None,
     nudge: Nudge = 0.0,
     compiles: bool = True,
+    processes: Processes = ONE,
 ) -> ScriptRun:
     if loops:
         by = nudge if isinstance(nudge, float) else 0.0
-        return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made, learned=learned, nudge=by)
+        return run_training(
+            script, argv, migration.sandbox, loops,
+            migrated=migrated, made=made, learned=learned, nudge=by, processes=processes,
+        )  # fmt: skip
     return run_script(
         script, argv, migration.sandbox, made=made, learned=learned, rows=rows, nudge=nudge, compiles=compiles
     )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 import headrace
 from headrace.migrate.proving.confined_run import Limits
-from headrace.migrate.proving.loss_trace import STEPS, compare_losses, note_losses, rewritten_loops
+from headrace.migrate.proving.loss_trace import STEPS, compare_losses, note_losses, of_all_ranks, rewritten_loops
 from headrace.migrate.proving.sandbox import Sandbox
 from headrace.migrate.proving.verify import run_training
 from headrace.migrate.rewriting.rewrite import rewrite
@@ -146,6 +146,18 @@ def test_missing_steps_and_values_that_are_not_finite() -> None:
     assert "took 0 steps" in (compare_losses(before, {}, []).wrong or "")
     after = {"a:f:1": np.array([1.0, np.nan, np.inf, np.nan])}
     assert compare_losses(before, after, []).wrong == "the loss of step 4 is nan instead of 2"
+
+
+def test_losses_of_several_ranks_are_those_of_all_rows() -> None:
+    ranks = [{"a:f:1": np.array([1.0, 2.0])}, {"a:f:1": np.array([3.0, 4.0])}]
+    losses, wrong = of_all_ranks(ranks, whole=False)
+    assert (losses["a:f:1"].tolist(), wrong) == ([2.0, 3.0], None)
+    _, wrong = of_all_ranks(ranks, whole=True)  # which should be the same on each
+    assert wrong == "the loss of step 1 at a:f:1 is that of all ranks' rows, and is 1 on rank 0 and 3 on rank 1"
+    alike = [{"a:f:1": np.array([1.0, np.nan])}] * 2
+    assert of_all_ranks(alike, whole=True)[1] is None
+    _, wrong = of_all_ranks([alike[0], {}], whole=False)
+    assert wrong == "the ranks took different numbers of steps in a:f:1: 2 on rank 0, 0 on rank 1"
 
 
 def test_no_line_moves(repository: Path) -> None:

@@ -153,3 +153,28 @@ def test_generators_that_nobody_seeds_start_alike(tmp_path: Path) -> None:
     assert runs[0] == runs[1]
     assert str([np.random.default_rng(5).random(), random.Random(5).random()]) in runs[0]
     assert runs[0].endswith("True\n")
+
+
+RANK = """
+import sys, time
+sys.path.insert(0, {folder!r})
+import record
+record.LONGEST = 2.0
+started = time.monotonic()
+record.save()
+record.wait_for_other_ranks()
+print("waited", time.monotonic() - started >= 1.0)
+import os; os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_a_rank_waits_for_what_the_others_write(tmp_path: Path, other: bool) -> None:
+    (tmp_path / "record.py").write_bytes(RECORDER.read_bytes())
+    record = tmp_path / "record.npz"
+    if other:
+        record.touch()
+    environment = {**os.environ, "HEADRACE_RECORD": f"{record}.rank1", "HEADRACE_RANKS": "2"}
+    command = [sys.executable, "-c", RANK.format(folder=str(tmp_path))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"waited {not other}\n"

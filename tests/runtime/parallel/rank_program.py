@@ -208,6 +208,96 @@ def losing(who, how):
                 os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
 
 
+def own_rows():
+    """A module called with this rank's rows, and with whole batches; and the loss of a step that is given its share."""
+    mesh = parallel.world("cpu")
+    own = parallel.rank()
+    torch.manual_seed(0)
+    module = torch.nn.Linear(3, 2)
+    rows, labels = torch.randn(6, 3), torch.tensor([0, 1, 0, 1, 1, 1])
+    expected = module(rows).detach()
+    mean = float(functional.cross_entropy(expected, labels))
+    parallel.to_global(module, mesh)
+    shares, whole = parallel.local_view(module), parallel.local_view(module, batches="whole")
+    mine = slice(3 * own, 3 * own + 3)
+    noise = torch.zeros_like(rows) if own == 0 else torch.randn_like(rows)  # rank 0's batch is taken
+    found = {
+        "expected": expected.tolist(), "mean": mean, "shares": shares(rows[mine]).tolist(),
+        "whole": whole(rows + noise).tolist(), "uneven": whole(torch.cat([rows, rows[:1]]) + 0).tolist(),
+    }  # fmt: skip
+    step = headrace.training_step(
+        module, functional.cross_entropy, torch.optim.SGD(module.parameters(), lr=0.1), batches="shares"
+    )  # fmt: skip
+    loss, outputs = step(rows[mine], labels[mine])
+    assert type(loss) is type(outputs) is torch.Tensor
+    return {**found, "loss": float(loss)}
+
+
+def same_start():
+    import random
+
+    import numpy as np
+
+    torch.manual_seed(100 + int(os.environ["RANK"]))
+    mesh = parallel.same_start("cpu")
+    return [mesh.size(), random.random(), float(np.random.rand()), float(torch.rand(1))]
+
+
+def own_rows_on_rank_0():
+    mesh = parallel.world("cpu")
+    module = parallel.to_global(cases.model("cnn").eval(), mesh)
+    images = cases.batch("cnn", 0)[0][:3]
+    return len(parallel.local_view(module)(images)) if parallel.rank() == 0 else None
+
+
+def own_statistics(options):
+    """A training with batch normalization beside that of DistributedDataParallel, and beside one of all ranks' statistics."""
+    mesh = parallel.world("cpu")
+    own = parallel.rank()
+
+    def net():
+        torch.manual_seed(0)
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4, **options), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 3)
+        )
+
+    generator = torch.Generator().manual_seed(own)
+    batches = [
+        (torch.randn(4, 1, 8, 8, generator=generator) + own, torch.randint(0, 3, (4,), generator=generator)) for _ in range(6)
+    ]
+    traces, nets = [], []
+    for kind in ("ddp", "own", "all"):
+        module = net()
+        if kind == "ddp":
+            wrapped = torch.nn.parallel.DistributedDataParallel(module)
+        else:
+            parallel.to_global(module, mesh, own_statistics=kind == "own")
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
+        step = headrace.training_step(module, functional.cross_entropy, optimizer, batches="shares")
+        trace = []
+        for images, labels in batches:
+            if kind == "ddp":
+                optimizer.zero_grad()
+                loss = functional.cross_entropy(wrapped(images), labels)
+                loss.backward()
+                optimizer.step()
+                loss = loss.detach()
+                torch.distributed.all_reduce(loss)
+                loss /= 2
+            else:
+                loss, _ = step(images, labels)
+            trace.append(float(loss))
+        if kind == "ddp":
+            wrapped.eval()(batches[0][0])  # hands out the buffers of rank 0
+        traces.append(torch.tensor(trace))
+        nets.append({name: value.float() for name, value in parallel.whole(module.state_dict()).items()})
+    return {
+        "losses": float(((traces[0] - traces[1]) / traces[0]).abs().max()),
+        "apart": float(((traces[0] - traces[2]) / traces[0]).abs().max()),
+        "values": cases.furthest(nets[0], nets[1]),
+    }
+
+
 if __name__ == "__main__":
     function, arguments = globals()[sys.argv[1]], json.loads(sys.argv[2])
     print("\n" + json.dumps(function(**arguments)), flush=True)

@@ -36,3 +36,17 @@ def test_the_axes_have_names(four):
         parallel.world("cpu", (3,))
     with pytest.raises(InputError, match="2 different"):
         parallel.world("cpu", (2, 2), names=("a", "a"))
+
+
+def test_a_program_of_one_process_starts_alike_on_all_ranks(ranks):
+    first, second = ranks.run(2, "same_start")
+    assert first == second
+    assert first[0] == 2
+
+
+def test_alone_it_keeps_its_random_numbers(alone):
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    parallel.same_start("cpu")
+    assert torch.equal(torch.rand(1), expected)

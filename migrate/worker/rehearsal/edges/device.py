@@ -160,6 +160,17 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
         self, here(device).type if is_cuda(device) else device, *args, **named))  # fmt: skip
     _loading(stage, torch, here)
     _cuda_module(stage, torch)
+    stage.when_imported("headrace.runtime.parallel.mesh", lambda mesh: _placements(stage, mesh))
+
+
+def _placements(stage: Stage, mesh: Any) -> None:
+    """Global tensors of a migrated script lie on the CPU, too."""
+
+    def placed(original: Callable[..., Any], device: str, *args: Any, **named: Any) -> Any:
+        return original("cpu" if device == "cuda" else device, *args, **named)
+
+    for name in ("placement", "same_start", "world"):
+        stage.wrap(mesh, name, placed)
 
 
 class _Devices(type):
@@ -216,7 +227,8 @@ def _cpu_type(torch: Any, kind: Any) -> Any:
 
 def _cuda_module(stage: Stage, torch: Any) -> None:
     cuda = torch.cuda
-    told = bool(stage.learned.get(_INSISTS))
+    several = max(stage.request.ranks, stage.request.replicas)
+    told = bool(stage.learned.get(_INSISTS)) or stage.request.replicas > 1
 
     def for_user(value: Any) -> Callable[..., Any]:
         """The stand-in for the user's code; what libraries ask is answered by torch."""
@@ -235,14 +247,14 @@ def _cuda_module(stage: Stage, torch: Any) -> None:
 
     if told:
         stage.wrap(cuda, "is_available", for_user(True))
-        stage.wrap(cuda, "device_count", for_user(1))
+        stage.wrap(cuda, "device_count", for_user(several))
         stage.wrap(cuda, "is_initialized", for_user(True))
         stage.wrap(cuda, "is_bf16_supported", for_user(False))
     if torch.cuda.is_available():
         return
     if not told:
         stage.wrap(cuda, "is_available", asked)
-        stage.wrap(cuda, "device_count", asked)
+        stage.wrap(cuda, "device_count", asked if several == 1 else for_user(several))
     for name in _ZERO:
         stage.wrap(cuda, name, for_user(0))
     for name in _NOTHING:

@@ -1,4 +1,5 @@
-"""Processes: a script that wants ranks is the only one of its group, with gloo, in this very process; and other programs.
+"""Processes: a script that wants ranks is the only one of its group, with gloo, in this very process, unless it is rehearsed on
+several ranks; and other programs.
 
 A program that is not on this machine, or that would tell of the user's checkout, reach the network or run for long, is answered
 and not run: it ends well, and says what such programs say.
@@ -7,12 +8,14 @@ and not run: it ends well, and says what such programs say.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from ..places import frames, is_users
@@ -56,6 +59,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
         stage.when_imported(name, lambda library: stage.patch(library, "set_start_method", lambda *_, **__: None))
     stage.when_imported("torch", lambda torch: _threads_end_with_forks(stage, torch))
     stage.when_imported("torch.nn.parallel.distributed", lambda library: _on_cpu(stage, library))
+    stage.when_imported("torch", lambda torch: _synchronized(stage, torch))
+    if stage.request.replicas > 1:
+        stage.when_imported("torch", lambda torch: _replicated(stage, torch))
     yield
     for name in set(os.environ) - set(before):
         if name in LAUNCHED:
@@ -144,12 +150,18 @@ def _without_checkout(stage: Stage, library: Any) -> None:
 
 
 def _alone(stage: Stage, library: Any) -> None:
+    request, made = stage.request, itertools.count()
+
     def start(original: Any, backend: Any = None, *args: Any, **named: Any) -> None:
-        stage.note("processes", f"a group of one process with gloo stood in for {backend or 'the default backend'}")
+        some = "one process" if request.ranks == 1 else f"{request.ranks} processes"
+        stage.note("processes", f"a group of {some} with gloo stood in for {backend or 'the default backend'}")
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         path = stage.made / f"group-{os.getpid()}"
-        path.unlink(missing_ok=True)
-        original("gloo", store=library.FileStore(str(path), 1), rank=0, world_size=1)
+        if request.group is not None:  # all ranks make their groups in one order
+            path = Path(f"{request.group}-{next(made)}")
+        else:
+            path.unlink(missing_ok=True)
+        original("gloo", store=library.FileStore(str(path), request.ranks), rank=request.rank, world_size=request.ranks)
 
     stage.wrap(library, "init_process_group", start)
     stage.when_imported(
@@ -166,9 +178,11 @@ def _threads_end_with_forks(stage: Stage, torch: Any) -> None:
 
 
 def _in_process(stage: Stage) -> Any:
-    def spawn(original: Any, fn: Any, args: Any = (), *rest: Any, **named: Any) -> None:
-        stage.note("processes", "rank 0 ran in this process, no worker was spawned")
-        fn(0, *args)
+    def spawn(original: Any, fn: Any, args: Any = (), nprocs: Any = 1, *rest: Any, **named: Any) -> None:
+        if isinstance(nprocs, int) and nprocs < 1:
+            raise RuntimeError("no process was spawned, as many as there are GPUs")  # so that it is told that there is one
+        stage.note("processes", f"rank {stage.request.rank} ran in this process, no worker was spawned")
+        fn(stage.request.rank, *args)
 
     return spawn
 
@@ -180,3 +194,30 @@ def _on_cpu(stage: Stage, library: Any) -> None:
         original(self, module, *args[2:], **named)
 
     stage.wrap(library.DistributedDataParallel, "__init__", start)
+    # It would reject SyncBatchNorm on the CPU, which has a stand-in.
+    stage.wrap(library.DistributedDataParallel, "_passing_sync_batchnorm_handle", lambda original, self, module: None)
+
+
+def _synchronized(stage: Stage, torch: Any) -> None:
+    """SyncBatchNorm computes on GPUs alone; on the CPU it would be an error."""
+
+    def forward(original: Any, layer: Any, values: Any) -> Any:
+        from ...ranks.layers import synchronized
+
+        stage.note("device", "SyncBatchNorm was computed on the CPU")
+        return synchronized(original, layer, values)
+
+    stage.wrap(torch.nn.SyncBatchNorm, "forward", forward)
+
+
+def _replicated(stage: Stage, torch: Any) -> None:
+    """DataParallel without GPUs would be the module itself, and normalize all rows of a batch together."""
+    from ...ranks.layers import replicated
+
+    chunks = replicated(stage.request.replicas)
+
+    def forward(original: Any, wrapper: Any, *args: Any, **named: Any) -> Any:
+        stage.note("device", f"the {stage.request.replicas} replicas of DataParallel ran on the CPU, one after the other")
+        return chunks(original, wrapper, *args, **named)
+
+    stage.wrap(torch.nn.DataParallel, "forward", forward)

@@ -1,0 +1,1 @@
+"""Scripts of many processes, each a rank, on this machine's CPU."""
