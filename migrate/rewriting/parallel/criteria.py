@@ -48,6 +48,8 @@ def _is_mean(module: Module, value: ast.expr, flows: list[Flow]) -> bool:
         return False
     if meaning(module, value.func) in _FUNCTIONS:
         return len(value.args) == 2 and _plain(value)
+    if isinstance(value.func, ast.Call):  # nn.CrossEntropyLoss()(outputs, targets)
+        return not value.keywords and _is_criterion(module, value.func)
     place = place_of(module, value.func)
     if place is None or value.keywords:
         return False

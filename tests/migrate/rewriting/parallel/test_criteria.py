@@ -38,6 +38,8 @@ train(net, loader, criterion)
         ("criterion = F.nll_loss", "loss_of(outputs, labels)", True),
         ("first = nn.CrossEntropyLoss()\ncriterion = first.to(0)", "loss_of(outputs, labels)", True),
         ("", "F.cross_entropy(outputs, labels)", True),
+        ("", "nn.CrossEntropyLoss()(outputs, labels)", True),
+        ("", "nn.CrossEntropyLoss(weights)(outputs, labels)", False),
         ("", "F.cross_entropy(outputs, labels, reduction='mean')", True),
         ("", "F.cross_entropy(outputs, labels, reduction='sum')", False),
         ("", "F.cross_entropy(outputs, labels, label_smoothing=0.1)", False),
