@@ -45,9 +45,9 @@ _MOST_SEEN = 10_000
 _IDLE = 0.01
 _MOST_PATIENCE = 3.0
 TIME_LIMIT = "the time limit"
+"""What is said last of a run that was ended by it."""
 _BLANK = " \t\r│╭╮╰╯─┃┏┓┗┛━"
 """What stands around what is said, as the boxes of command lines."""
-"""What is said last of a run that was ended by it."""
 Stopped = Literal["timeout", "idle", "memory", "processes", "output", "disk", "isolation"]
 
 
