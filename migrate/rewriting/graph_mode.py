@@ -20,12 +20,17 @@ _HOOKS = frozenset(
 
 
 def groups(context: Context) -> list[Group]:
-    """The evaluation and prediction calls of a file, by function and model."""
+    """The evaluation and prediction calls of a file, by function and model; those whose results are always differentiated only
+    where there are no others."""
     found: dict[tuple[Function | None, str], list[CallSite]] = {}
     for site in context.sites:
         if site.fact.kind != "train" and not _is_test(site):
             found.setdefault((site.function, site.fact.model), []).append(site)
-    return [Group(tuple(sites)) for sites in found.values()]
+    return [Group(tuple(_of_evaluation(sites) or sites)) for sites in found.values()]
+
+
+def _of_evaluation(sites: list[CallSite]) -> list[CallSite]:
+    return [site for site in sites if not always_differentiated(site.module, site.call)]
 
 
 def _is_test(site: CallSite) -> bool:

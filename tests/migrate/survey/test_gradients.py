@@ -184,3 +184,11 @@ def test_what_is_differentiated_on_a_condition_gets_one(tmp_path):
     (tmp_path / "main.py").write_text("import torch\n" + source)
     (change,) = rewrite(survey(tmp_path), select=["PS202"])
     assert b"eval_step = headrace.evaluation_step(model)" in change.after
+
+
+def test_a_model_that_is_trained_and_evaluated_in_one_place_gets_a_step_for_its_evaluation(tmp_path):
+    evaluated = "model.eval()\nwith torch.no_grad():\n    print(model(images).argmax(1))\n"
+    (tmp_path / "main.py").write_text("import torch\n" + STEP + evaluated)
+    (change,) = rewrite(survey(tmp_path), select=["PS20"])
+    assert b"outputs = model(images)" in change.after
+    assert b"print(model(images)" not in change.after

@@ -21,11 +21,11 @@ from typing import Any
 from ....survey.submodules import missing_paths
 from ...stub_modules import AbsentLibrary, AbsentName, install_stub
 from .. import other_python, project_root
-from ..places import imported_by_library, is_installed, is_users
+from ..places import failed_at, imported_by_library, is_installed, is_users
 from ..settings.environment import holding
 from ..silent import Config, Silent, kept_in_files
 from ..stage import Stage
-from .packages import EVERYWHERE, Alias, file_of, folders_of
+from .packages import EVERYWHERE, Alias, file_of, folders_of, missing_module
 
 SILENT = frozenset([
     "aim", "alive_progress", "clearml", "codecarbon", "comet_ml", "dvclive", "flask_cors", "fvcore", "livelossplot",
@@ -207,7 +207,7 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     if (other := other_python.said_of(error, stage.root)) is not None:
         return other
     if isinstance(error, ImportError) and (lost := [item for item in stage.learned.get("left_out", ()) if item in str(error)]):
-        return f"add {lost[0].replace('.', '/')}.py, which the repository imports and this copy does not hold"
+        return missing_module(stage, failed_at(error, stage.root) or stage.request.script, lost[0])
     part = re.search(rf"{_USED}|module '([\w.]+)' has no attribute|cannot import name .* from '([\w.]+)'", str(error))
     lacks = part is not None and part[2] is not None
     name = error.name if isinstance(error, ModuleNotFoundError) and not lacks else part[part.lastindex or 0] if part else None

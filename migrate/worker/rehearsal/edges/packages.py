@@ -101,6 +101,16 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     if not (untouched or own_module or missing or isinstance(error, NameError | SyntaxError) or EVERYWHERE.search(str(error))):
         return None
     mend = (sought and _left_out(stage, sought)) or (f"{missing} is not in this copy: add it" if missing else "mend it")
+    return _own_fault(where, mend)
+
+
+def missing_module(stage: Stage, where: str, module: str) -> str:
+    """What to do about a script of the repository that needs a module of its own package which the copy does not hold."""
+    path = module.replace(".", "/")
+    return _own_fault(where, _left_out(stage, path) or f"{path} is not in this copy: add it")
+
+
+def _own_fault(where: str, mend: str) -> str:
     return (
         f"the repository's own code fails at {where}, and would without Headrace: {mend}, or take another script with --entry"
     )

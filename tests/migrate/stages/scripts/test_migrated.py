@@ -340,6 +340,9 @@ for step in range(2):
     loss = nn.functional.cross_entropy(net(images.cuda()), target.cuda())
     loss.backward()
     optimizer.step()
+net.eval()
+with torch.no_grad():
+    print(net(images.cuda()).argmax(1))
 torch.save(net, "best.pth")
 """
 

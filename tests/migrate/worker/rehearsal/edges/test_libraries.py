@@ -292,7 +292,8 @@ def test_a_part_of_the_users_package_that_is_not_in_the_copy_can_be_imported(reh
     assert done.standins("packages")[-1].what.startswith("nets.large is imported and not in this copy")
     done = rehearsed({**PACKAGE, "main.py": f"{text}kinds['large'](4, 2)(torch.zeros(1, 4))\n"})
     assert done.report.ended == "stopped"
-    assert done.report.remedy == "add nets/large.py, which the repository imports and this copy does not hold"
+    assert done.report.remedy.startswith("the repository's own code fails at main.py:4")
+    assert "nets/large is not in this copy: add it" in done.report.remedy
 
 
 def test_a_part_that_lies_elsewhere_in_the_repository_is_not_left_out(rehearsed):

@@ -101,13 +101,13 @@ def test_a_folder_whose_name_is_none_of_python_is_no_package(rehearsed):
     ],
 )  # fmt: skip
 def test_a_module_that_git_was_told_to_leave_out_is_said_to_be(rehearsed, ignored, told):
-    files = {"main.py": "from src.data.loaders import build\n", "src/__init__.py": "", "src/net.py": ""}
+    files = {"main.py": "from src.data.loaders import build\nbuild()\n", "src/__init__.py": "", "src/net.py": ""}
     done = rehearsed(files if ignored is None else {**files, ".gitignore": ignored})
     assert told in done.report.remedy
 
 
 def test_a_module_of_a_package_without_an_init_is_no_library_to_install(rehearsed):
-    files = {"main.py": "import wandb\nfrom src.data.loaders import build\n", "src/data/sets.py": ""}
+    files = {"main.py": "import wandb\nfrom src.data.loaders import build\nbuild()\n", "src/data/sets.py": ""}
     done = rehearsed(files)
     assert "src/data/loaders is not in this copy: add it" in done.report.remedy
     assert "install" not in done.report.remedy
