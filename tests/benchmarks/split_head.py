@@ -17,16 +17,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-import onnx
 import psutil
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
+from split_package import package, seconds_lost
 
 from headrace.runtime.artifact.agreement import best_classes
 from headrace.runtime.artifact.artifact import load_artifact
-from headrace.runtime.artifact.package import write_package
-from headrace.runtime.artifact.split.session import SplitSession
 from headrace.runtime.artifact.split.splitting import split_model
-from headrace.specs import Signature, TensorSpec
 
 COUNT = 5
 
@@ -82,21 +79,10 @@ def _measure(whole: Path, split: Path, asked: argparse.Namespace) -> None:
                 flush=True,
             )
     for number in (signal.SIGKILL, signal.SIGSTOP):
-        print(f"{number.name}: the rank is back after {_lost(several, number):.1f} s")
+        print(f"{number.name}: the rank is back after {seconds_lost(several, number):.1f} s")
     print(f"load {os.getloadavg()[0]:.1f}")
     one.close()
     several.close()
-
-
-def _lost(session: SplitSession, number: signal.Signals) -> float:
-    """Seconds from a signal to a rank until all compute again."""
-    begin = time.perf_counter()
-    os.kill(session.ranks.pids[0], number)
-    while not session.ranks.trouble:
-        time.sleep(0.001)
-    while session.ranks.trouble:
-        time.sleep(0.001)
-    return time.perf_counter() - begin
 
 
 def _package(folder: Path, classes: int, width: int) -> Path:
@@ -108,36 +94,11 @@ def _package(folder: Path, classes: int, width: int) -> Path:
         "bias": random.standard_normal(classes, np.float32),
     }
     nodes = [
-        helper.make_node("MatMul", ["features", "square"], ["hidden"]),
+        helper.make_node("MatMul", ["given", "square"], ["hidden"]),
         helper.make_node("Relu", ["hidden"], ["taken"]),
         helper.make_node("Gemm", ["taken", "weight", "bias"], ["scores"], transB=1),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "model",
-        [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["batch", width])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", classes])],
-        [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )
-    (folder / "files").mkdir()
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    large = classes * width * 4 > 2_000_000_000
-    onnx.save(made, folder / "files/model.onnx", save_as_external_data=large, location="model.onnx.data" if large else None)
-    signature = Signature(
-        inputs=(TensorSpec(name="features", dtype="float32", shape=("batch", width)),),
-        outputs=(TensorSpec(name="scores", dtype="float32", shape=("batch", classes)),),
-    )
-    return write_package(
-        folder / "models/faces",
-        name="faces",
-        files_from=folder / "files",
-        signature=signature,
-        preprocessing=None,
-        parity={},
-        plans=[],
-        provenance={},
-        max_batch_size=16,
-    )
+    return package(folder, "faces", nodes, weights, row=(width,), classes=classes)
 
 
 if __name__ == "__main__":

@@ -21,17 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import psutil
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
+from split_package import package, seconds_lost
 
 from headrace.runtime.artifact.artifact import load_artifact
-from headrace.runtime.artifact.package import write_package
-from headrace.runtime.artifact.pipeline.session import PipelineSession
 from headrace.runtime.artifact.pipeline.splitting import cut_model
 from headrace.runtime.base.memory import give_back_memory
 from headrace.runtime.base.session import default_threads
-from headrace.specs import Signature, TensorSpec
 
 SIDE, CLASSES = 112, 1000
 SECONDS = 2.0  # of a round of streamed calls
@@ -90,7 +87,7 @@ def _measure(whole: Path, split: Path, asked: argparse.Namespace) -> None:
     _streamed(lanes, given, 6.0)
     print(f"shares while batches of {batch} are streamed: {several.ranks.shares()}")
     for number in (signal.SIGKILL, signal.SIGSTOP):
-        print(f"{number.name}: the stage is back after {_lost(several, number):.1f} s")
+        print(f"{number.name}: the stage is back after {seconds_lost(several, number):.1f} s")
     print(f"load {os.getloadavg()[0]:.1f}")
     for session in (one, *pair, *lanes):
         session.close()
@@ -120,17 +117,6 @@ def _streamed(sessions: Sequence[Any], given: list[np.ndarray], seconds: float) 
     return sum(done) / (time.perf_counter() - begin)
 
 
-def _lost(session: PipelineSession, number: signal.Signals) -> float:
-    """Seconds from a signal to a stage until all compute again."""
-    begin = time.perf_counter()
-    os.kill(session.ranks.pids[0], number)
-    while not session.ranks.trouble:
-        time.sleep(0.001)
-    while session.ranks.trouble:
-        time.sleep(0.001)
-    return time.perf_counter() - begin
-
-
 def _package(folder: Path, blocks: int, width: int) -> Path:
     """x = relu(x + conv(relu(conv(x)))) so many times, as the package FOLDER/models/deep."""
     random = np.random.default_rng(1)
@@ -139,7 +125,7 @@ def _package(folder: Path, blocks: int, width: int) -> Path:
         "head": random.standard_normal((width, CLASSES), np.float32) / 16,
     }
     nodes = [
-        helper.make_node("Conv", ["images", "stem"], ["x0"], strides=[8, 8]),
+        helper.make_node("Conv", ["given", "stem"], ["x0"], strides=[8, 8]),
     ]
     for number in range(blocks):
         for conv in "ab":
@@ -156,31 +142,7 @@ def _package(folder: Path, blocks: int, width: int) -> Path:
         helper.make_node("Flatten", ["pooled"], ["features"]),
         helper.make_node("MatMul", ["features", "head"], ["scores"]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "model",
-        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, SIDE, SIDE])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", CLASSES])],
-        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()],
-    )
-    (folder / "files").mkdir()
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    onnx.save(made, folder / "files/model.onnx")
-    signature = Signature(
-        inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, SIDE, SIDE)),),
-        outputs=(TensorSpec(name="scores", dtype="float32", shape=("batch", CLASSES)),),
-    )
-    return write_package(
-        folder / "models/deep",
-        name="deep",
-        files_from=folder / "files",
-        signature=signature,
-        preprocessing=None,
-        parity={},
-        plans=[],
-        provenance={},
-        max_batch_size=16,
-    )
+    return package(folder, "deep", nodes, weights, row=(3, SIDE, SIDE), classes=CLASSES)
 
 
 if __name__ == "__main__":

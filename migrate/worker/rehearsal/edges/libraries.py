@@ -177,7 +177,7 @@ def _gone(stage: Stage, error: BaseException) -> bool:
         r"module '(?P<of>[\w.]+)' has no attribute '(?P<name>\w+)'", str(error)
     )
     full = part[1] if part else f"{name['of']}.{name['name']}" if name else ""
-    if part is not None and _left_out(stage.root, full):
+    if part is not None and _is_left_out(stage.root, full):
         return stage.add("left_out", full)
     library = sys.modules.get(full.partition(".")[0])
     if library is None or is_users(str(getattr(library, "__file__", None) or stage.root + "/"), stage.root):
@@ -185,7 +185,7 @@ def _gone(stage: Stage, error: BaseException) -> bool:
     return stage.add("gone" if part else "gone_names", full)
 
 
-def _left_out(root: str, module: str) -> bool:
+def _is_left_out(root: str, module: str) -> bool:
     """Whether a module is part of a package of the user's, and no file of the repository has its name: git ignores it, say."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])

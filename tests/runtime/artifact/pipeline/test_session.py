@@ -7,10 +7,10 @@ import pytest
 
 from headrace.errors import ArtifactError, BackendError
 from headrace.runtime.artifact.artifact import load_artifact
-from headrace.runtime.artifact.manifest import digest, read_content, write_manifest
 from headrace.runtime.artifact.pipeline.session import PipelineSession
 from headrace.runtime.artifact.pipeline.splitting import cut_model
 from headrace.runtime.base.session import Target
+from tests.runtime.artifact.split.by_hand import exchange
 from tests.runtime.artifact.split.models import images
 
 
@@ -88,15 +88,6 @@ def test_without_memory_that_has_no_name_it_is_an_error(thirds, monkeypatch):
         load_artifact(thirds[1]).open()
 
 
-def exchanged(folder, part, other):
-    """The package with one of its files replaced by another, under digests that fit."""
-    version = folder / "1"
-    (version / part).write_bytes((version / other).read_bytes())
-    content = read_content(version)
-    content["digests"][part] = digest(version / part, inside=version)
-    write_manifest(version, content)
-
-
 @pytest.mark.parametrize(
     ("part", "other", "why"),
     [
@@ -107,7 +98,7 @@ def exchanged(folder, part, other):
 )
 def test_a_graph_that_is_no_such_stage_is_rejected(thirds, tmp_path, part, other, why):
     folder = cut_model(thirds[0], tmp_path, 3).path
-    exchanged(folder, part, other)
+    exchange(folder, part, other)
     before = set(psutil.Process().children())
     with pytest.raises(BackendError, match=why) as raised:
         load_artifact(folder).open()

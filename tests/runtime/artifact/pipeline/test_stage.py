@@ -1,9 +1,5 @@
-import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,6 +10,7 @@ from headrace.runtime.artifact.pipeline.channel import Inlet, LinkLostError, Out
 from headrace.runtime.artifact.pipeline.shares import Totals
 from headrace.runtime.artifact.pipeline.stage import Part
 from headrace.runtime.artifact.split.link import Kind, Link
+from tests.runtime.artifact.split.by_hand import answer, by_hand
 from tests.runtime.artifact.split.models import images
 
 
@@ -21,34 +18,10 @@ from tests.runtime.artifact.split.models import images
 def start(thirds):
     """Start the first stage by hand, with its START changed; the process and the link to it."""
     artifact = load_artifact(thirds[1])
-    running = []
-
-    def begin(parent=None, **changed):
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-P", "-m", "headrace.runtime.artifact.pipeline.stage"]
-            command += [str(theirs.fileno()), str(parent or os.getpid())]
-            process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
-        stage = artifact.mesh.stages[0]
-        wanted = {"folder": str(artifact.path), "file": stage.file, "digest": stage.digest, "takes": ["images"]}
-        wanted |= {"gives": stage.gives, "backend": "onnxruntime", "threads": 1, **changed}
-        link = Link(ours)
-        running.append((process, link))
-        link.send(Kind.START, 0, 0, json.dumps(wanted).encode())
-        return process, link
-
-    yield begin
-    for process, link in running:
-        process.kill()
-        process.wait()
-        link.close()
-
-
-def answer(link):
-    """The next message that is no sign of life."""
-    while (message := link.receive()).kind is Kind.ALIVE:
-        pass
-    return message
+    stage = artifact.mesh.stages[0]
+    program = "headrace.runtime.artifact.pipeline.stage"
+    with by_hand(program, artifact, stage, takes=["images"], gives=stage.gives) as begin:
+        yield begin
 
 
 def wire(link):

@@ -1,48 +1,20 @@
-import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from headrace.runtime.artifact.artifact import load_artifact
-from headrace.runtime.artifact.split.link import Kind, Link
+from headrace.runtime.artifact.split.link import Kind
+from tests.runtime.artifact.split.by_hand import answer, by_hand
 
 
 @pytest.fixture
 def start(thirds):
     """Start the middle rank by hand, with its START changed; the process and the link to it."""
     artifact = load_artifact(thirds[1])
-    running = []
-
-    def begin(parent=None, **changed):
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-P", "-m", "headrace.runtime.artifact.split.rank"]
-            command += [str(theirs.fileno()), str(parent or os.getpid())]
-            process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
-        part = artifact.mesh.parts[1]
-        wanted = {"folder": str(artifact.path), "file": part.file, "digest": part.digest, "classes": part.classes}
-        link = Link(ours)
-        running.append((process, link))
-        link.send(Kind.START, 0, 0, json.dumps({**wanted, "backend": "onnxruntime", "threads": 1, **changed}).encode())
-        return process, link
-
-    yield begin
-    for process, link in running:
-        process.kill()
-        process.wait()
-        link.close()
-
-
-def answer(link):
-    """The next message that is no sign of life."""
-    while (message := link.receive()).kind is Kind.ALIVE:
-        pass
-    return message
+    part = artifact.mesh.parts[1]
+    with by_hand("headrace.runtime.artifact.split.rank", artifact, part, classes=part.classes) as begin:
+        yield begin
 
 
 def test_it_serves_until_the_session_is_gone(start):

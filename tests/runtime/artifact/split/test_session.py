@@ -8,11 +8,11 @@ import pytest
 from headrace.errors import BackendError
 from headrace.runtime.artifact.agreement import best_classes
 from headrace.runtime.artifact.artifact import load_artifact
-from headrace.runtime.artifact.manifest import digest, read_content, write_manifest
 from headrace.runtime.artifact.parity import SCORES
 from headrace.runtime.artifact.split.session import SplitSession
 from headrace.runtime.artifact.split.splitting import split_model
 from headrace.runtime.base.session import Target
+from tests.runtime.artifact.split.by_hand import exchange
 from tests.runtime.artifact.split.models import images, linear, package
 
 
@@ -84,15 +84,6 @@ def test_nothing_is_left_of_a_closed_session(thirds):
         session.run([images(1)])
 
 
-def exchanged(folder, part, other):
-    """The package with one of its files replaced by another, under digests that fit."""
-    version = folder / "1"
-    (version / part).write_bytes((version / other).read_bytes())
-    content = read_content(version)
-    content["digests"][part] = digest(version / part, inside=version)
-    write_manifest(version, content)
-
-
 @pytest.mark.parametrize(
     ("part", "other", "why"),
     [
@@ -103,7 +94,7 @@ def exchanged(folder, part, other):
 )
 def test_a_graph_that_is_no_part_is_rejected(thirds, tmp_path, part, other, why):
     folder, _ = split_model(thirds[0], tmp_path, 3)
-    exchanged(folder, part, other)
+    exchange(folder, part, other)
     before = set(psutil.Process().children())
     with pytest.raises(BackendError, match=rf"rank {part[5]} of 3 cannot begin: .*{why}") as raised:
         load_artifact(folder).open()
