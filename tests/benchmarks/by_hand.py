@@ -36,6 +36,7 @@ MODELS = (
 _OF_TIMM = "timm:"  # before the name of any other model of theirs
 BATCHES = (1, 8)
 _CALIBRATION, _ROUNDS, _SAMPLE, _PAUSE, _HOPELESS = 128, 7, 0.02, 0.1, 3.0
+_KIND = ("cpu", "flags", "cores")  # of the fingerprint: what tells two machines apart
 _AGREEMENT = 0.995  # the gate's, for images without labels
 
 Run = Callable[[Any], Any]
@@ -59,10 +60,9 @@ def main() -> None:
     from headrace.runtime.base.fingerprint import fingerprint
 
     here = fingerprint()
-    found = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    if found.get("fingerprint") != here:  # figures of two machines never stand in one table
-        found = {"command": "make bench-by-hand", "fingerprint": here, "runs": {}}
-    done = found["runs"].setdefault(str(arguments.busy), {})
+    empty: dict[str, Any] = {"command": "make bench-by-hand", "machines": []}
+    found = json.loads(arguments.out.read_text()) if arguments.out.exists() else empty
+    done = of_machine(found["machines"], here)["runs"].setdefault(str(arguments.busy), {})
     for name in names:
         if name in done and not arguments.fresh:
             print(f"{name}: done on {done[name]['date']}")
@@ -79,6 +79,18 @@ def main() -> None:
         for batch, line in model["batches"].items():
             print(f"{name} batch {batch}: {line['ratio']:.2f} of {line['best']}; ours {line['ours']['runs']}")
     print(f"written to {arguments.out} and {arguments.out.with_suffix('.md').name}")
+
+
+def of_machine(machines: list[dict[str, Any]], here: dict[str, Any]) -> dict[str, Any]:
+    """The figures of this machine among those of all, added where there are none: those of two never stand in one table, and
+    other versions of the libraries begin anew."""
+    kind = [here[key] for key in _KIND]
+    same = next((machine for machine in machines if [machine["fingerprint"][key] for key in _KIND] == kind), None)
+    if same is None:
+        machines.append(same := {"fingerprint": here, "runs": {}})
+    elif same["fingerprint"] != here:
+        same |= {"fingerprint": here, "runs": {}}
+    return same
 
 
 def in_process(name: str, seconds: float) -> dict[str, Any] | None:
@@ -364,40 +376,42 @@ def quartiles(seconds: list[float]) -> dict[str, Any]:
 
 
 def page(found: dict[str, Any]) -> str:
-    """The table as Markdown, one for each number of busy processes."""
-    here = found["fingerprint"]
-    versions = ", ".join(f"{name} {version}" for name, version in here["versions"].items() if version)
+    """The tables as Markdown: for each machine one for each number of busy processes."""
     lines = [
         "# Beside the best by hand",
         "",
-        f"Written by `{found['command']}`: {here['cores']} cores of {here['cpu']}; {versions}.",
+        f"Written by `{found['command']}`.",
         "",
         "Our plan, made with the defaults, beside the strongest forms that one would write by hand, which are listed in",
         "tests/benchmarks/by_hand.py, all in one process and in turns. A ratio of 1 is as fast as the best by hand, more is",
         "faster. By hand nobody checks accuracy: the second ratio is to the fastest whose top-1 agrees with eager on 99.5 % of",
         "the images. Times are milliseconds per call, in brackets the quartiles.",
     ]
-    for others, models in sorted(found["runs"].items()):
-        if not models:
-            continue
-        beside = "alone" if others == "0" else f"with {others} other processes that compute without end"
-        lines += ["", f"## {beside.capitalize()}", ""]
-        lines += [
-            "| model | batch | ours, ms | runs | best by hand, ms | ratio | best that agrees | ratio | load | plan made in |"
-        ]
-        lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-        for name, model in models.items():
-            for batch, line in model["batches"].items():
-                tuning, load = model["tuning"], "-".join(map(str, model["load"]))
-                ours, best = _ms(line["ours"]), f"{line['best']} {_ms(line['by_hand'][line['best']])}"
-                second = (line.get("best_agreeing", "none"), f"{line['ratio_agreeing']:.2f}" if "best_agreeing" in line else "")
-                cells = [name, batch, ours, line["ours"]["runs"], best, f"{line['ratio']:.2f}", *second, load]
-                cells.append(f"{tuning['wall_seconds']:.0f} s, {tuning['cpu_seconds']:.0f} CPU-s")
-                lines.append(f"| {' | '.join(cells)} |")
-        notes = [f"- {name}: {model['plan']['cut']}" for name, model in models.items() if model["plan"]["cut"]]
-        notes += [f"- {name}, {what}: {why}" for name, model in models.items() for what, why in model["left_out"].items()]
-        lines += ["", *notes] if notes else []
+    for machine in found["machines"]:
+        here = machine["fingerprint"]
+        versions = ", ".join(f"{name} {version}" for name, version in here["versions"].items() if version)
+        lines += ["", f"## {here['cores']} cores of {here['cpu']}", "", f"{', '.join(here['flags'])}; {versions}."]
+        for others, models in sorted(machine["runs"].items()):
+            if models:
+                beside = "alone" if others == "0" else f"with {others} other processes that compute without end"
+                lines += ["", f"### {beside.capitalize()}", "", *_table(models)]
     return "\n".join(lines) + "\n"
+
+
+def _table(models: dict[str, Any]) -> list[str]:
+    lines = ["| model | batch | ours, ms | runs | best by hand, ms | ratio | best that agrees | ratio | load | plan made in |"]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for name, model in models.items():
+        for batch, line in model["batches"].items():
+            tuning, load = model["tuning"], "-".join(map(str, model["load"]))
+            ours, best = _ms(line["ours"]), f"{line['best']} {_ms(line['by_hand'][line['best']])}"
+            second = (line.get("best_agreeing", "none"), f"{line['ratio_agreeing']:.2f}" if "best_agreeing" in line else "")
+            cells = [name, batch, ours, line["ours"]["runs"], best, f"{line['ratio']:.2f}", *second, load]
+            cells.append(f"{tuning['wall_seconds']:.0f} s, {tuning['cpu_seconds']:.0f} CPU-s")
+            lines.append(f"| {' | '.join(cells)} |")
+    notes = [f"- {name}: {model['plan']['cut']}" for name, model in models.items() if model["plan"]["cut"]]
+    notes += [f"- {name}, {what}: {why}" for name, model in models.items() for what, why in model["left_out"].items()]
+    return [*lines, "", *notes] if notes else lines
 
 
 def _ms(line: dict[str, Any]) -> str:

@@ -111,3 +111,13 @@ def test_what_attends_is_told_by_its_layers():
 
     assert by_hand.is_transformer(nn.Sequential(nn.TransformerEncoderLayer(8, 2)))
     assert not by_hand.is_transformer(nn.Sequential(nn.Linear(3, 3), nn.Conv2d(3, 3, 1)))
+
+
+def test_each_machine_keeps_its_own_figures():
+    machines = []
+    amd = {"cpu": "AMD", "flags": ["avx2"], "cores": 2, "versions": {"torch": "2.13"}}
+    by_hand.of_machine(machines, amd)["runs"]["0"] = {"resnet50": "figures"}
+    by_hand.of_machine(machines, amd | {"cpu": "Intel"})["runs"]["0"] = {"resnet50": "others"}
+    assert by_hand.of_machine(machines, amd)["runs"] == {"0": {"resnet50": "figures"}}
+    assert by_hand.of_machine(machines, amd | {"versions": {"torch": "2.14"}})["runs"] == {}
+    assert [machine["fingerprint"]["cpu"] for machine in machines] == ["AMD", "Intel"]
