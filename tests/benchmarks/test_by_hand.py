@@ -89,7 +89,7 @@ def test_what_is_done_is_not_done_again_and_figures_of_machines_do_not_mix(monke
     def run(*more):
         monkeypatch.setattr(sys, "argv", ["by_hand", "--out", str(out), "--models", "resnet50,swin_t", *more])
         by_hand.main()
-        return json.loads(out.read_text())
+        return json.loads(out.read_text())["machines"][-1]
 
     assert set(run()["runs"]["0"]) == {"resnet50"}
     assert set(run("--busy", "1")["runs"]) == {"0", "1"}
@@ -101,8 +101,11 @@ def test_what_is_done_is_not_done_again_and_figures_of_machines_do_not_mix(monke
         in text
     )
     assert "- resnet50: too short" in text
-    out.write_text(json.dumps({**json.loads(out.read_text()), "fingerprint": {"cpu": "another"}}))
+    found = json.loads(out.read_text())
+    found["machines"][0]["fingerprint"]["cpu"] = "another"
+    out.write_text(json.dumps(found))
     assert set(run()["runs"]) == {"0"}
+    assert len(json.loads(out.read_text())["machines"]) == 2
     assert "its process failed" in capsys.readouterr().out
 
 
