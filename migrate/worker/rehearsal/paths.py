@@ -23,6 +23,7 @@ from .forms.bare_folders import is_bare, waits_for_data
 from .forms.examples import example_of
 from .making import IMAGES, Maker, ending_of
 from .places import HEADRACE, asked_by_us, frames, is_headraces, is_installed, is_users, other_folder
+from .settings import configurations
 from .stage import Stage
 
 _LIBRARIES = tuple(
@@ -113,7 +114,7 @@ class Paths:
 
     def make(self, path: str) -> str | None:
         """Make a missing file and say where it is; None where it is not to be made, or nobody knows what it should hold."""
-        if not self._may_make(path) or not self.maker.can(path):
+        if not self._may_make(path) or not self.maker.can(path) or configurations.has_another(self.stage, path):
             return None
         target = self._target(path)
         return target if self._made(path, lambda: self.maker.file(target)) else None

@@ -101,9 +101,9 @@ def _attempt(
             except BaseException as raised:  # noqa: BLE001 - whatever the user's code does is an outcome
                 error = raised
                 ended = "finished" if _clean_exit(raised) else "stopped"
-        in_vain = [edge.in_vain for edge in found.values() if hasattr(edge, "in_vain")]
+        hooks = ((edge, kind) for kind in ("in_vain", "last_in_vain") for edge in found.values() if hasattr(edge, kind))
         called_none = ended == "finished" and not last and not seen()
-        if called_none and (any(knows(stage) for knows in in_vain) or _learned(stage, found, stage.handled)):
+        if called_none and (any(getattr(edge, kind)(stage) for edge, kind in hooks) or _learned(stage, found, stage.handled)):
             remember_imports(stage)
             return None
         if ended != "stopped":

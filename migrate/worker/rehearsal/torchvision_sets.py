@@ -77,14 +77,14 @@ def _starter(stage: Stage, maker: Maker, active: list[Any], datasets: Any) -> An
                 _item_by_item(maker, self, kind.__name__, args, named, full=bool(stage.learned.get("full")))
                 return
             root = maker.home(os.path.expanduser(str(args[0] if args else named.pop("root", "data"))))
-            make(maker, root, kind, bool(stage.learned.get("full")))
+            make(maker, root, kind, type(self).__name__, bool(stage.learned.get("full")))
             original(self, root, *args[1:], **named)
 
     return start
 
 
-def _mnist(maker: Maker, root: str, kind: Any, full: bool) -> None:
-    folder = Path(root, kind.__name__, "raw")
+def _mnist(maker: Maker, root: str, kind: Any, own: str, full: bool) -> None:
+    folder = Path(root, own, "raw")  # a user's subclass has a folder of its own
     folder.mkdir(parents=True, exist_ok=True)
     maker.stage.keep(str(folder))
     splits = [("", 10)] if kind.__name__ != "EMNIST" else [(f"emnist-{name}-", count) for name, count in _LETTERS.items()]
@@ -97,7 +97,7 @@ def _mnist(maker: Maker, root: str, kind: Any, full: bool) -> None:
             (folder / f"{prefix}{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, rows) + labels.tobytes())
 
 
-def _cifar(maker: Maker, root: str, kind: Any, full: bool) -> None:
+def _cifar(maker: Maker, root: str, kind: Any, own: str, full: bool) -> None:
     folder = Path(root, kind.base_folder)
     folder.mkdir(parents=True, exist_ok=True)
     maker.stage.keep(str(folder))

@@ -11,29 +11,22 @@ import contextlib
 import difflib
 import inspect
 import linecache
-import os
 import re
 import sys
 import traceback
 import types
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from ....reading.scopes import apart
-from ....reading.source import readme_text
 from ..making import Maker
 from ..places import is_users
-from ..settings import dotenv_files, environment, settings_classes
+from ..settings import configurations, dotenv_files, environment, settings_classes
 from ..stage import Stage
 from .processes import LAUNCHED, launch
 
 _TABLES = (dict, list, tuple, set, frozenset)
 OVERRIDES = "overrides"
 """Learned: what a configuration of OmegaConf's is told on the command line."""
-_CONFIGURATION, _UNFIT = "configuration", "unfit_configurations"
-"""Learned: the file of settings that was guessed, and those before it, which lack what the script takes from them."""
-_MOST_CONFIGURATIONS = 4
 _NEAR = 6
 """Lines within which a script that gives up has looked at its arguments."""
 # What an argument stands for, by words in its name, its metavar or its help, and what is given for it.
@@ -123,8 +116,10 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if missing := re.search(r"Missing mandatory value: ([\w.]+)", str(error)):  # OmegaConf's, under any configuration library
         value = guess(missing[1].rpartition(".")[2], "", Maker(stage))
         return stage.add(OVERRIDES, f"{missing[1]}={value}")
+    if configurations.take_for_missing(stage, error):
+        return True
     if isinstance(error, KeyError) and own and error.args and isinstance(error.args[0], str):
-        return _other_choice(stage, error.args[0], own[-1]) or _other_configuration(stage)
+        return _other_choice(stage, error.args[0], own[-1]) or configurations.take_another(stage)
     if own and (missed := _missed(own[-1])) is not None:
         return _choose(stage, missed[0], [missed[1]])
     if own and (flag := _demanded(stage, own[-1])) is not None:
@@ -133,10 +128,12 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if own and _handed(stage, error, own):
         return True
-    if own and isinstance(error, AttributeError | TypeError) and _other_configuration(stage):
+    if own and isinstance(error, AttributeError | TypeError) and configurations.take_another(stage):
         return True
-    if own and isinstance(error, NotImplementedError) and _other_configuration(stage, of_another_kind=True):
+    if own and isinstance(error, NotImplementedError) and configurations.take_another(stage, of_another_kind=True):
         return True
+    if isinstance(error, ImportError) and configurations.names(stage, error.name):
+        return last_in_vain(stage)
     if isinstance(error, TypeError) and "NoneType" in str(error):
         return _path_option(stage)
     if not own or not isinstance(error, IndexError | SystemExit | ValueError):
@@ -152,6 +149,17 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     number = 1 + len(known) + len(stage.request.argv)
     named = next((line.split("=")[0].strip() for line in reads if f"argv[{number}]" in line and "=" in line), "image")
     return stage.learn("argv", [*known, named])
+
+
+def last_lesson(stage: Stage, error: BaseException) -> bool:
+    """A configuration that was guessed may have brought an error for which nothing else is known."""
+    known = isinstance(error, ArithmeticError | AssertionError | IndexError | NameError | RuntimeError | ValueError)
+    return known and configurations.take_another(stage)
+
+
+def last_in_vain(stage: Stage) -> bool:
+    """With the configuration that was guessed for it a script may be for other data than images."""
+    return configurations.take_another(stage) or configurations.take_another(stage, of_another_kind=True)
 
 
 def _respelled(name: str, offered: Sequence[str]) -> str | None:
@@ -366,66 +374,8 @@ def guess(name: str, told: str, maker: Maker) -> str:
             if re.search(pattern, text):
                 if value is not None:
                     return value
-                known = maker.stage.learned.get(_CONFIGURATION) if maker.stage.learned.get(_UNFIT) else None
-                taken = known or _configuration(maker)
-                maker.stage.learn(_CONFIGURATION, taken)
-                return taken
+                return configurations.guessed(maker.stage)
     return "1"
-
-
-def _other_configuration(stage: Stage, *, of_another_kind: bool = False) -> bool:
-    """The configuration that was guessed lacks what the script takes from it: another one of its folder and format is taken.
-
-    Where it asks for what the script does not know, it is one for other scripts: the next is of another folder beside.
-    """
-    tried, unfit = stage.learned.get(_CONFIGURATION), stage.learned.get(_UNFIT, [])
-    if tried is None or tried in unfit or len(unfit) >= _MOST_CONFIGURATIONS:
-        return False
-    following = _configuration(Maker(stage), tried, of_another_kind=of_another_kind)
-    folders = [os.path.dirname(path) for path in (following, tried)]
-    if of_another_kind:
-        folders = [os.path.dirname(folder) or folder for folder in folders]
-    if folders[0] != folders[1] or os.path.splitext(following)[1] != os.path.splitext(tried)[1]:
-        return False
-    choices = stage.learned.get("choices", {})
-    stage.learn("choices", {flag: following if value == tried else value for flag, value in choices.items()})
-    stage.learn(_CONFIGURATION, following)
-    return stage.add(_UNFIT, tried)
-
-
-def _configuration(maker: Maker, other_than: str | None = None, *, of_another_kind: bool = False) -> str:
-    """The configuration file that the README names, else the nearest, of these one for evaluation, else the first.
-
-    None that was found to lack something.
-    """
-    root = Path(maker.stage.root)
-    directory = maker.stage.directory()
-    here = os.path.relpath(directory, root)
-    told = readme_text(root)
-    found = [path.relative_to(root) for end in ("yaml", "yml", "json", "toml", "cfg", "ini") for path in root.rglob(f"*.{end}")]
-    found = [path for path in found if not any(part.startswith(".") for part in path.parts)]
-    left_out = (other_than, *maker.stage.learned.get(_UNFIT, ()))
-    found = [path for path in found if os.path.relpath(root / path, directory) not in left_out]
-    if of_another_kind:
-        folders = {os.path.dirname(path) for path in left_out if path is not None}
-        found = [path for path in found if os.path.dirname(os.path.relpath(root / path, directory)) not in folders]
-
-    def rank(path: Path) -> tuple[object, ...]:
-        text = path.as_posix()
-        likely = re.search(r"conf|cfg|experiment|option", text, re.I) is not None
-        evaluates = re.search(r"eval|test|val", path.stem, re.I) is not None
-        return (
-            not likely,
-            text not in told,
-            path.name not in told,
-            apart(text, f"{here}/."),
-            not evaluates,
-            len(path.parts),
-            text,
-        )
-
-    best = min(found, key=rank, default=None)
-    return os.path.relpath(root / best, directory) if best is not None else "config.yaml"
 
 
 def _click(stage: Stage, maker: Maker, kind: Any) -> None:

@@ -20,6 +20,7 @@ from ..forms.bare_folders import is_bare
 from ..making import ENDINGS, MADE_NAME, NAMES, NUMBERS, STEMS, WEIGHTS, Maker, names_files
 from ..paths import Paths
 from ..places import is_users
+from ..settings import configurations
 from ..stage import Stage
 from ..weights import holds_weights
 from . import time
@@ -398,7 +399,7 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
         near = [path for path, place in paths.probed.items() if place.rpartition(":")[0] == file]
         candidates += sorted(near, key=lambda path: abs(int(paths.probed[path].rpartition(":")[2]) - int(line)))[:1]
     for path in candidates:
-        if not isinstance(path, str):
+        if not isinstance(path, str) or configurations.has_another(stage, path):
             continue
         full = os.path.abspath(path)
         wants = paths.may_want(path, is_bare) if path in listed else paths.may_want(path)

@@ -18,7 +18,7 @@ def maker(tmp_path):
 
 
 def test_idx_files(maker, tmp_path):
-    _mnist(maker, str(tmp_path), type("MNIST", (), {}), full=False)
+    _mnist(maker, str(tmp_path), type("MNIST", (), {}), "MNIST", full=False)
     images = (tmp_path / "MNIST/raw/t10k-images-idx3-ubyte").read_bytes()
     labels = (tmp_path / "MNIST/raw/train-labels-idx1-ubyte").read_bytes()
     assert struct.unpack(">4i", images[:16]) == (2051, ROWS, 28, 28)
@@ -33,7 +33,8 @@ def test_pickles_of_cifar(maker, tmp_path, full, rows):
         "train_list": [["data_batch_1", ""], *[[f"data_batch_{i}", ""] for i in range(2, 6)]],
         "test_list": [["test_batch", ""]],
     }
-    _cifar(maker, str(tmp_path), type("CIFAR10", (), {"base_folder": "cifar-10-batches-py", "meta": meta, **lists}), full=full)
+    kind = type("CIFAR10", (), {"base_folder": "cifar-10-batches-py", "meta": meta, **lists})
+    _cifar(maker, str(tmp_path), kind, "CIFAR10", full=full)
     batch = pickle.loads((tmp_path / "cifar-10-batches-py/data_batch_3").read_bytes())
     assert batch["data"].shape == (rows, 3072)
     assert len(batch["labels"]) == rows
@@ -71,6 +72,17 @@ def test_torchvisions_own_classes_read_them(on_stage):
         (64, 101, (256, 256)),
         (64, 27, (28, 28)),
     ]
+
+
+def test_a_users_own_subclass_is_read_from_the_folder_of_its_name(on_stage):
+    pytest.importorskip("torchvision")
+    names = on_stage(data).play(
+        "from torchvision import datasets as d\n"
+        "class Digits(d.MNIST):\n    def __init__(self):\n        super().__init__('data', train=True, download=True)\n"
+        "class Things(d.CIFAR10):\n    def __init__(self):\n        super().__init__('data', train=False, download=True)\n"
+        "found = [(len(s), s[0][0].size) for s in (Digits(), Things())]\n"
+    )
+    assert names["found"] == [(64, (28, 28)), (64, (32, 32))]
 
 
 def test_a_set_below_the_users_home_is_found_there(rehearsed):
