@@ -103,6 +103,27 @@ def test_a_preview_says_what_runs_in_seconds_and_packages_nothing(service: Path,
     assert any("best.pt" in finding.message for finding in report.findings), report.findings
 
 
+EVALUATION = """
+import torch
+from torch import nn
+import inputs
+
+net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)).eval()
+with torch.no_grad():
+    for images in getattr(inputs, "batches")():
+        print(net(images).argmax(1).tolist())
+"""
+
+
+@pytest.mark.usefixtures("torch_sandbox")
+def test_a_transform_that_reading_did_not_find_is_left_to_the_run(tmp_path: Path) -> None:
+    (tmp_path / "evaluate.py").write_text(EVALUATION)
+    (tmp_path / "inputs.py").write_text("import torch\ndef batches():\n    yield torch.rand(2, 3, 12, 12)\n")
+    report = headrace.migrate(tmp_path)
+    assert (report.models[0].input, report.chain[-1].kind) == ([3, 12, 12], "call"), report.findings
+    assert "PS013" not in {finding.code for finding in report.findings}
+
+
 @pytest.mark.usefixtures("torch_sandbox")
 def test_weights_of_which_only_a_pointer_is_here_are_stood_in_for_and_nobodys(service: Path) -> None:
     """A clone without Git LFS: the model is seen all the same, and the report says what fetches its weights."""
