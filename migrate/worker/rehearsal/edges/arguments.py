@@ -374,7 +374,7 @@ def guess(name: str, told: str, maker: Maker) -> str:
             if re.search(pattern, text):
                 if value is not None:
                     return value
-                return configurations.guessed(maker.stage)
+                return configurations.guessed(maker.stage, name)
     return "1"
 
 

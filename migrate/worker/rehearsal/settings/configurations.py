@@ -18,11 +18,20 @@ _MOST = 4
 _ENDINGS = (".yaml", ".yml", ".json", ".toml", ".cfg", ".ini")
 _LIKELY = re.compile(r"conf|cfg|experiment|option", re.I)
 _OF_IMAGES = re.compile(r"imag|mnist|cifar|svhn|res_?net|vgg|efficient_?net|mobile_?net|dense_?net|vit|swin|convnext", re.I)
+_PLAIN = re.compile(
+    r"(yaml|yml|json|toml)?(conf|config|configuration|cfg|settings|file|path|name|yaml|yml|json|toml)s?|the|to|of"
+)
 _OPTION = re.compile(r"conf|cfg|settings|opt(ions?)?$|ya?ml", re.I)
 
 
-def guessed(stage: Stage) -> str:
-    """The file of settings that the script is given, relative to where it runs."""
+def guessed(stage: Stage, option: str = "") -> str:
+    """The file of settings that the script is given for an option, relative to where it runs.
+
+    Where a file is called as the option says (`--data-config`), that one.
+    """
+    words = [word for word in re.split(r"\W|_", option.lower()) if word and not _PLAIN.fullmatch(word)]
+    if words and (named := _nearest(stage, lambda path: any(word in os.path.basename(path).lower() for word in words))):
+        return named
     known = stage.learned.get(_TAKEN) if stage.learned.get(_UNFIT) else None
     taken = known or _nearest(stage) or "config.yaml"
     stage.learn(_TAKEN, taken)

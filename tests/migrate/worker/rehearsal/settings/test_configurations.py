@@ -39,3 +39,12 @@ def test_a_configuration_that_is_not_here_and_that_nothing_reads_stays(rehearsed
     text = SCRIPT + "raise KeyError('depth')\n"
     done = rehearsed({"main.py": text, "configs/net.json": "{}"})
     assert (done.report.ended, done.report.attempts) == ("stopped", 1)
+
+
+def test_each_of_two_configurations_is_the_one_that_is_called_like_it(rehearsed):
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--config', required=True)\n"
+    text += "parser.add_argument('--data-config', required=True)\nparser.add_argument('--model_cfg', required=True)\n"
+    text += "args = parser.parse_args()\nprint(args.config, args.data_config, args.model_cfg)\n"
+    files = dict.fromkeys(("configs/base.yaml", "configs/data_pets.yaml"), "{}")
+    done = rehearsed({"main.py": text, **files})
+    assert done.stdout == "configs/base.yaml configs/data_pets.yaml configs/base.yaml\n"
