@@ -12,6 +12,7 @@ numbers by site. Noted is the output itself. "/calls" has for each row which of 
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import itertools
 import json
 import math
@@ -21,6 +22,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 import numpy as np
@@ -98,9 +100,36 @@ def seed() -> None:
     np.random.seed(0)
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.manual_seed(0)
-        if "HEADRACE_SLICE" in os.environ:
-            slice_loaders(torch.utils.data.DataLoader, int(os.environ["HEADRACE_SLICE"]))
+        seed_torch(torch)
+    else:
+        sys.meta_path.insert(0, SeededImport())
+
+
+def seed_torch(torch: Any) -> None:
+    """Torch's part of it, as soon as torch is there."""
+    torch.manual_seed(0)
+    if "HEADRACE_SLICE" in os.environ:
+        slice_loaders(torch.utils.data.DataLoader, int(os.environ["HEADRACE_SLICE"]))
+
+
+class SeededImport:
+    """Has torch start alike where the script imports it later, as after a change of the import path."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return None
+        run = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            run(module)
+            seed_torch(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 def seed_later_generators() -> None:

@@ -121,8 +121,8 @@ class Tracer:
         self.journal = Journal()
         self.sources = Sources(self.journal, self._at)
         self.events: list[int] = []
-        self.before = 0
-        """The images that were opened before the call that came last."""
+        self.before = self.latest = 0
+        """The images that were opened when the call came last that got others, and when any came last."""
         self.looking = False
         self.child: Path | None = None
         self.missed = out / "missed.txt"
@@ -143,7 +143,8 @@ class Tracer:
             place.unlink()
         self._which += 1
         self._until = time.monotonic() + _MORE_SECONDS
-        self.found, self.events, self.before, self.sources.count, self.journal.read = [], [], 0, 0, None
+        self.found, self.events, self.journal.read = [], [], None
+        self.before = self.latest = self.sources.count = 0
         return self._which < _DATASETS and self.look()
 
     def run(self) -> str | None:
@@ -174,12 +175,12 @@ class Tracer:
     def _hear(self, seen: Seen, call: Call) -> None:
         meant = seen.ordinal == self.live.ordinal and call.evaluating == self.live.evaluating
         wanted = meant and not (self.live.settled and call.training) and self._is_of_this(call)
+        if self.looking and self.sources.count != self.latest:  # a part of the model, or another one, may get the same before
+            self.before, self.latest = self.latest, self.sources.count
         if self.looking and wanted:
             since = range(self.before + 1, self.sources.count + 1)
             (self.out / "events.json").write_text(json.dumps(list(since)))
             raise Taken
-        if self.looking:
-            self.before = self.sources.count
         if self.child is not None and wanted:
             images = call.images.detach().cpu().float().reshape(len(call.images), *call.row).numpy()
             read = self.journal.read

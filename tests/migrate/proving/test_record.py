@@ -155,6 +155,25 @@ def test_generators_that_nobody_seeds_start_alike(tmp_path: Path) -> None:
     assert runs[0].endswith("True\n")
 
 
+LATER = """
+import sys
+sys.path.insert(0, {folder!r})
+import record
+record.seed()
+before = "torch" in sys.modules
+import torch
+print(before, torch.rand(1).item(), torch.utils.data.DataLoader([0] * 8, batch_size=2)._index_sampler.rows)
+"""
+
+
+def test_torch_starts_alike_and_takes_slices_too_where_it_is_imported_later(tmp_path: Path) -> None:
+    script = tmp_path / "later.py"
+    script.write_text(LATER.format(folder=str(RECORDER.parent)))
+    environment = {**os.environ, "HEADRACE_SLICE": "4"}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "False 0.49625658988952637 4\n", done.stderr
+
+
 RANK = """
 import sys, time
 sys.path.insert(0, {folder!r})

@@ -157,6 +157,15 @@ with torch.no_grad():
     for images, targets in DataLoader(Photos(), batch_size=4):
         print(net(images / 255).argmax(1))
 """
+# Another model gets the same images before.
+TOLD_TWICE = """
+body = nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+with torch.no_grad():
+    for index in range(4):
+        image = Image.open(f"{index}.png").convert("RGB").resize((20, 16), Image.BILINEAR)
+        row = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float().div(255)
+        print(body(row).shape, net(row).argmax(1))
+"""
 NONE = """
 with torch.no_grad():
     print(net(torch.rand(2, 3, 16, 16)).argmax(1))
@@ -167,14 +176,14 @@ def traced(tmp_path: Path, text: str, row: tuple[int, int, int]) -> Traced:
     return trace(*script(tmp_path, text, row))
 
 
-def script(tmp_path: Path, text: str, row: tuple[int, int, int]) -> tuple[TransformRecipe, Sandbox]:
+def script(tmp_path: Path, text: str, row: tuple[int, int, int], ordinal: int = 0) -> tuple[TransformRecipe, Sandbox]:
     sandbox = Sandbox(scratch=tmp_path)
     sandbox.tree.mkdir()
     (sandbox.tree / "script.py").write_text(HEAD + text)
     rng = np.random.default_rng(0)
     for index in range(8):
         Image.fromarray(rng.integers(0, 255, (30, 40, 3), np.uint8)).save(sandbox.tree / f"{index}.png")
-    live = LiveModel(class_name="Sequential", ordinal=0, evaluating=True, row=row)
+    live = LiveModel(class_name="Sequential", ordinal=ordinal, evaluating=True, row=row)
     root = str(sandbox.tree)
     return TransformRecipe(root=root, script="script.py", live=live, takes="image", source_at="script.py:1"), sandbox
 
@@ -182,6 +191,11 @@ def script(tmp_path: Path, text: str, row: tuple[int, int, int]) -> tuple[Transf
 def test_of_an_image_that_stands_in_for_one(tmp_path: Path) -> None:
     found = traced(tmp_path, MADE, (3, 16, 16))
     assert [made.geometry for made in found.candidates] == [(Resize(size=(16, 16)),)], found
+
+
+def test_of_images_that_another_model_gets_before(tmp_path: Path) -> None:
+    found = trace(*script(tmp_path, TOLD_TWICE, (3, 16, 20), ordinal=1))
+    assert [made.geometry for made in found.candidates] == [(Resize(size=(16, 20)),)], found.why
 
 
 def test_of_images_that_a_made_table_names(tmp_path: Path) -> None:
