@@ -1,4 +1,4 @@
-"""What the report says about every `torch.load` of the repository."""
+"""What the report says about every `torch.load` of the repository that may read weights."""
 
 import ast
 
@@ -14,13 +14,11 @@ def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, 
         why = None if loaded else "did not load"
         report.checkpoints.append(CheckpointReport(source="--checkpoint", path=given, loaded=loaded, why=why))
     own = {(site.path, site.line) for site in resolved.checkpoints}
-    for site in surveyed.checkpoints:
+    for site in (site for site in surveyed.checkpoints if site.weights):
         path = file_of(site, surveyed, resolved)
         mine = (site.path, site.line) in own
         why = None
-        if not site.weights:
-            why = "read as data, not as weights"
-        elif not mine:
+        if not mine:
             why = "not part of the packaged model's construction"
         elif given is not None:
             why = "the file of --checkpoint was taken"
