@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import json
 import math
 import os
 import random
 import signal
 import sys
+import threading
 import time
+import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,12 +31,13 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from ...proving.trace_probe import Journal, note
 from ...reading.recipe import Recipe
 from ..rehearsal import Taken, torchvision_sets
+from ..rehearsal.places import is_users
 from .calls import ModuleCalls
 from .model import run_script
 from .seen import Call, Seen
 
-_SECONDS = 20
-"""What a fork may take from its image to the model's call."""
+_SECONDS, _LEAST_SECONDS, _SLOWER = 20.0, 2.0, 20.0
+"""What a fork may take from its image to the model's call; once others came there, so many times the slowest of them."""
 _TRIED = 6
 """So many of the images that are opened before a call are tried for the one that the model gets."""
 _TWICE = 2
@@ -131,6 +135,8 @@ class Tracer:
         self._datasets: list[Any] = []
         self._which = 0
         self._until = math.inf
+        self._slowest, self._came = _SECONDS / _SLOWER, False
+        """What the forks took that came to the call, in seconds, and whether one did."""
 
     @property
     def random(self) -> bool:
@@ -228,12 +234,19 @@ class Tracer:
     def _fork(self, index: int, attempt: int) -> bool:
         """Fork to run one probe; True in the fork, which goes on with the probe as its next image."""
         sys.stdout.flush()
+        began, alone = time.monotonic(), threading.current_thread() is not threading.main_thread()
         child = os.fork()
         if child:
             os.waitpid(child, 0)
+            if self._place(index, attempt).exists():
+                took = time.monotonic() - began
+                self._slowest = took if not self._came else max(self._slowest, took)
+                self._came = True
             return False
         signal.signal(signal.SIGALRM, lambda *_: os._exit(9))
-        signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, min(_SECONDS, max(_LEAST_SECONDS, _SLOWER * self._slowest)))
+        if alone:
+            _end_with(_outermost(self.recipe.root))
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 1)
         os.dup2(silent, 2)
@@ -252,6 +265,26 @@ class Tracer:
             return {"ok": False, "error": "it did not come to the model's call with this image"}, None, None
         with np.load(place) as arrays:
             return json.loads(place.with_suffix(".json").read_text()), arrays["images"], arrays.get("pixels")
+
+
+def _outermost(root: str) -> types.FrameType | None:
+    """The user's function that this thread was given to run; None where that may stop in between."""
+    frame, found = sys._getframe(), None
+    while frame is not None:
+        found = frame if is_users(frame.f_code.co_filename, root) else found
+        frame = frame.f_back  # type: ignore[assignment]
+    return None if found is None or found.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_GENERATOR) else found
+
+
+def _end_with(function: types.FrameType | None) -> None:
+    """End this fork when the function returns or raises: the thread that waits for that, as a server's does, is not here."""
+
+    def profile(frame: types.FrameType, event: str, _: object) -> None:
+        if event == "return" and frame is function:
+            os._exit(8)
+
+    if function is not None:
+        sys.setprofile(profile)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -295,3 +297,32 @@ def test_what_was_read_elsewhere_does_not_stand_where_the_run_is_random(tmp_path
 
 def test_a_call_without_opened_images_says_so(tmp_path: Path) -> None:
     assert "neither by Pillow nor by OpenCV" in (traced(tmp_path, NONE, (3, 16, 16)).why or "")
+
+
+POOLED = """
+import os
+from concurrent.futures import ThreadPoolExecutor
+from headrace.migrate.worker.live import transform
+
+def read():
+    return 3
+
+def answer(fails):
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    transform._end_with(transform._outermost(os.path.dirname(os.path.abspath(__file__))))
+    assert read() == 3  # a function within it returns, and nothing ends
+    if fails:
+        raise ValueError("no gray images")
+
+with ThreadPoolExecutor(1) as pool:
+    print([pool.submit(answer, fails).result() for fails in (True, False)])
+"""
+
+
+def test_a_fork_of_a_pools_thread_ends_with_the_function_that_it_runs(tmp_path: Path) -> None:
+    """Its thread would wait for more to do, and nobody is there who gives it any."""
+    (tmp_path / "pooled.py").write_text(POOLED)
+    done = subprocess.run([sys.executable, tmp_path / "pooled.py"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "[8, 8]\n", done.stderr
