@@ -22,7 +22,7 @@ from typing import Any
 from .forms.bare_folders import is_bare, waits_for_data
 from .forms.examples import example_of
 from .making import IMAGES, Maker, ending_of
-from .places import HEADRACE, asked_by_us, frames, is_headraces, is_installed, is_users, other_folder
+from .places import HEADRACE, asked_by_us, frames, is_headraces, is_installed, is_users, other_folder, user_place
 from .settings import configurations
 from .stage import Stage
 
@@ -31,6 +31,8 @@ _LIBRARIES = tuple(
 )
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/run/", "/lib")
 _PROBES = ("genericpath.py", "posixpath.py", "pathlib.py", os.path.join("pathlib", "_local.py"))
+_MOST_WRITTEN = 1_000
+"""So many files that a script writes are not left to its next attempt."""
 _NAMED = re.compile(rf"image_\d{{4}}(\.jpg)?({'|'.join(map(re.escape, IMAGES))})")
 
 
@@ -41,6 +43,7 @@ class Paths:
         self.stage = stage
         self.maker = maker
         self.outside = stage.made / "outside"
+        self._written = 0
         self.probed: dict[str, str] = {}
         """Missing paths that the user's code asked for with `exists` and the like, and where."""
         self.bare: dict[str, str] = {}
@@ -179,6 +182,7 @@ class Paths:
 
     def _open(self, original: Callable[..., Any], file: Any, mode: Any = "r", *args: Any, **named: Any) -> Any:
         self._enter(file, 2)
+        self._note_written(file, mode)
         try:
             return original(file, mode, *args, **named)
         except FileNotFoundError:
@@ -195,6 +199,16 @@ class Paths:
             if error.errno not in (errno.EROFS, errno.EACCES) or not (isinstance(mode, str) and set(mode) & set("wax")):
                 raise
             return original(self.for_output(os.fsdecode(file)), mode, *args, **named)
+
+    def _note_written(self, file: Any, mode: Any) -> None:
+        """Have the next attempt not find what this one writes: the first did not either, nor does the run that repeats it."""
+        writes = isinstance(mode, str) and set(mode) & set("wxa") and isinstance(file, str | os.PathLike)
+        if not writes or self._busy or self._written >= _MOST_WRITTEN:
+            return
+        path = os.path.abspath(os.fsdecode(file))
+        if path.startswith(self.stage.root + os.sep) and not os.path.lexists(path) and user_place(self.stage.root) is not None:
+            self._written += 1
+            self.stage.keep(path)
 
     def for_output(self, path: str) -> str:
         """A path to write to: its folder is made, as the user will have made it once."""

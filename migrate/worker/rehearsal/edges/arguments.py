@@ -38,6 +38,7 @@ _GUESSES = (
     (r"check_?point|ckpt|weights?|resume|pretrained|model_?(path|file)|snapshot|state_?dict|\.pth?\b", "checkpoint.pth"),
     (r"csv|annotations?|ann_?file", "annotations.csv"),
     (r"(class|label)(es|s)?_?(names?|file|map|json)|\bjson\b", "labels.json"),
+    (r"(class|label)(es|s)?_?(path|list|txt)", "labels.txt"),
     (r"image_?(dir|folder|root|s)\b|img_?(dir|folder|root|s)\b|\b(data|root|dir|folder|directory|dataset_?(dir|path|root))\b|data_?(dir|path|root)"
      r"|^(?!.*model).*_(root|dir|folder|directory)$", "data"),
     (r"image|img|picture|photo|input|file|source|filename|url", "image.jpg"),

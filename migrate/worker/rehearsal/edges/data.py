@@ -132,7 +132,8 @@ def _fill(stage: Stage) -> bool:
 
 def _flatten(stage: Stage) -> bool:
     """Have the next attempt's images lie where the script lists files: it looked into no folder of a class."""
-    listed = [folder for folder, entered in stage.entered.items() if not entered]
+    others = {os.path.basename(folder) for folder in stage.entered}  # one that names those of another was read for its classes
+    listed = [folder for folder, entered in stage.entered.items() if not entered and others.isdisjoint(os.listdir(folder))]
     known = stage.learned.get("flat", [])
     if any(folder not in known for folder in listed):
         _agree(stage)

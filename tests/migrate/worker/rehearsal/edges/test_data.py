@@ -1,3 +1,4 @@
+import json
 import os
 
 import pytest
@@ -638,3 +639,28 @@ def test_a_loss_says_how_many_classes_there_are(rehearsed, within):
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "2\n"), done.report.why
+
+
+NAMES_OF_ANOTHER_FOLDER = """
+import os
+from PIL import Image
+
+def names():
+    if os.path.exists("data/labels.txt"):
+        return open("data/labels.txt").read().split()
+    found = [name for name in os.listdir("data/train") if os.path.isdir(os.path.join("data/train", name))]
+    with open("data/labels.txt", "w") as file:
+        file.write("\\n".join(found))
+    return found
+
+images = [os.path.join("data/val", name, image) for name in names() for image in os.listdir(os.path.join("data/val", name))]
+print(len(names()) > 1, Image.open(images[0]).mode)
+"""
+
+
+def test_a_folder_that_is_read_for_the_classes_of_another_keeps_them_and_what_a_script_writes_is_not_left(rehearsed):
+    done = rehearsed({"main.py": NAMES_OF_ANOTHER_FOLDER})
+    assert (done.report.ended, done.stdout) == ("finished", "True RGB\n"), done.report.why
+    assert done.report.attempts > 1
+    learned = json.loads(done.report.learned)
+    assert not any(folder.endswith("train") for folder in learned["flat"]), learned
