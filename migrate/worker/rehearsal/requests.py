@@ -22,7 +22,8 @@ from .places import is_users
 from .stage import Stage
 
 SIZE = (256, 256)
-ADDRESS = "http://127.0.0.1/image.jpg"
+ADDRESS = "http://images.invalid/image.jpg"
+"""Of no machine (RFC 6761): whatever fetches it is given a made image."""
 _SMALL = (32, 32)
 """Of an image whose pixels are written out as numbers."""
 _IMAGE = re.compile(r"image|img|pic|photo|file|content|data|body|input|instances?$|b64|base64|bytes|buffer|url|path|^x$", re.I)

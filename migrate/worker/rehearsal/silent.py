@@ -34,7 +34,8 @@ class Silent:
         return self if through is None else Silent(self._name, through)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
-        return (Base,)
+        first = next(base for base in bases if type(base) is Silent)
+        return (Base,) if first is self else ()  # a class of two of its own kinds has the one base
 
     def __instancecheck__(self, other: object) -> bool:
         return False

@@ -15,13 +15,15 @@ from typing import Any
 
 from ..making import Maker, photo
 from ..places import is_users
+from ..requests import ADDRESS
 from ..stage import Stage
 from .servers import jpeg
 
 _CALLED = "functions"
 _MOST = 4
 _SAYS_SO = re.compile(r"predict|classif|infer|recogni|detect|diagnos|analy[sz]e|process", re.I)
-_IMAGE = re.compile(r"image|img|pic(ture)?(_|$)|photo|file|(^|_)path$", re.I)
+_IMAGE = re.compile(r"image|img|pic(ture)?(_|$)|photo|file|(^|_)(path|url)$", re.I)
+_ADDRESS = re.compile(r"(^|_)(url|uri|link)$", re.I)
 _PATH = re.compile(r"path|file(_?name)?$|_name$", re.I)
 _BYTES = re.compile(r"bytes|content|buffer|(^|_)data$", re.I)
 _SIZE = (256, 256)
@@ -78,7 +80,9 @@ def _call(stage: Stage) -> None:
 
 
 def _image(stage: Stage, parameter: inspect.Parameter) -> Any:
-    """An image as the path, the bytes or the object that a parameter's annotation or its name asks for."""
+    """An image as the address, the path, the bytes or the object that a parameter's annotation or its name asks for."""
+    if _ADDRESS.search(parameter.name):
+        return ADDRESS
     told = inspect.formatannotation(parameter.annotation) if parameter.annotation is not parameter.empty else ""
     if "bytes" in told or (not told and _BYTES.search(parameter.name)):
         return jpeg().read()

@@ -1,6 +1,7 @@
 import pytest
 
 from headrace.migrate.worker.rehearsal.edges import downloads
+from headrace.migrate.worker.rehearsal.requests import ADDRESS
 
 DRIVE = """
 import requests, torch
@@ -87,3 +88,9 @@ def test_code_is_nothing_to_make_up(on_stage):
     with pytest.raises(OSError, match="."):
         world.play("import urllib.request\nurllib.request.urlopen('https://github.com/who/net/zipball/main', timeout=1)\n")
     assert world.said("network") == []
+
+
+def test_the_address_that_a_request_has_for_an_image_holds_one(rehearsed):
+    text = "import io, sys\nfrom urllib.request import urlopen\nfrom PIL import Image\n"
+    done = rehearsed({"main.py": f"{text}print(Image.open(io.BytesIO(urlopen({ADDRESS!r}).read())).format)\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "JPEG\n"), done.report.why

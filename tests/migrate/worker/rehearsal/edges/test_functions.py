@@ -4,6 +4,7 @@ import types
 import pytest
 
 from headrace.migrate.worker.rehearsal.edges import functions
+from headrace.migrate.worker.rehearsal.requests import ADDRESS
 
 CLASSIFY = """
 import torch
@@ -72,3 +73,9 @@ def test_others_are_not_called(on_stage, text):
     world, knows, _ = played(on_stage, text)
     assert not knows
     assert world.said("functions") == []
+
+
+def test_a_function_that_takes_an_address_is_given_one(on_stage, capsys):
+    _, knows, _ = played(on_stage, "def predict(image_url: str):\n    return image_url\n")
+    assert knows
+    assert capsys.readouterr().out == f"predict: {ADDRESS}\n"
