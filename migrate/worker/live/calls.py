@@ -23,6 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ...reading.recipe import Place
 from ..recipe import unwrap
+from . import pretrained_names
 from .flow import Flow
 from .joined import MOST_JOINED, MOST_PARTS, Joined, joined, takes
 from .seen import Call, Seen, tensors_in
@@ -138,6 +139,7 @@ class ModuleCalls:
         @functools.wraps(load_state_dict)
         def filled(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             made = load_state_dict(module, *args, **kwargs)
+            pretrained_names.note(module, sys._getframe(1))
             if self._users_file:
                 self._trained.difference_update(map(id, module.parameters()))
             return made

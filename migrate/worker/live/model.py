@@ -40,6 +40,7 @@ from ..rehearsal.scripted import name_of, unscripted
 from ..stored_weights import stored_weights_read
 from .calls import ModuleCalls, is_users, weights_of
 from .labels import class_names, names_called
+from .pretrained_names import names_of
 from .seen import Call, Seen, tensors_in, value_at
 from .shortcuts import shortcuts
 from .task import JUDGING, chosen_place, classifies, told, width_of
@@ -409,6 +410,8 @@ def _labels(
     if (called := names_called(call, output, width, own_data=own_data)) is not None or widths.count(width) > 1:
         return called
     names = class_names(seen.module, call, max(2, width), own_data=own_data)
+    if names is None and not seen.learned:  # what a script trains may tell other classes apart
+        names = names_of(seen.module, width)
     return names[-width:] if names is not None else None
 
 

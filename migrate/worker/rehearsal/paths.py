@@ -43,7 +43,7 @@ class Paths:
         self.stage = stage
         self.maker = maker
         self.outside = stage.made / "outside"
-        self._written = 0
+        self._written, self._ours = 0, os.path.abspath(stage.made) + os.sep  # before the script may change its folder
         self.probed: dict[str, str] = {}
         """Missing paths that the user's code asked for with `exists` and the like, and where."""
         self.bare: dict[str, str] = {}
@@ -206,7 +206,9 @@ class Paths:
         if not writes or self._busy or self._written >= _MOST_WRITTEN:
             return
         path = os.path.abspath(os.fsdecode(file))
-        if path.startswith(self.stage.root + os.sep) and not os.path.lexists(path) and user_place(self.stage.root) is not None:
+        if path.startswith(self._ours):
+            return
+        if path.startswith(self.stage.root + os.sep) and not os.path.lexists(path) and user_place(self.stage.root):
             self._written += 1
             self.stage.keep(path)
 

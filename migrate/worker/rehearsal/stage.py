@@ -109,7 +109,8 @@ class Stage:
         self.made.mkdir(parents=True, exist_ok=True)
         # The sources as they came and the repaired ones lie in two folders: what one run learned holds in the other's, and what
         # was made in one is none of the other's.
-        self._listed = self.made / f"files.{zlib.crc32(os.fsencode(self.root)):08x}"
+        listed = self.made / f"files.{zlib.crc32(os.fsencode(self.root)):08x}"
+        self._listed = Path(os.path.abspath(listed))  # a script may change its folder
         self._memory = memory_of(request)
         if self._memory.exists():
             self.learned = _moved(json.loads(self._memory.read_text(encoding="utf-8")), _HERE, self.root)
