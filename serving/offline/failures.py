@@ -34,7 +34,8 @@ def named(stage: str, place: Sequence[Image] | str) -> Iterator[None]:
         if not isinstance(error, ClassifyError):  # which has its remedy
             why += ". What is finished stays; the same command goes on, once that is put right"
         where = place if isinstance(place, str) else _span(place)
-        raise StageError(f"{stage} failed {spelled(where)}: {' '.join(why.split())}") from error
+        where = spelled(where).replace("\n", "\\n")  # as file systems allow it in a name
+        raise StageError(f"{stage} failed {where}: {' '.join(why.split())}") from error
 
 
 def _span(images: Sequence[Image]) -> str:

@@ -31,7 +31,7 @@ _LIMITS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
 _LOST = frozenset(
     (
         errno.ESTALE, errno.ENOTCONN, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV,
-        errno.ESHUTDOWN, errno.ETIMEDOUT, errno.EREMOTEIO,
+        errno.ESHUTDOWN, errno.ETIMEDOUT,
     )
 )  # fmt: skip
 
@@ -41,17 +41,28 @@ class UnreadableError(Exception):
 
 
 class Presence:
-    """A source that is there, as it was when this was made. `base` is the folder that the names of its files begin in."""
+    """A source that is there, as it was when this was made, until `close`. `base` is the folder that the names of its files
+    begin in. Raises ClassifyError when a folder of this machine is gone already."""
 
     def __init__(self, source: str, base: str) -> None:
         self._source, self._base = source, base
-        self._folder = _identity(base)
+        self._folder: int | None = None
+        if not is_remote(base):
+            # An open one keeps its number, which file systems in user space give to another otherwise.
+            try:
+                self._folder = os.open(base, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError as error:
+                raise ClassifyError(f"cannot read {base}: {error.strerror}; {_GO_ON}") from error
 
     def check(self) -> None:
         """What cannot be read may be the file's own fault, unless this raises ClassifyError: the source is gone, or another
         was mounted in its place."""
-        if not is_remote(self._base):
-            present = os.path.exists(self._source) and _identity(self._base) == self._folder
+        if self._folder is not None:
+            try:
+                there = os.path.samestat(os.stat(self._base), os.fstat(self._folder))
+            except OSError:
+                there = False
+            present = there and os.path.exists(self._source)
         else:
             system, path = _system(self._source)
             try:
@@ -62,14 +73,10 @@ class Presence:
         if not present:
             raise ClassifyError(f"{self._source} is gone, or something else is in its place; {_GO_ON}")
 
-
-def _identity(folder: str) -> tuple[int, int] | None:
-    """Tells a folder of this machine from any other that has its name; None where there is none."""
-    try:
-        status = os.stat(folder)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._folder is not None:
+            os.close(self._folder)
 
 
 def raise_if_lost(error: BaseException | None, location: str, *, archive: bool = False) -> None:

@@ -31,6 +31,7 @@ Stopped = Callable[[], bool]
 """Says whether the job is to end early."""
 
 _SRC, _COLLATE = "src", "collate"  # the first as spdl calls it
+_BEGINNING = "before the first image"
 _BUFFERED = 2
 _MOST_IMAGES = 8
 # So many pieces are on their way that large images must not come in eights.
@@ -58,7 +59,8 @@ def scored(
 ) -> Generator[Batch]:
     """Batches of the shards' images with their scores, in order; after `stopped` no more are read."""
 
-    presence = Presence(config.source, plan.base)
+    with named(READ, _BEGINNING):
+        presence = Presence(config.source, plan.base)
 
     def read(piece: Piece) -> Piece:
         waiting = [image for image in piece.images if image.data is None and image.error is None]
@@ -90,7 +92,7 @@ def scored(
     source = _source(plan, shards, config, clock.source, presence, min(_MOST_IMAGES, classifier.batch), stopped)
     queues = Queues(
         {
-            _SRC: (clock.source, stages[READ]),
+            _SRC: (None, stages[READ]),
             READ: (stages[READ], stages[DECODE]),
             DECODE: (stages[DECODE], None),
             _COLLATE: (None, stages[MODEL]),
@@ -100,6 +102,7 @@ def scored(
     # A batch more than there are sessions is at hand, so that no session waits for the event loop.
     ahead = classifier.instances + 1
     with contextlib.ExitStack() as stack:
+        stack.callback(presence.close)
         readers, decoders, sessions = (
             stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix=f"headrace-{name}"))
             for name, threads in ((READ, config.reading_threads), (DECODE, config.decoders), (MODEL, classifier.instances))
@@ -157,7 +160,7 @@ def _source(
     stopped: Stopped,
 ) -> Iterator[Piece]:
     """The pieces of all shards in order, until `stopped`. Coming by images with their bytes, as from an archive, is reading."""
-    place = "before the first image"
+    place = _BEGINNING
     for shard in shards:
         pieces = _pieces(plan, shard, config, presence, images, stopped)
         while True:
@@ -169,7 +172,8 @@ def _source(
             clock.items += sum(not image.location for image in piece.images)
             if piece.images:
                 place = f"after {piece.images[-1].name}"
-            yield piece
+            with clock.spend(State.BLOCKED):  # until spdl asks for more, which it does when there is room for it
+                yield piece
         if stopped():
             return
 

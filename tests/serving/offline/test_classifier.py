@@ -36,6 +36,7 @@ def test_a_row_that_the_model_fails_on_costs_itself_alone(opened):
     scores = classifier.scores(rows)
     assert [isinstance(score, str) for score in scores] == [False, False, True, False]
     assert scores[2].startswith("the model failed")
+    assert isinstance(classifier.scores(rows[2:3])[0], str)
     assert isinstance(classifier.scores(rows[:1])[0], np.ndarray)  # and the session is as good as before
 
 

@@ -139,7 +139,7 @@ def test_a_worker_does_a_shard_once_and_names_the_stage_that_fails(job, folder, 
         assert (answer["images"], answer["errors"], set(answer["busy"])) == (16, 0, {"read", "decode", "model", "write"})
         assert worker({"shard": 0}) == answer | {"busy": {}}, "a lost node had done it"
         folder.rename(tmp_path / "moved")
-        with pytest.raises(ClassifyError, match=r"read failed at .*photos is gone"):
+        with pytest.raises(ClassifyError, match="read failed before the first image: cannot read .*photos: No such file"):
             worker({"shard": 1})
     assert kept == json.loads((out / ".headrace/job.json").read_text())
 

@@ -30,7 +30,7 @@ IMAGES = [Image(0, "a.tar/1.jpg"), Image(1, "a.tar/2.jpg")]
             "model failed after x.jpg: stage 1 of 3 has ended (signal SIGKILL). What is finished stays",
         ),
         (ClassifyError("cannot write x: full; go on"), [], "model failed at the end of a shard: cannot write x: full; go on"),
-        (OSError("two\nlines"), [Image(0, "odd\udcff.jpg")], "model failed at odd\\xff.jpg: OSError: two lines"),
+        (OSError("two\nlines"), [Image(0, "odd\n\udcff.jpg")], "model failed at odd\\n\\xff.jpg: OSError: two lines"),
     ],
 )
 def test_the_stage_and_the_images_are_named(error, place, says, caplog):

@@ -1,5 +1,6 @@
 """Files of an object store: what fails once is tried again, what is not there is not, and nothing waits without end."""
 
+import contextlib
 import errno
 
 import fsspec
@@ -118,11 +119,26 @@ def test_a_store_that_cannot_be_reached_any_more_is_told(store, monkeypatch):
 def test_a_file_that_is_a_source_is_there_or_not(tmp_path):
     source = tmp_path / "all.tar"
     source.write_bytes(b"")
-    presence = Presence(str(source), str(tmp_path))
-    presence.check()
-    source.rename(tmp_path / "other.tar")
-    with pytest.raises(ClassifyError, match="all.tar is gone"):
+    with contextlib.closing(Presence(str(source), str(tmp_path))) as presence:
         presence.check()
+        source.rename(tmp_path / "other.tar")
+        with pytest.raises(ClassifyError, match="all.tar is gone"):
+            presence.check()
+
+
+def test_a_folder_is_known_again_after_a_while_elsewhere(tmp_path):
+    source, moved = tmp_path / "photos", tmp_path / "moved"
+    source.mkdir()
+    with contextlib.closing(Presence(str(source), str(source))) as presence:
+        source.rename(moved)
+        source.mkdir()
+        with pytest.raises(ClassifyError, match="photos is gone, or something else is in its place"):
+            presence.check()
+        source.rmdir()
+        moved.rename(source)
+        presence.check()
+    with pytest.raises(ClassifyError, match="cannot read .*none: No such file"):
+        Presence(str(tmp_path / "none"), str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(
