@@ -58,7 +58,6 @@ def scored(
     stopped: Stopped = lambda: False,
 ) -> Generator[Batch]:
     """Batches of the shards' images with their scores, in order; after `stopped` no more are read."""
-
     with named(READ, _BEGINNING):
         presence = Presence(config.source, plan.base)
 

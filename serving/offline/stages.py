@@ -188,7 +188,7 @@ class Clock(Busy):
         for name in self.stages:
             clocks = self._clocks(name, read)
             spent = {clock: _difference(read[clock][0], first[clock][0]) for clock in clocks}
-            items = self.stages[name].items - first[self.stages[name]][1]
+            items = sum(read[clock][1] - first[clock][1] for clock in clocks)
             reports.append(
                 StageReport(
                     name,

@@ -74,9 +74,11 @@ def test_shares_are_those_since_the_start_and_of_the_last_seconds(passes):
 def test_reading_has_the_workers_that_the_source_has_work_for(passes, archives, files, workers, share):
     clock = Clock({"read": 4, "model": 1})
     source = clock.source.spend(State.BUSY if archives else State.BLOCKED)
-    with source, clock.stages["read"].spend(State.BUSY if files else State.STARVED):
+    with source, clock.stages["read"].spend(State.BUSY if files else State.STARVED, 30 * files):
         passes(1)
+    clock.source.items += 12 * archives
     read = clock.report()[0]
+    assert read.rate == 30 * files + 12 * archives
     assert (read.workers, read.shares.busy, clock.shares()["read"].busy) == (workers, share, share)
 
 
