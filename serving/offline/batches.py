@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from spdl.pipeline.defs import Aggregator
 
+from .failures import named
 from .plan import Shard
 from .sources import Image
+from .stages import MODEL
 
 # Images without rows are held back no longer than until so many batches' worth of them wait.
 _MOST_WAITING = 8
@@ -47,6 +49,11 @@ class Batch:
     rows: np.ndarray | None = None
     scores: Sequence[np.ndarray | str] = ()
 
+    @property
+    def images(self) -> list[Image]:
+        """All images, in order."""
+        return [image for part in self.parts for image in part.images]
+
 
 class Batches(Aggregator):  # type: ignore[misc]
     """Collects pieces, of at most `size` images each, until there are `size` rows."""
@@ -59,6 +66,10 @@ class Batches(Aggregator):  # type: ignore[misc]
 
     def accumulate(self, item: Any) -> Batch | None:
         """Take a piece; a batch when it is full. See spdl's `Aggregator`."""
+        with named(MODEL, item.images):
+            return self._take(item)
+
+    def _take(self, item: Decoded) -> Batch | None:
         self._parts.append(item)
         self._rows += len(item.rows)
         self._images += len(item.images) + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,16 +17,18 @@ from ...runtime.artifact.artifact import Artifact, load_artifact
 from ...runtime.artifact.manifest import MANIFEST
 from ...runtime.artifact.model_config import FILE
 from ...runtime.artifact.model_folder import model_folder
+from ...runtime.artifact.pipeline.stages import Stages
 from ..batching.lanes import lanes
 from ..batching.ticket import close
 from ..config import ServeConfig
 from ..images.decode_pool import decode_rows
 from ..models.devices import each_device
 from ..models.loading import open_instance, preprocessor_of
-from ..models.warmup import warm_up
+from ..models.warmup import sample_inputs, warm_up
 from ..protocol.results import predictions
 from .config import ClassifyConfig
 from .sources import Image
+from .stages import Parts, StageReport
 
 log = logging.getLogger("headrace.classify")
 
@@ -102,6 +104,8 @@ class Classifier:
         for instance in instances:
             close({rows: other for rows, other in instance.items() if other is not instance[self.batch]})
         self._sessions = [lane[self.batch] for lane in lanes([{self.batch: instance[self.batch]} for instance in instances])]
+        self._known = sample_inputs(artifact.signature, 1)
+        self._pipelines = [ranks for ranks in {id(r): r for r in self._ranks()}.values() if isinstance(ranks, Stages)]
         self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
         for session in self._sessions:
             self._idle.put(session)
@@ -130,16 +134,29 @@ class Classifier:
         return rows[:count]
 
     def scores(self, rows: np.ndarray) -> list[np.ndarray | str]:
-        """The scores that the model gives for each row, or what went wrong with that row alone."""
+        """The scores that the model gives for each row, or what went wrong with that row alone.
+
+        Raises BackendError or RankLostError when it gives none for any row any more.
+        """
         session = self._idle.get()
         try:
             return list(session.run([rows])[self._output])
-        except BackendError as error:
-            if len(rows) == 1:
-                return [f"the model failed: {error}"]
-            return [self._alone(session, rows[number : number + 1]) for number in range(len(rows))]
+        except BackendError:
+            alone = [self._alone(session, rows[number : number + 1]) for number in range(len(rows))]
+            if isinstance(alone[-1], str):
+                session.run(self._known)  # for which there were scores once
+            return alone
         finally:
             self._idle.put(session)
+
+    def parts(self) -> Callable[[], list[StageReport]]:
+        """Tells how the processes of a model that is a pipeline have stood since now."""
+        several = len(self._pipelines) > 1
+        parts = [
+            (pipeline, Parts(f"pipeline {number} stage" if several else "stage", pipeline.totals))
+            for number, pipeline in enumerate(self._pipelines)
+        ]
+        return lambda: [report for pipeline, part in parts for report in part.report(pipeline.shares())]
 
     def labels(self, scores: np.ndarray) -> list[dict[str, Any]]:
         """The labels of one row of scores: what the server's /v1/classify answers under "predictions"."""
@@ -149,6 +166,11 @@ class Classifier:
         """Free the sessions."""
         for session in self._sessions:
             session.close()
+
+    def _ranks(self) -> Iterator[Any]:
+        for session in self._sessions:
+            if hasattr(session, "ranks"):
+                yield session.ranks
 
     def _alone(self, session: Any, row: np.ndarray) -> np.ndarray | str:
         try:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from .progress import Progress
     from .run import Summary
 
-# How often progress is reported where it cannot be drawn.
-_REPORT_SECONDS = 30.0
+# How often progress is reported where it cannot be drawn, and the stages where they are watched: elsewhere, and on a terminal.
+_REPORT_SECONDS, _WATCH_SECONDS, _DRAW_SECONDS = 30.0, 5.0, 1.0
 
 
 @takes(ClassifyConfig)
@@ -39,6 +39,9 @@ def classify(
     *,
     ray: Annotated[
         bool, typer.Option("--ray", help="On the Ray cluster at RAY_ADDRESS, or the one this machine belongs to.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show for each stage how busy, starved and blocked it is, while the job runs.")
     ] = False,
     format: Annotated[str, typer.Option(help="text or json: how the summary is printed.")] = "text",  # noqa: A002
     **options: Any,
@@ -62,7 +65,7 @@ def classify(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     console = make_console(stderr=True)
-    with _signals() as received, _shown(console, received) as listen:
+    with _signals() as received, _shown(console, received, watch=watch) as listen:
         summary = run(config, stopped=lambda: bool(received), listen=listen)
     if format == "json":
         typer.echo(json.dumps(summary.to_json(), indent=2))
@@ -115,14 +118,18 @@ def _signals() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def _shown(console: Console, received: Sequence[int]) -> Iterator[Callable[[str, Progress | None], None]]:
-    """How a job is reported; on a terminal one line that moves, elsewhere a line now and then."""
+def _shown(console: Console, received: Sequence[int], *, watch: bool) -> Iterator[Callable[[str, Progress | None], None]]:
+    """How a job is reported; on a terminal what moves, elsewhere a line now and then. With `watch` the stages too."""
     from rich.live import Live
     from rich.text import Text
 
+    from .watch import line, table
+
     end = threading.Event()
     current: list[Progress] = []
-    live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+    # What was watched stays to be read.
+    live = Live(console=console, refresh_per_second=4, transient=not watch) if console.is_terminal else None
+    pause = (0.0 if not watch else _DRAW_SECONDS) if live is not None else (_WATCH_SECONDS if watch else _REPORT_SECONDS)
 
     def report(text: str, progress: Progress | None) -> None:
         if progress is not None:
@@ -132,19 +139,22 @@ def _shown(console: Console, received: Sequence[int]) -> Iterator[Callable[[str,
         else:
             live.update(Text(text))
 
+    def show(progress: Progress) -> None:
+        stages = progress.clock.report() if watch and progress.clock is not None else []
+        if live is None:
+            console.print(line(progress, stages), markup=False, highlight=False)
+        else:
+            live.update(table(progress, stages, console.width) if watch else Text(str(progress)))
+
     def follow() -> None:
         last, warned = time.monotonic(), False
         while not end.wait(0.25):
             if received and not warned:  # a signal's handler may have interrupted any other print, so it prints nothing itself
                 warned = True
                 console.print("finishing the batch; a second signal ends it at once", markup=False)
-            if not current:
-                continue
-            if live is not None:
-                live.update(Text(str(current[0])))
-            elif time.monotonic() - last >= _REPORT_SECONDS:
+            if current and time.monotonic() - last >= pause:
                 last = time.monotonic()
-                console.print(str(current[0]), markup=False, highlight=False)
+                show(current[0])
 
     thread = threading.Thread(target=follow, name="headrace-progress", daemon=True)
     with live or contextlib.nullcontext():
@@ -154,3 +164,5 @@ def _shown(console: Console, received: Sequence[int]) -> Iterator[Callable[[str,
         finally:
             end.set()
             thread.join()
+            if watch and current:
+                show(current[0])

@@ -21,8 +21,9 @@ from .locations import is_remote
 from .output import finished
 from .pipeline import make_clock
 from .plan import Shard, read_plan
-from .progress import Busy, Progress
+from .progress import Progress
 from .run import Listener, Summary, begun, classify_shards, concluded, too_many_errors
+from .stages import Busy, Shares
 
 
 class Worker:
@@ -44,7 +45,7 @@ class Worker:
             clock = make_clock(self._config, self._classifier)
             progress = Progress(self._job.plan, done={}, errors=0)
             classify_shards(self._job, [shard], self._config, self._classifier, clock, progress)
-            busy = clock.busy()
+            busy = {name: shares.busy for name, shares in clock.shares().items()}
         done = self._finished(shard)
         assert done is not None, "it was written, or an error raised"
         return {"shard": shard.number, "images": done.images, "errors": done.errors, "busy": busy}
@@ -66,8 +67,8 @@ class _Reports(Busy):
         for name, share in busy.items():
             self._sums[name] = self._sums.get(name, 0.0) + share * images
 
-    def busy(self) -> dict[str, float]:
-        return {name: total / max(self._images, 1) for name, total in dict(self._sums).items()}
+    def shares(self) -> dict[str, Shares]:
+        return {name: Shares(total / max(self._images, 1)) for name, total in dict(self._sums).items()}
 
 
 def classify_on_ray(

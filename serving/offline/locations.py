@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -15,6 +16,7 @@ from ...errors import ClassifyError
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif")
 """What the names of files that are images end in, in small letters."""
 
+_GO_ON = "the same command goes on, once that is put right"
 # A request to an object store that fails is tried again after so many seconds each.
 _PAUSES = (0.2, 1.0, 5.0)
 # What file systems say of a file's version, the surest first.
@@ -24,8 +26,69 @@ _STAMPS = (
 )  # fmt: skip
 
 
+# What reading fails with where no file is to blame: limits of the machine, and a file system or network that is gone.
+_LIMITS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
+_LOST = frozenset(
+    (
+        errno.ESTALE, errno.ENOTCONN, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV,
+        errno.ESHUTDOWN, errno.ETIMEDOUT,
+    )
+)  # fmt: skip
+
+
 class UnreadableError(Exception):
     """A file cannot be read; the message says why without naming where it lies."""
+
+
+class Presence:
+    """A source that is there, as it was when this was made, until `close`. `base` is the folder that the names of its files
+    begin in. Raises ClassifyError when a folder of this machine is gone already."""
+
+    def __init__(self, source: str, base: str) -> None:
+        self._source, self._base = source, base
+        self._folder: int | None = None
+        if not is_remote(base):
+            # An open one keeps its number, which file systems in user space give to another otherwise.
+            try:
+                self._folder = os.open(base, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError as error:
+                raise ClassifyError(f"cannot read {base}: {error.strerror}; {_GO_ON}") from error
+
+    def check(self) -> None:
+        """What cannot be read may be the file's own fault, unless this raises ClassifyError: the source is gone, or another
+        was mounted in its place."""
+        if self._folder is not None:
+            try:
+                there = os.path.samestat(os.stat(self._base), os.fstat(self._folder))
+            except OSError:
+                there = False
+            present = there and os.path.exists(self._source)
+        else:
+            system, path = _system(self._source)
+            try:
+                system.invalidate_cache()  # which knows what was there
+                present = system.exists(path)
+            except Exception as error:  # whatever the store's client raises
+                raise ClassifyError(f"{self._source} cannot be reached any more: {_reason(error)}; {_GO_ON}") from error
+        if not present:
+            raise ClassifyError(f"{self._source} is gone, or something else is in its place; {_GO_ON}")
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._folder is not None:
+            os.close(self._folder)
+
+
+def raise_if_lost(error: BaseException | None, location: str, *, archive: bool = False) -> None:
+    """Raises ClassifyError for an error of the machine, or of a file system that is gone: the next file would meet it too.
+
+    That a single address does not answer is a matter between it and its host; an `archive` may have been read in part.
+    """
+    if not isinstance(error, OSError):
+        return
+    lost = error.errno in _LOST or isinstance(error, (ConnectionError, TimeoutError))
+    if error.errno in _LIMITS or (lost and (archive or not is_remote(location))):
+        raise ClassifyError(f"nothing can be read now ({_reason(error)}); {_GO_ON}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,11 +160,20 @@ def open_file(location: str) -> IO[bytes]:
     """The file to read from, seekable. Raises UnreadableError."""
     try:
         if not is_remote(location):
-            return open(location, "rb")
+            return _open_local(location)
         system, path = _system(location)
         return system.open(path, "rb")
     except Exception as error:  # whatever the store's client raises
         raise UnreadableError(_reason(error)) from error
+
+
+def _open_local(location: str) -> IO[bytes]:
+    # Opening a pipe with a name would wait for somebody who writes to it.
+    descriptor = os.open(location, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a file")
+    return os.fdopen(descriptor, "rb")
 
 
 def read_file(location: str, limit: int) -> bytes:

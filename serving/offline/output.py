@@ -59,7 +59,7 @@ class ShardWriter:
         first = predictions[0] if predictions else {"label": None, "probability": None}
         self._append(
             {
-                "image": _text(name), "row": row, "label": first["label"], "probability": first["probability"],
+                "image": spelled(name), "row": row, "label": first["label"], "probability": first["probability"],
                 "predictions": predictions, "error": None,
             }
         )  # fmt: skip
@@ -67,7 +67,7 @@ class ShardWriter:
     def add_error(self, name: str, row: int, error: str) -> None:
         """An image that could not be classified, and why."""
         self.errors += 1
-        self._append({"image": _text(name), "row": row, "error": _text(error)})
+        self._append({"image": spelled(name), "row": row, "error": spelled(error)})
 
     def commit(self) -> None:
         """The file is there and on disk when this returns."""
@@ -122,7 +122,7 @@ def finished(path: Path, *, job: str, shard: str) -> Finished | None:
     return found
 
 
-def _text(name: str) -> str:
+def spelled(name: str) -> str:
     """Names that are no UTF-8, as a Linux file system may have, with their odd bytes spelled out."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 

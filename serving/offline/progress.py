@@ -2,59 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from .plan import Plan, Shard
-
-
-class Busy:
-    """Who knows how busy the stages are since it was made: a `Clock`, or what the workers of a cluster report."""
-
-    def __init__(self) -> None:
-        self._begin = time.perf_counter()
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since then."""
-        return time.perf_counter() - self._begin
-
-    def busy(self) -> dict[str, float]:
-        """The share of its workers' time that each stage worked, from 0 to 1; empty as long as nobody knows."""
-        raise NotImplementedError
-
-    def bottleneck(self) -> str:
-        """The busiest stage, the one that more workers or a faster one would help; "" when nobody knows."""
-        busy = self.busy()
-        return max(busy, key=busy.__getitem__, default="")
-
-
-class Clock(Busy):
-    """Adds up the seconds that the workers of a stage spend working. `workers` says how many each stage has."""
-
-    def __init__(self, workers: Mapping[str, int]) -> None:
-        super().__init__()
-        self.workers = dict(workers)
-        self._seconds = dict.fromkeys(workers, 0.0)
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def work(self, stage: str) -> Iterator[None]:
-        """Counts what happens inside the block as work of one worker of the stage; from any thread."""
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            took = time.perf_counter() - begin
-            with self._lock:
-                self._seconds[stage] += took
-
-    def busy(self) -> dict[str, float]:
-        elapsed = max(self.elapsed, 1e-9)
-        with self._lock:
-            return {name: min(1.0, spent / elapsed / self.workers[name]) for name, spent in self._seconds.items()}
+from .stages import Busy
 
 
 class Progress:
@@ -133,7 +85,7 @@ class Progress:
         if (left := self.seconds_left) is not None:
             parts.append(f"{_duration(left)} left")
         if self.clock is not None and (stage := self.clock.bottleneck()):
-            parts.append(f"bottleneck: {stage} ({self.clock.busy()[stage]:.0%} busy)")
+            parts.append(f"bottleneck: {stage} ({self.clock.shares()[stage].busy:.0%} busy)")
         if self.errors:
             parts.append(f"{self.errors:,} errors")
         return " · ".join(parts)

@@ -14,12 +14,14 @@ from ...runtime.artifact.artifact import Artifact
 from .batches import Batch
 from .classifier import Classifier, identify, load
 from .config import ClassifyConfig
+from .failures import named
 from .job import Job, open_job
 from .output import ShardWriter
-from .pipeline import WRITE, make_clock, scored
+from .pipeline import make_clock, scored
 from .plan import Shard
-from .progress import Clock, Progress
+from .progress import Progress
 from .sources import Image
+from .stages import WRITE, Busy, Clock, Shares
 
 Listener = Callable[[str, Progress | None], None]
 """Hears what a job does: a line of text now and then, and while it runs its progress."""
@@ -29,7 +31,9 @@ Listener = Callable[[str, Progress | None], None]
 class Summary:
     """How a job stands. `images` and `errors` count all of it, `before` what earlier runs had done; the rest is of this run.
 
-    `busy` is the share of the time that each stage's workers worked, `rows` the batch that went through the model at once.
+    `busy`, `starved` and `blocked` are the shares of the time that each stage's workers worked, waited for input, and for room
+    behind them; the latter two are empty for a cluster. `model_stages` has them for the processes of a model that is a
+    pipeline. `rows` is the batch that went through the model at once.
     `complete` is False when the job was interrupted.
     """
 
@@ -46,7 +50,10 @@ class Summary:
     images_per_second: float
     rows: int
     busy: dict[str, float] = field(default_factory=dict)
+    starved: dict[str, float] = field(default_factory=dict)
+    blocked: dict[str, float] = field(default_factory=dict)
     bottleneck: str = ""
+    model_stages: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As `--format json` prints it."""
@@ -111,12 +118,24 @@ def concluded(config: ClassifyConfig, artifact: Artifact, job: Job, progress: Pr
         seconds=round(seconds, 3),
         images_per_second=round((progress.committed - progress.before) / seconds, 2) if seconds else 0.0,
         rows=rows,
-        busy={name: round(share, 4) for name, share in clock.busy().items()} if clock is not None else {},
-        bottleneck=clock.bottleneck() if clock is not None else "",
+        **_told(clock),
     )
     if summary.complete:
         job.write_summary(summary.to_json())
     return summary
+
+
+def _told(clock: Busy | None) -> dict[str, Any]:
+    """What a summary says of the stages."""
+    if clock is None:
+        return {}
+    shares = clock.shares()
+    of_state = {
+        state: {name: round(share, 4) for name, one in shares.items() if (share := getattr(one, state)) is not None}
+        for state in Shares._fields
+    }
+    parts = {part.name: {state: round(share, 4) for state, share in part.shares._asdict().items()} for part in clock.parts()}
+    return {**of_state, "bottleneck": clock.bottleneck(), "model_stages": parts}
 
 
 def classify_shards(
@@ -134,7 +153,7 @@ def classify_shards(
     try:
         with contextlib.closing(scored(job.plan, shards, config, classifier, clock, stopped=stopped)) as batches:
             for batch in batches:
-                with clock.work(WRITE):
+                with clock.work(WRITE, len(batch.images)):
                     place(batch)
                 if stopped():
                     break
@@ -158,16 +177,16 @@ class _Placing:
         """Raises ClassifyError."""
         scores = iter(batch.scores)
         for part in batch.parts:
-            if self._writer is None:
-                self._writer = self._job.writer(part.shard)
             for image in part.images:
-                self._add(self._writer, image, None if image.error is not None else next(scores))
+                with named(WRITE, [image]):
+                    error = self._write(part.shard, image, None if image.error is not None else next(scores))
+                self._count(image, error)
             if part.last:
-                self._writer.commit()
-                self._progress.commit(part.shard, self._writer.images, self._writer.errors)
-                self._writer = None
+                with named(WRITE, f"at the end of {part.shard.output}"):
+                    self._commit(part.shard)
 
-    def _add(self, writer: ShardWriter, image: Image, scores: np.ndarray | str | None) -> None:
+    def _write(self, shard: Shard, image: Image, scores: np.ndarray | str | None) -> str | None:
+        """What is wrong with the image, if anything."""
         error, labels = scores if isinstance(scores, str) else image.error, None
         if error is None:
             assert isinstance(scores, np.ndarray), "an image without an error has scores"
@@ -175,17 +194,32 @@ class _Placing:
                 labels = self._classifier.labels(scores)
             except ExecutionError as broken:
                 error = f"the model {broken}"
+        writer = self._begun(shard)
         if labels is not None:
             writer.add(image.name, image.row, labels)
         else:
             assert error is not None, "what has no labels says why"
             writer.add_error(image.name, image.row, error)
+        return error
+
+    def _count(self, image: Image, error: str | None) -> None:
         self._progress.image(error is not None)
         if too_many_errors(self._config, self._progress):
             raise ClassifyError(
                 f"{self._progress.errors} images could not be classified, more than --max-errors {self._config.max_errors} "
                 f"allows; the last was {image.name}: {error}. What is done stays done: a larger --max-errors goes on"
             )
+
+    def _begun(self, shard: Shard) -> ShardWriter:
+        if self._writer is None:
+            self._writer = self._job.writer(shard)
+        return self._writer
+
+    def _commit(self, shard: Shard) -> None:
+        writer = self._begun(shard)  # one of a shard without images has not
+        writer.commit()
+        self._progress.commit(shard, writer.images, writer.errors)
+        self._writer = None
 
     def abandon(self) -> None:
         """Drop the file of a shard that was not finished."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import ClassifyError
-from .locations import UnreadableError, join, open_file, parent
+from .locations import UnreadableError, join, open_file, parent, raise_if_lost
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _DAMAGED_TAR = (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError)
@@ -82,8 +82,10 @@ def tar_images(location: str, name: str, suffixes: tuple[str, ...], limit: int) 
             if archive.fileobj.tell() < archive.offset + tarfile.BLOCKSIZE:
                 yield Image(row, name, error=f"the archive ends after {row} images without its end mark: it was cut short")
     except UnreadableError as error:
+        raise_if_lost(error.__cause__, location, archive=True)
         yield Image(row, name, error=f"the archive cannot be read: {error}")
     except _DAMAGED_TAR as error:
+        raise_if_lost(error, location, archive=True)
         yield Image(row, name, error=f"the archive is damaged after {row} images: {error}")
 
 
@@ -124,6 +126,7 @@ def parquet_images(location: str, name: str, column: str | None, limit: int) -> 
                     yield _image(row, name, value, folder, limit)
                     row += 1
     except (*_DAMAGED_PARQUET, ClassifyError) as error:
+        raise_if_lost(error.__cause__ or error, location, archive=True)
         yield Image(row, name, error=f"the file is damaged after {row} images: {error}")
 
 

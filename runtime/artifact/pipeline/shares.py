@@ -74,6 +74,11 @@ class Recent:
         while self._seen[0][0] < self._clock() - _LAST_SECONDS:
             self._seen.popleft()
 
+    @property
+    def latest(self) -> Totals | None:
+        """What the stage sent last; None where it has sent nothing yet."""
+        return self._seen[-1][1] if self._seen else None
+
     def clear(self) -> None:
         """The stage is another process from now on."""
         self._seen.clear()

@@ -82,6 +82,11 @@ class Stages(Members):
         with self._state:
             return [recent.shares() for recent in self._recent]
 
+    def totals(self) -> list[Totals | None]:
+        """The seconds in each state since each stage began, as it told last; None for one that has not, or is away."""
+        with self._state:
+            return [recent.latest for recent in self._recent]
+
     def close(self) -> None:
         """End all, which have nothing to lose. Safe to call twice."""
         super().close()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from headrace.errors import BackendError
 from headrace.serving.offline.classifier import Classifier, identify, load
 from headrace.serving.offline.config import ClassifyConfig
 from headrace.serving.offline.sources import Image
@@ -35,7 +36,18 @@ def test_a_row_that_the_model_fails_on_costs_itself_alone(opened):
     scores = classifier.scores(rows)
     assert [isinstance(score, str) for score in scores] == [False, False, True, False]
     assert scores[2].startswith("the model failed")
+    assert isinstance(classifier.scores(rows[2:3])[0], str)
     assert isinstance(classifier.scores(rows[:1])[0], np.ndarray)  # and the session is as good as before
+
+
+def test_a_model_that_fails_on_what_it_could_compute_is_not_the_rows_fault(opened):
+    broken = opened("fragile")
+    broken._known = [np.full((1, 3, 16, 16), 1e6, np.float32)]  # as if all that it was given failed from now on
+    rows = np.full((4, 3, 16, 16), 1e6, np.float32)
+    for count in (1, 4):
+        with pytest.raises(BackendError):
+            broken.scores(rows[:count])
+    assert isinstance(broken.scores(rows[:1] * 0)[0], np.ndarray), "its session was given back"
 
 
 def test_images_that_cannot_be_decoded_have_no_row(opened, make_photo, reference):

@@ -1,10 +1,15 @@
 """`headrace classify` as a user meets it."""
 
+import contextlib
+import fcntl
 import io
 import json
+import os
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +105,45 @@ def test_the_page_shows_what_there_is(models, photos, tmp_path, monkeypatch):
     columns = re.findall(r"`(\w+)`", page.partition("| column |")[2].partition("\n\n")[0])
     assert names["table"].column_names == columns
     assert names["table"].num_rows <= 3
+
+
+def test_stages_are_watched_without_a_word_in_the_json(models, photos, tmp_path):
+    done = headrace(photos, "--model", models, "--out", tmp_path / "out", "--watch", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert set(summary["busy"]) == set(summary["starved"]) == set(summary["blocked"]) == {"read", "decode", "model", "write"}
+    share = r"\d+%/\d+%/\d+%"
+    stages = ", ".join(f"{stage} {share}" for stage in ("read", "decode", "model", "write"))
+    assert re.search(rf"4 of 4 images .* busy/starved/blocked: {stages}\n", done.stderr)
+    assert "\x1b" not in done.stderr
+    again = headrace(photos, "--model", models, "--out", tmp_path / "out", "--watch")
+    assert again.returncode == 0, again.stderr
+    assert "starved" not in again.stderr, "nothing ran"
+
+
+@pytest.mark.parametrize("columns", [30, 120])
+def test_stages_are_watched_on_a_terminal(models, photos, tmp_path, columns):
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    command = [sys.executable, "-m", "headrace", "classify", photos, "--model", models, "--out", tmp_path / "out", "--watch"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    process = subprocess.Popen(
+        list(map(str, command)), stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=environment | {"TERM": "xterm"}
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal is closed by its last user
+        while data := os.read(ours, 1 << 16):
+            shown += data
+    os.close(ours)
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, shown
+    assert b"4 images, 1 files in" in output
+    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).replace("\r", "").rpartition("4 of 4 images")[2]
+    for stage in ("read", "decode", "model", "write"):
+        assert len(re.findall(rf"^{stage} .*%", last, re.MULTILINE)) == 1
+    assert max(map(len, last.splitlines())) <= columns
+    assert ("images/s" in last) == (columns == 120)
 
 
 def test_torch_is_not_loaded(models, photos, tmp_path):

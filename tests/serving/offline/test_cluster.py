@@ -12,8 +12,11 @@ import psutil
 import pytest
 
 from headrace.errors import ClassifyError
-from headrace.serving.offline.cluster import classify_on_ray
+from headrace.serving.offline.classifier import identify, load
+from headrace.serving.offline.cluster import Worker, _Reports, classify_on_ray
 from headrace.serving.offline.config import ClassifyConfig
+from headrace.serving.offline.job import open_job
+from headrace.serving.offline.stages import Shares
 
 WANTED = os.environ.get("HEADRACE_TEST_RAY")
 with_ray = pytest.mark.skipif(not WANTED, reason="needs Ray and a minute; `make test-ray` runs it")
@@ -84,6 +87,7 @@ def test_the_kill_of_a_node_loses_and_doubles_no_image(cluster, source, slow_mod
     assert [row["image"] for row in rows if row["error"]] == ["0007.jpg"]
     assert (summary.images, summary.errors, summary.complete) == (IMAGES, 1, True)
     assert set(summary.busy) == {"read", "decode", "model", "write"}
+    assert summary.starved == summary.blocked == summary.model_stages == {}
     again = classify_on_ray(config)
     assert (again.before, again.images) == (IMAGES, IMAGES)
 
@@ -108,6 +112,36 @@ def test_too_many_errors_end_a_job_of_a_cluster(cluster, source, slow_models, tm
     )
     with pytest.raises(ClassifyError, match="more than --max-errors 0 allows"):
         classify_on_ray(config)
+
+
+def test_what_workers_report_is_averaged_over_images():
+    reports = _Reports()
+    assert (reports.report(), reports.bottleneck()) == ([], "")
+    reports.add(30, {"read": 0.25, "model": 1.0})
+    reports.add(10, {"read": 0.75, "model": 0.2})
+    assert reports.shares() == {"read": Shares(0.375), "model": Shares(0.8)}
+    assert reports.bottleneck() == "model"
+    [read, _] = reports.report()
+    assert (read.name, read.shares.starved, read.recent, read.queue) == ("read", None, None, None)
+
+
+def test_a_worker_does_a_shard_once_and_names_the_stage_that_fails(job, folder, jpegs, models, tmp_path):
+    out = tmp_path / "out"
+    begun, _ = job(folder, out=out, stopped=lambda: True)
+    assert begun.images == 0
+    config = ClassifyConfig(
+        source=str(folder), model=models / "tiny", out=out, batch=8, threads=1, decode_threads=2, shard_images=16
+    )
+    kept = json.loads((out / ".headrace/job.json").read_text())
+    with open_job(config, identify(load(config))) as opened:
+        worker = Worker(config, opened.plan.folder, opened.plan.base, opened.digest)
+        answer = worker({"shard": 0})
+        assert (answer["images"], answer["errors"], set(answer["busy"])) == (16, 0, {"read", "decode", "model", "write"})
+        assert worker({"shard": 0}) == answer | {"busy": {}}, "a lost node had done it"
+        folder.rename(tmp_path / "moved")
+        with pytest.raises(ClassifyError, match="read failed before the first image: cannot read .*photos: No such file"):
+            worker({"shard": 1})
+    assert kept == json.loads((out / ".headrace/job.json").read_text())
 
 
 def test_without_a_cluster_the_command_says_what_to_do(models, tmp_path, make_photo):

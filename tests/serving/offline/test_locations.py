@@ -1,12 +1,25 @@
 """Files of an object store: what fails once is tried again, what is not there is not, and nothing waits without end."""
 
+import contextlib
+import errno
+
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from headrace.errors import ClassifyError
 from headrace.serving.offline import locations
-from headrace.serving.offline.locations import UnreadableError, describe, is_folder, open_file, read_file, walk
+from headrace.serving.offline.locations import (
+    Presence,
+    UnreadableError,
+    describe,
+    is_folder,
+    open_file,
+    raise_if_lost,
+    read_file,
+    walk,
+)
+from headrace.serving.offline.sources import parquet_images, tar_images
 
 
 class Flaky(MemoryFileSystem):
@@ -82,3 +95,80 @@ def test_what_cannot_be_looked_at_is_said_later(store):
 def test_addresses_that_lead_nowhere_are_said(store, address, says):
     with pytest.raises(ClassifyError, match=says):
         is_folder(address)
+
+
+def test_a_store_that_cannot_be_reached_any_more_is_told(store, monkeypatch):
+    presence = Presence("flaky://b", "flaky://b")
+    presence.check()
+
+    def hang_up(self, path, **options):
+        raise ConnectionResetError("the store hung up")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Flaky, "exists", hang_up)
+        with pytest.raises(
+            ClassifyError, match="flaky://b cannot be reached any more: ConnectionResetError: the store hung up; the same"
+        ):
+            presence.check()
+    presence.check()
+    store.rm("/b", recursive=True)
+    with pytest.raises(ClassifyError, match="flaky://b is gone"):
+        presence.check()
+
+
+def test_a_file_that_is_a_source_is_there_or_not(tmp_path):
+    source = tmp_path / "all.tar"
+    source.write_bytes(b"")
+    with contextlib.closing(Presence(str(source), str(tmp_path))) as presence:
+        presence.check()
+        source.rename(tmp_path / "other.tar")
+        with pytest.raises(ClassifyError, match="all.tar is gone"):
+            presence.check()
+
+
+def test_a_folder_is_known_again_after_a_while_elsewhere(tmp_path):
+    source, moved = tmp_path / "photos", tmp_path / "moved"
+    source.mkdir()
+    with contextlib.closing(Presence(str(source), str(source))) as presence:
+        source.rename(moved)
+        source.mkdir()
+        with pytest.raises(ClassifyError, match="photos is gone, or something else is in its place"):
+            presence.check()
+        source.rmdir()
+        moved.rename(source)
+        presence.check()
+    with pytest.raises(ClassifyError, match="cannot read .*none: No such file"):
+        Presence(str(tmp_path / "none"), str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("error", "location", "archive", "ends"),
+    [
+        (OSError(errno.EMFILE, "x"), "/a.jpg", False, True),
+        (OSError(errno.EMFILE, "x"), "s3://b/a.jpg", False, True),
+        (OSError(errno.ESTALE, "x"), "/a.jpg", False, True),
+        (OSError(errno.ENOENT, "x"), "/a.jpg", False, False),
+        (OSError(errno.EIO, "x"), "/a.jpg", False, False),  # a sector, or more: the source is looked at
+        (ConnectionRefusedError("x"), "https://b/a.jpg", False, False),
+        (ConnectionResetError("x"), "https://b/a.tar", True, True),
+        (TimeoutError("x"), "s3://b/a.tar", True, True),
+        (EOFError("x"), "s3://b/a.tar", True, False),
+        (None, "/a.tar", True, False),
+    ],
+)
+def test_what_is_not_a_files_fault(error, location, archive, ends):
+    if ends:
+        with pytest.raises(ClassifyError, match=r"nothing can be read now \(.*x\); the same command goes on"):
+            raise_if_lost(error, location, archive=archive)
+    else:
+        raise_if_lost(error, location, archive=archive)
+
+
+def test_an_archive_whose_store_hangs_up_is_not_taken_for_a_damaged_one(store, monkeypatch):
+    store.pipe("/b/all.tar", b"")
+    Flaky.failures = 1
+    with pytest.raises(ClassifyError, match="the store hung up"):
+        list(tar_images("flaky://b/all.tar", "all.tar", (".jpg",), 10))
+    Flaky.failures = 1
+    with pytest.raises(ClassifyError, match="the store hung up"):
+        list(parquet_images("flaky://b/all.tar", "all.tar", None, 10))

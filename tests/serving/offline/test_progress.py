@@ -1,12 +1,10 @@
 """What is said of a job while it runs."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from headrace.serving.offline import progress as progress_module
 from headrace.serving.offline.plan import Plan, Shard
-from headrace.serving.offline.progress import Clock, Progress
+from headrace.serving.offline.progress import Progress
+from headrace.serving.offline.stages import Busy, Shares
 
 
 def plan_of(tmp_path, *shards):
@@ -55,19 +53,11 @@ def test_nothing_is_promised_where_nothing_is_known(tmp_path):
     assert "left" not in str(progress)
 
 
-def test_the_busiest_stage_is_the_bottleneck(tmp_path, monkeypatch):
-    now = [100.0]  # a clock that only this test moves: a machine with other work stops between any two looks at the real one
-    monkeypatch.setattr(progress_module, "time", SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: now[0]))
-    clock = Clock({"read": 4, "model": 1})
-    with clock.work("read"), clock.work("model"):
-        now[0] += 0.75
-    now[0] += 0.25
-    assert clock.elapsed == 1
-    assert clock.busy() == {"read": 0.75 / 4, "model": 0.75}
-    with clock.work("model"), clock.work("model"):  # more than its workers could
-        now[0] += 1
-    assert clock.busy() == {"read": 0.75 / 8, "model": 1}
-    assert clock.bottleneck() == "model"
+def test_the_bottleneck_is_named(tmp_path):
+    class Told(Busy):
+        def shares(self):
+            return {"read": Shares(0.5), "model": Shares(0.996)}
+
     progress = Progress(plan_of(tmp_path, (1, 1)), done={}, errors=0)
-    progress.start(clock)
+    progress.start(Told())
     assert "bottleneck: model (100% busy)" in str(progress)

@@ -30,7 +30,7 @@ def test_totals_are_read_as_they_were_sent():
 def test_shares_are_those_of_the_last_seconds():
     now = Clock()
     recent = Recent(now)
-    assert recent.shares() is None
+    assert recent.shares() is recent.latest is None
     recent.add(Totals(busy=0))
     assert recent.shares() is None
     now.now += 2
@@ -42,6 +42,7 @@ def test_shares_are_those_of_the_last_seconds():
         recent.add(last._replace(blocked=last.blocked + 2))
     assert recent.shares() == {"busy": 0.0, "starved": 0.0, "blocked": 1.0}
     assert sum(recent.shares().values()) == pytest.approx(1)
+    assert recent.latest == Totals(1.5, 0.25, 8.25)
 
 
 def test_nothing_is_known_of_a_stage_that_has_just_begun():

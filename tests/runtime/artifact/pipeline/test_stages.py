@@ -176,6 +176,7 @@ def test_stages_compute_different_batches_at_a_time(tmp_path):
         for thread in threads:
             thread.start()
         until(lambda: (first := session.ranks.shares()[0]) and first["blocked"] > 0)
+        assert session.ranks.totals()[0].blocked > 0
         for thread in threads:
             thread.join(60)
         assert len(errors) == 10
