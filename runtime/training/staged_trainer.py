@@ -68,6 +68,7 @@ class StagedTrainer(Trainer):
 
     def state_dict(self) -> dict[str, Any]:
         """That of a `Trainer` on one device, gathered from all ranks, which call this alike."""
+        self._forget_others()  # of which a checkpoint may have made some, empty
         state = super().state_dict()
         if self._parameters is not None:
             state["optimizer"] = {**state["optimizer"], "state": self._parameters.gathered(state["optimizer"]["state"])}

@@ -158,6 +158,39 @@ def staged_checkpoint(folder, until):
     return losses, ""
 
 
+def staged_criterion(folder):
+    """A stage, and a rank, that has no parameters: how far the state after a checkpoint is from that of one device."""
+
+    class Step(headrace.Graph):
+        def __init__(self, model, mesh=None):
+            super().__init__()
+            self.model, self.criterion = model, torch.nn.CrossEntropyLoss()
+            if mesh is not None:
+                self.set_stage(model, 0)
+                self.set_stage(self.criterion, 1)
+                self.add_pipeline(mesh, microbatches=2)
+            self.add_optimizer(staged_cases.adam(model))
+
+        def build(self, images, labels):
+            loss = self.criterion(self.model(images), labels)
+            loss.backward()
+            return loss
+
+    mesh = parallel.world("cpu")
+    graphs = [Step(staged_cases.net("mlp")), Step(staged_cases.net("mlp"), mesh)]
+    for at in range(2):
+        losses = [float(graph(*staged_cases.batch("mlp", at))) for graph in graphs]
+    parallel.save(folder, 2, graphs[1].model, graphs[1]._trainer.optimizer)
+    states = [graph.state_dict() for graph in graphs]
+    slots = [state["training"]["optimizer"]["state"] for state in states]
+    return {
+        "losses": abs(losses[0] - losses[1]) / losses[0],
+        "values": cases.furthest(*(state["modules"]["model"] for state in states)),
+        "slots": max(cases.furthest(slots[0][at], slots[1][at]) for at in range(len(slots[0]))),
+        "kept": sum(value.numel() for value in graphs[1].model.parameters()),
+    }
+
+
 def staged_misfits():
     """What each rank is told where the ranks were given other batches, or one cannot be computed, and a step after that."""
     mesh, own = parallel.world("cpu", [1, -1]), parallel.rank()

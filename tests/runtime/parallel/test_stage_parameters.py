@@ -69,6 +69,13 @@ def test_checkpoints(ranks, tmp_path):
     assert later == pytest.approx(whole[2:], rel=1e-9)
 
 
+def test_a_rank_without_parameters(ranks, tmp_path):
+    first, second = ranks.run(2, "staged_criterion", folder=str(tmp_path / "checkpoints"))
+    assert max(found[key] for found in (first, second) for key in ("losses", "values", "slots")) < 1e-9
+    assert first["kept"]
+    assert not second["kept"]
+
+
 def test_a_rank_that_is_killed_is_named(ranks):
     begun = ranks.start(2, "losing_a_stage", who=1)
     for rank, (process, out) in enumerate(begun):
