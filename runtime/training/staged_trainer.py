@@ -31,6 +31,11 @@ _REDUCED = 2e-2  # the same in 16 bits
 _LEAST_RANGE = 1e-2  # a loss near zero is a difference of larger numbers, and has their roundings
 _FLIPPED = 0.05  # of whole numbers, such as best classes: where two scores are equal but for roundings
 
+_OTHER_BATCHES = (
+    "were given batches of other shapes, or modules in another mode; give each the same, or global tensors that lie by rows"
+)
+_OTHER_PROGRAMS = "compute other operations; let build, its modules and set_stage not depend on the rank"
+
 
 class StagedTrainer(Trainer):
     """A `Trainer` whose steps run over the ranks of a pipeline. All ranks make each call alike.
@@ -91,7 +96,7 @@ class StagedTrainer(Trainer):
 
     def _run(self, key: StepKind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
         kind = (key.inputs, key.layout[0], tuple((name, needs) for name, needs, *_ in key.layout[1]))
-        self._check_alike((kind, updates))
+        self._check_alike((kind, updates), _OTHER_BATCHES)
         if self._parameters is not None and not self._parameters.same(self.state.parameters.values()):
             raise InputError("a parameter was replaced after the first step of the pipeline; write to parameters in place")
         rows = [self.mesh.rows(value).to(self.mesh.device) for value in inputs]
@@ -138,6 +143,7 @@ class StagedTrainer(Trainer):
         problem = self.mesh.any(problem)
         if problem is not None:
             raise InputError(problem)
+        self._check_alike((step.made, step.used, step.layouts, step.owners), _OTHER_PROGRAMS)
         self.captures += 1
         ways = f"{step.stages} stages on {self.mesh.size} ranks, {self.mesh.schedule}, {self.mesh.microbatches} microbatches"
         record = StepRecord(tuple(tuple(value.shape) for value in rows), way="captured", why=ways)
@@ -195,14 +201,12 @@ class StagedTrainer(Trainer):
         ranks = {name: self.mesh.rank_of(stage, step.stages) for name, stage in step.owners.items()}
         return {self.state.parameters[name]: rank for name, rank in ranks.items()}
 
-    def _check_alike(self, kind: Hashable) -> None:
+    def _check_alike(self, what: Hashable, otherwise: str) -> None:
         """Ranks that took other steps would wait for each other for ever."""
-        number = int.from_bytes(hashlib.sha256(repr(kind).encode()).digest()[:7], "big")
+        number = int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:7], "big")
         most = self.mesh.most(torch.tensor([number, -number], device=self.mesh.device))
         if int(most[0]) != -int(most[1]):
-            raise InputError(
-                "the ranks of the pipeline were given batches of other shapes; give each the same, or global tensors"
-            )
+            raise InputError(f"the ranks of the pipeline {otherwise}")
 
     def _uneven(self, divisors: Sequence[torch.Tensor]) -> str | None:
         """What is wrong where means were taken over other numbers of rows, or of other weights."""

@@ -56,6 +56,7 @@ def test_all_ranks_are_told_alike_and_go_on(ranks):
         assert "7 rows do not divide" in told[1]
         assert "divided by 5 for one microbatch and by 8 for another" in told[2]
         assert "split(0) over the data axis" in told[3]
+        assert "compute other operations" in told[5]
         assert told[4] == pytest.approx(expected, rel=1e-12)
 
 
