@@ -107,7 +107,7 @@ def staged(shape, trainings):
     mesh, found = parallel.world("cpu", shape), []
     for given in trainings:
         options = dict(given)
-        name, steps = options.pop("name"), options.pop("steps")
+        name, steps, rows = options.pop("name"), options.pop("steps"), options.pop("later", 16)
         options["optimizer"] = getattr(staged_cases, options.pop("optimizer", "sgd"))
         alone = {key: value for key, value in options.items() if key not in ("microbatches", "schedule")}
         expected, one = staged_cases.train(name, steps, **alone)
@@ -137,7 +137,7 @@ def staged(shape, trainings):
             }
         )
         many.load_state_dict(states[0])  # of one device
-        again = [graph(*staged_cases.batch(name, steps, 24))[0] for graph in (one, many)]
+        again = [graph(*staged_cases.batch(name, steps, rows))[0] for graph in (one, many)]
         found[-1]["again"] = abs(float((again[0] - again[1]) / again[0]))
     return found
 

@@ -27,14 +27,14 @@ def check(results, trainings):
 
 def test_two_ranks(ranks):
     trainings = [
-        {"name": "mlp", "steps": 5, "schedule": "gpipe", "accumulate": 2, "optimizer": "adam"},
+        {"name": "mlp", "steps": 5, "schedule": "gpipe", "accumulate": 2, "optimizer": "adam", "later": 24},
         {"name": "cnn", "steps": 4, "schedule": "interleaved", "microbatches": 4, "clip": 0.1},
     ]
     check(ranks.run(2, "staged", shape=[2], trainings=trainings), trainings)
 
 
 def test_data_parallel_beside_it(ranks):
-    trainings = [{"name": "mlp", "steps": 3, "clip": 0.5}]
+    trainings = [{"name": "mlp", "steps": 3, "clip": 0.5, "later": 24}]
     check(ranks.run(4, "staged", shape=[2, 2], trainings=trainings), trainings)
 
 
@@ -43,7 +43,7 @@ def test_data_parallel_beside_it(ranks):
 @pytest.mark.parametrize("shape", [[1], [2], [4], [2, 2]])
 def test_every_schedule(ranks, shape):
     trainings = [
-        {"name": name, "steps": 50, "schedule": schedule, "microbatches": 4, "clip": 1.0}
+        {"name": name, "steps": 50, "schedule": schedule, "microbatches": 4, "clip": 1.0, "later": 32}
         for name in ("mlp", "cnn", "vit")
         for schedule in ("gpipe", "1f1b", "interleaved")
     ]

@@ -101,8 +101,8 @@ def batch(name, step, rows=16):
 class Step(headrace.Graph):
     """With a mesh its modules are stages: `stages` of them, four unless given."""
 
-    def __init__(self, model, optimizer, mesh=None, *, stages=None, microbatches=2, schedule="1f1b", **options):
-        super().__init__()
+    def __init__(self, model, optimizer, mesh=None, *, stages=None, microbatches=2, schedule="1f1b", config=None, **options):
+        super().__init__(config=config)
         self.model = model
         if mesh is not None:
             for number, module in enumerate((stages or type(model).stages)(model)):
@@ -134,5 +134,6 @@ def train(name, steps, mesh=None, *, optimizer=sgd, clip=None, **options):
                 value.add_(1)
     own = optimizer(model)
     schedule = torch.optim.lr_scheduler.StepLR(own, 3, gamma=0.5)
-    graph = Step(model, own, mesh, clip_grad_norm=clip, lr_scheduler=schedule, **options)
+    config = headrace.GraphConfig(backend="eager") if mesh is None else None
+    graph = Step(model, own, mesh, config=config, clip_grad_norm=clip, lr_scheduler=schedule, **options)
     return [graph(*batch(name, at)) for at in range(steps)], graph
