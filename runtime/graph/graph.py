@@ -36,12 +36,13 @@ from .compiler import Compiled, Compiler, Computation
 from .lru_cache import LRUCache
 from .packaged import weights_digest
 from .program_digest import program_digest
+from .staging import Staging
 from .watch import Watch, modules_in
 
 _SHOWN = 3  # of the recompiles, the latest
 
 
-class Graph:
+class Graph(Staging):
     """A computation that is captured once and then replayed by the fastest backend that agrees with eager.
 
     Subclass it, keep modules as attributes in `__init__` (after `super().__init__()`), and compute in `build`. Calls may come
@@ -52,6 +53,7 @@ class Graph:
     """
 
     def __init__(self, *, config: GraphConfig | None = None) -> None:
+        super().__init__()
         self.config = config or GraphConfig()
         self._captures = 0
         self._recompiles: list[Recompile] = []
@@ -133,9 +135,10 @@ class Graph:
     def state_dict(self) -> dict[str, Any]:
         """The state of each module attribute by name, and of the optimizer, scheduler and scaler of a training graph.
 
-        The parts are those of torch's own `state_dict`, so eager code loads them one by one.
+        The parts are those of torch's own `state_dict`, so eager code loads them one by one. All ranks of a pipeline call it
+        alike, and each gets all of it.
         """
-        with self._lock:
+        with self._lock, self._all_stages(here=True):
             modules = {name: value.state_dict() for name, value in vars(self).items() if isinstance(value, torch.nn.Module)}
             return {"modules": modules, "training": None if self._trainer is None else self._trainer.state_dict()}
 
@@ -147,8 +150,9 @@ class Graph:
                 raise InputError(f"the state is of modules {sorted(state['modules'])}, this graph has {sorted(modules)}")
             if (state["training"] is None) != (self._trainer is None):
                 raise InputError("one of the state and this graph has an optimizer and the other has none")
-            for name, value in modules.items():
-                value.load_state_dict(state["modules"][name])
+            with self._all_stages(here=False):
+                for name, value in modules.items():
+                    value.load_state_dict(state["modules"][name])
             if self._trainer is not None:
                 self._trainer.load_state_dict(state["training"])
 
@@ -164,8 +168,8 @@ class Graph:
         """
         check_tensors(inputs, batched=self._trainer is None)
         with self._lock:
-            if self._trainer is not None:
-                return self._trainer.step(inputs)
+            if (trainer := self._staged(_modules(self)) or self._trainer) is not None:
+                return trainer.step(inputs)
             if any(map(is_global, inputs)):
                 return self._parallel_step(inputs)
             compiled = self._ready(inputs, None)

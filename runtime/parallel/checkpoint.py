@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from ...errors import InputError
 from .mesh import rank
+from .stage_parameters import elsewhere
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -26,7 +27,8 @@ _COMPLETE = ".metadata"  # written last, when every rank has written its part
 def save(folder: str | Path, step: int, module: nn.Module, optimizer: Optimizer, **more: Any) -> Path:
     """Write the state of a module and its optimizer after that many steps, and what `more` has a state_dict (a schedule).
 
-    All ranks call it alike. A checkpoint that was being written when a rank ended is never read; the two newest are kept.
+    All ranks call it alike; of a pipeline each rank writes its stages. A checkpoint that was being written when a rank ended is
+    never read; the two newest are kept.
     Raises InputError for a negative step.
     """
     if not isinstance(step, int) or step < 0:
@@ -48,8 +50,10 @@ def resume(folder: str | Path, module: nn.Module, optimizer: Optimizer, **more: 
     """Load the newest complete checkpoint into these, which may lie otherwise than when it was written; gives its step.
 
     0, with nothing loaded, where there is none. All ranks call it alike, on any number of ranks. Raises InputError where the
-    checkpoint is of another module.
+    checkpoint is of another module, or the module's stages have begun to run as a pipeline.
     """
+    if elsewhere(module):
+        raise InputError("resume a pipeline before its first step; this rank has no room for the other stages any more")
     found = _complete(Path(folder))
     if not found:
         return 0
@@ -68,6 +72,9 @@ def resume(folder: str | Path, module: nn.Module, optimizer: Optimizer, **more: 
 
 def _state(module: nn.Module, optimizer: Optimizer, more: dict[str, Any]) -> dict[str, Any]:
     of_module, of_optimizer = get_state_dict(module, optimizer)
+    for name in elsewhere(module):
+        of_module.pop(name, None)
+        of_optimizer["state"].pop(name, None)  # type: ignore[union-attr]
     return {
         "module": of_module,
         "optimizer": of_optimizer,

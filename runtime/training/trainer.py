@@ -225,7 +225,7 @@ class Trainer:
         self, inputs: Sequence[torch.Tensor], updates: bool, build: Callable[..., Any]
     ) -> tuple[list[torch.Tensor], Structure]:
         outputs = self._forward(build, self._scale(inputs[0].device), *inputs)
-        leaves, structure = flatten(outputs, torch.is_tensor, _refuse)
+        leaves, structure = flatten(outputs, torch.is_tensor, refuse)
         if updates:
             self._update()
         return [value.detach() for value in leaves], structure
@@ -419,7 +419,7 @@ class Trainer:
             self._journal.report(1, f"timed: {record}")
 
 
-def _refuse(where: str, value: object) -> None:
+def refuse(where: str, value: object) -> None:
     raise BackendError(f"{where} of build is a {type(value).__name__}; a training graph returns tensors")
 
 

@@ -56,7 +56,9 @@ def _entry(name: str, found: Any, heading: str) -> list[str]:
         return [*lines, _docstring(found), ""]
     lines += ["```python", f"{name}{_signature(found)}", "```", "", _docstring(found), ""]
     if inspect.isclass(found):
-        for method, value in vars(found).items():
+        package = found.__module__.partition(".")[0]
+        bases = [base for base in found.__mro__ if base.__module__.partition(".")[0] == package]
+        for method, value in {name: value for base in bases for name, value in vars(base).items()}.items():
             shown = value.fget if isinstance(value, property) else value
             if not method.startswith("_") and inspect.isfunction(shown) and shown.__doc__:
                 what = method if isinstance(value, property) else f"{method}{_plain(str(inspect.signature(shown)))}"

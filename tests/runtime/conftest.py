@@ -71,6 +71,18 @@ def conv_net(new_conv_net: Callable[[], nn.Module]) -> nn.Module:
 
 
 @pytest.fixture
+def alone():
+    """A job of one rank, as a script that was started without torchrun; gone afterwards."""
+    import torch.distributed as dist
+    from torch.distributed.tensor._utils import ExplicitRedistributionContext
+
+    yield 1
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    ExplicitRedistributionContext._local._active = None
+
+
+@pytest.fixture
 def fp8_products() -> None:
     """Skip where this torch has no kernel on CPUs for fp8 products with a scale per row, as older ones have none."""
     values, scales = torch.ones(16, 16).to(torch.float8_e4m3fn), torch.ones(16, 1)

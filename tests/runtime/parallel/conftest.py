@@ -28,15 +28,6 @@ def four():
         ExplicitRedistributionContext._local._active = None
 
 
-@pytest.fixture
-def alone():
-    """A job of one rank, as a script that was started without torchrun; gone afterwards."""
-    yield 1
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    ExplicitRedistributionContext._local._active = None
-
-
 class Ranks:
     """Jobs of processes over gloo on loopback, each rank a run of a function of `rank_program`."""
 

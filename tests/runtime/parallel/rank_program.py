@@ -14,10 +14,12 @@ torch.set_num_threads(1)
 
 import headrace  # noqa: E402
 from headrace import parallel  # noqa: E402
+from headrace.errors import InputError  # noqa: E402
 from headrace.runtime.parallel.agreement import Agreement  # noqa: E402
 from headrace.runtime.parallel.planner import measure as measuring  # noqa: E402
 from headrace.runtime.parallel.planner.operators import Model  # noqa: E402
 from tests.runtime.parallel import cases  # noqa: E402
+from tests.runtime.training import staged_cases  # noqa: E402
 
 sbp = parallel.sbp
 
@@ -97,6 +99,135 @@ def piped(shape, trainings):
         mine = {key: value.detach() for key, value in cases.named(name, stages) if id(value) in own}
         found.append([name, schedule, furthest, cases.furthest({key: values[key] for key in mine}, mine), sorted(mine)])
     return found
+
+
+def staged(shape, trainings):
+    """How far the losses, outputs, gradients and states of graphs with stages are from those on one device, and what a rank
+    keeps."""
+    mesh, found = parallel.world("cpu", shape), []
+    for given in trainings:
+        options = dict(given)
+        name, steps, rows = options.pop("name"), options.pop("steps"), options.pop("later", 16)
+        options["optimizer"] = getattr(staged_cases, options.pop("optimizer", "sgd"))
+        alone = {key: value for key, value in options.items() if key not in ("microbatches", "schedule")}
+        expected, one = staged_cases.train(name, steps, **alone)
+        results, many = staged_cases.train(name, steps, mesh, **options)
+        states = one.state_dict(), many.state_dict()
+        slots = [
+            {
+                f"{at}.{key}": torch.as_tensor(value)
+                for at, slot in state["training"]["optimizer"]["state"].items()
+                for key, value in slot.items()
+            }
+            for state in states
+        ]
+        gradients = [state["training"]["gradients"] for state in states]
+        assert all(set(pair[0]) == set(pair[1]) for pair in (slots, gradients))
+        assert states[0]["training"]["updates"] == states[1]["training"]["updates"]
+        found.append(
+            {
+                "losses": max(abs(float((a - b) / a)) for (a, _), (b, _) in zip(expected, results, strict=True)),
+                "outputs": max(cases.furthest({"": a}, {"": b}) for (_, a), (_, b) in zip(expected, results, strict=True)),
+                "values": cases.furthest(states[0]["modules"]["model"], states[1]["modules"]["model"]),
+                "slots": cases.furthest(*slots),
+                "gradients": cases.furthest(*gradients) if gradients[0] else 0.0,
+                "kept": [key for key, value in many.model.named_parameters() if value.numel()],
+                "updated": len(many._trainer.optimizer.state),
+                "steps": [str(record) for record in many.steps],
+            }
+        )
+        many.load_state_dict(states[0])  # of one device
+        again = [graph(*staged_cases.batch(name, steps, rows))[0] for graph in (one, many)]
+        found[-1]["again"] = abs(float((again[0] - again[1]) / again[0]))
+    return found
+
+
+def staged_checkpoint(folder, until):
+    """Losses of a graph with stages from the newest checkpoint on, of which it then writes the next; and what is said of a
+    module whose stages run already."""
+    mesh, module = parallel.world("cpu"), staged_cases.net("cnn")
+    optimizer = staged_cases.sgd(module)
+    begun = parallel.resume(folder, module, optimizer)
+    graph = staged_cases.Step(module, optimizer, mesh, microbatches=4)
+    losses = [float(graph(*staged_cases.batch("cnn", at))[0]) for at in range(begun, until)]
+    parallel.save(folder, until, module, optimizer)
+    try:
+        parallel.resume(folder, module, optimizer)
+    except InputError as error:
+        return losses, str(error)
+    return losses, ""
+
+
+def staged_criterion(folder):
+    """A stage, and a rank, that has no parameters: how far the state after a checkpoint is from that of one device."""
+
+    class Step(headrace.Graph):
+        def __init__(self, model, mesh=None):
+            super().__init__()
+            self.model, self.criterion = model, torch.nn.CrossEntropyLoss()
+            if mesh is not None:
+                self.set_stage(model, 0)
+                self.set_stage(self.criterion, 1)
+                self.add_pipeline(mesh, microbatches=2)
+            self.add_optimizer(staged_cases.adam(model))
+
+        def build(self, images, labels):
+            loss = self.criterion(self.model(images), labels)
+            loss.backward()
+            return loss
+
+    mesh = parallel.world("cpu")
+    graphs = [Step(staged_cases.net("mlp")), Step(staged_cases.net("mlp"), mesh)]
+    for at in range(2):
+        losses = [float(graph(*staged_cases.batch("mlp", at))) for graph in graphs]
+    parallel.save(folder, 2, graphs[1].model, graphs[1]._trainer.optimizer)
+    states = [graph.state_dict() for graph in graphs]
+    slots = [state["training"]["optimizer"]["state"] for state in states]
+    return {
+        "losses": abs(losses[0] - losses[1]) / losses[0],
+        "values": cases.furthest(*(state["modules"]["model"] for state in states)),
+        "slots": max(cases.furthest(slots[0][at], slots[1][at]) for at in range(len(slots[0]))),
+        "kept": sum(value.numel() for value in graphs[1].model.parameters()),
+    }
+
+
+def staged_misfits():
+    """What each rank is told where the ranks were given other batches, or one cannot be computed, and a step after that."""
+    mesh, own = parallel.world("cpu", [1, -1]), parallel.rank()
+    module = staged_cases.net("mlp")
+    graph = staged_cases.Step(module, staged_cases.sgd(module), mesh)
+    images, labels = staged_cases.batch("mlp", 0)
+    told = []
+    lies = [(sbp.broadcast, sbp.split(0)), (sbp.split(0), sbp.broadcast)]
+    for given in (
+        (images[: 8 + 4 * own], labels[: 8 + 4 * own]),
+        (images[:7], labels[:7]),
+        (images, torch.where(torch.arange(16) < 3, -100, labels)),
+        *((parallel.to_global(images, mesh, rows), parallel.to_global(labels, mesh, rows)) for rows in lies),
+    ):
+        try:
+            told.append(float(graph(*given)[0]))
+        except InputError as error:
+            told.append(str(error))
+    other = staged_cases.net("mlp")
+    other.forward = lambda rows: type(other).forward(other, rows.abs() if own else rows)
+    try:
+        staged_cases.Step(other, staged_cases.sgd(other), mesh)(images, labels)
+    except InputError as error:
+        told.append(str(error))
+    expected = functional.cross_entropy(staged_cases.net("mlp")(images), labels)
+    return told, float(expected)
+
+
+def losing_a_stage(who):
+    """Train for ever; one rank is killed at its fourth step."""
+    mesh, module = parallel.world("cpu"), staged_cases.net("mlp")
+    graph = staged_cases.Step(module, staged_cases.sgd(module), mesh)
+    with parallel.watched(seconds=3):
+        for at in range(1_000_000):
+            graph(*staged_cases.batch("mlp", at % 50))
+            if at == 3 and parallel.rank() == who:
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 def head(mesh, classes, steps):

@@ -1,0 +1,100 @@
+"""Stages of a graph: how a user says which modules are which stage of a pipeline, and where it runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...errors import InputError
+from ..base.config import GraphConfig
+from ..inspect.journal import Journal
+from ..training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from ..parallel.schedule import PipelineMesh
+    from ..training.staged_trainer import StagedTrainer
+
+
+class Staging:
+    """What a `Graph` knows of its stages. They are kept here: a `GraphConfig` is shared between graphs and never changes."""
+
+    build: Callable[..., Any]
+    config: GraphConfig
+    _journal: Journal
+    _trainer: Trainer | None = None
+
+    def __init__(self) -> None:
+        self._stages: dict[torch.nn.Module, int] = {}
+        self._pipeline: PipelineMesh | None = None
+        self._begun = False
+
+    def set_stage(self, module: torch.nn.Module, stage: int) -> None:
+        """Put a module, with those inside it that have no other stage, into a stage of a pipeline, counted from 0.
+
+        Several modules may be of one stage. What `build` computes between them, and the loss, is of the stage that began last.
+        Raises ValueError where `stage` is no number from 0 on, or the graph has taken a step.
+        """
+        if not isinstance(module, torch.nn.Module):
+            raise ValueError(f"set_stage takes an nn.Module, got a {type(module).__name__}")
+        if not isinstance(stage, int) or isinstance(stage, bool) or stage < 0:
+            raise ValueError(f"stage must be an integer from 0 on, got {stage!r}")
+        if self._begun:
+            raise ValueError("this graph has taken a step, and its stages stay as they are; call set_stage before")
+        self._stages[module] = stage
+
+    def add_pipeline(
+        self, placement: DeviceMesh, *, microbatches: int, schedule: str = "1f1b", axis: str | None = None
+    ) -> None:
+        """Train as a pipeline: the stages of `set_stage` on the ranks of `placement`, each rank with its stages' parameters.
+
+        Stages are shared out over `axis` of the mesh (the last unless given); a batch is split over the other axis, if there is
+        one, and a rank's rows into `microbatches`. `schedule` is "gpipe", "1f1b" or "interleaved". All ranks make the same
+        calls, with plain tensors, the whole batch, or global ones split(0) over the other axis, and all get the whole batch's
+        loss. The first rank's parameters count. From the first call on a rank has no values for other ranks' stages;
+        `state_dict` gathers them. Raises InputError for what cannot be a pipeline, at the first call for what `build` does.
+        """
+        from ..parallel.schedule import PipelineMesh
+
+        if self._pipeline is not None:
+            raise ValueError("this graph is a pipeline already")
+        self._pipeline = PipelineMesh(placement, microbatches=microbatches, schedule=schedule, axis=axis)
+
+    def _staged(self, modules: list[torch.nn.Module]) -> StagedTrainer | None:
+        """What takes the steps of a graph with stages; None where there are none."""
+        from ..training.staged_trainer import StagedTrainer
+
+        if isinstance(self._trainer, StagedTrainer):
+            return self._trainer
+        if not self._stages and self._pipeline is None:
+            return None
+        if self._trainer is None:
+            raise InputError("a graph with stages trains; call add_optimizer in its __init__")
+        if self._pipeline is None:
+            raise InputError("the graph has stages and no ranks for them; call add_pipeline(placement, microbatches=...)")
+        count = len(set(self._stages.values()))
+        if set(self._stages.values()) != set(range(count)):
+            raise InputError(
+                f"stages must be numbered 0, 1, 2 and so on; set_stage was given {sorted(set(self._stages.values()))}"
+            )
+        self._pipeline.check_stages(count)
+        old = self._trainer
+        self._trainer = trainer = StagedTrainer(
+            *(self.build, modules, old.optimizer, old.options, self.config, self._journal),
+            mesh=self._pipeline,
+            stages=self._stages,
+        )
+        self._begun = True
+        return trainer
+
+    def _all_stages(self, *, here: bool) -> contextlib.AbstractContextManager[None]:
+        """Within it modules have the values of all stages; without `here` only room for them, and each rank keeps its own."""
+        from ..training.staged_trainer import StagedTrainer
+
+        if not isinstance(self._trainer, StagedTrainer):
+            return contextlib.nullcontext()
+        return self._trainer.whole() if here else self._trainer.shaped()

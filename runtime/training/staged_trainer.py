@@ -1,0 +1,275 @@
+"""The steps of a graph whose modules are stages of a pipeline: each rank computes and updates its own stages alone."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from ...errors import InputError
+from ..base.config import GraphConfig
+from ..base.structure import Structure, flatten
+from ..inspect.journal import Journal
+from ..parallel.schedule import PipelineMesh
+from ..parallel.stage_parameters import StageParameters
+from .kinds import StepKind
+from .options import StepRecord, TrainingOptions
+from .pipeline_run import PipelineRun, assembled, of_all_rows
+from .stage_recorder import StageRecorder
+from .stage_split import StagedStep, split_step
+from .step import NotCapturedError, capture_step
+from .trainer import Trainer, refuse
+
+_EXACT = {torch.float64: 1e-9, torch.float32: 1e-4}  # of a value's range: what sums in another order may differ by
+_REDUCED = 2e-2  # the same in 16 bits
+_LEAST_RANGE = 1e-2  # a loss near zero is a difference of larger numbers, and has their roundings
+_FLIPPED = 0.05  # of whole numbers, such as best classes: where two scores are equal but for roundings
+
+_OTHER_BATCHES = (
+    "were given batches of other shapes, or modules in another mode; give each the same, or global tensors that lie by rows"
+)
+_OTHER_PROGRAMS = "compute other operations; let build, its modules and set_stage not depend on the rank"
+
+
+class StagedTrainer(Trainer):
+    """A `Trainer` whose steps run over the ranks of a pipeline. All ranks make each call alike.
+
+    The step of a microbatch is captured and cut into programs, forward and back, of each stage. The first step is proved:
+    what build gives for this rank's rows as a whole must be what the microbatches give together. Then each rank keeps the
+    values and the optimizer's state of its own stages alone, and of what no stage uses.
+    """
+
+    def __init__(
+        self,
+        build: Callable[..., Any],
+        modules: Sequence[nn.Module],
+        optimizer: torch.optim.Optimizer,
+        options: TrainingOptions,
+        config: GraphConfig,
+        journal: Journal,
+        *,
+        mesh: PipelineMesh,
+        stages: Mapping[nn.Module, int],
+    ) -> None:
+        super().__init__(build, modules, optimizer, options, config, journal)
+        if config.backend not in (None, "captured") or config.precision not in ("auto", "fp32"):
+            raise InputError("a pipeline runs captured and in fp32; leave backend and precision out of its GraphConfig")
+        if options.grad_scaler is not None or options.checkpoint:
+            raise InputError("a pipeline takes neither grad_scaler nor checkpoint; leave them out of add_optimizer")
+        self.mesh, self.stages = mesh, stages
+        self._runs: dict[Any, PipelineRun] = {}
+        self._parameters: StageParameters | None = None  # from the first step on
+
+    @property
+    def records(self) -> tuple[StepRecord, ...]:
+        """How each kind of step that was seen runs."""
+        return tuple(run.record for run in self._runs.values())
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of a `Trainer` on one device, gathered from all ranks, which call this alike."""
+        self._forget_others()  # of which a checkpoint may have made some, empty
+        state = super().state_dict()
+        if self._parameters is not None:
+            state["optimizer"] = {**state["optimizer"], "state": self._parameters.gathered(state["optimizer"]["state"])}
+            state["gradients"] = self._parameters.gathered(state["gradients"])
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Each rank takes what is of its stages."""
+        with self.shaped():
+            super().load_state_dict(state)
+        self._forget_others()
+
+    def whole(self) -> contextlib.AbstractContextManager[None]:
+        """Within it the modules have all values on every rank; all ranks enter it alike."""
+        return contextlib.nullcontext() if self._parameters is None else self._parameters.whole()
+
+    def shaped(self) -> contextlib.AbstractContextManager[None]:
+        """Within it values of all stages can be loaded; each rank keeps its own."""
+        return contextlib.nullcontext() if self._parameters is None else self._parameters.shaped()
+
+    def _run(self, key: StepKind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
+        kind = (key.inputs, key.layout[0], tuple((name, needs) for name, needs, *_ in key.layout[1]))
+        self._check_alike((kind, updates), _OTHER_BATCHES)
+        if self._parameters is not None and not self._parameters.same(self.state.parameters.values()):
+            raise InputError("a parameter was replaced after the first step of the pipeline; write to parameters in place")
+        rows = [self.mesh.rows(value).to(self.mesh.device) for value in inputs]
+        if len(counts := {len(value) for value in rows}) > 1:
+            raise InputError(f"inputs have {' and '.join(map(str, sorted(counts)))} rows; a pipeline cuts all of them by rows")
+        run = self._runs.pop(kind, None) or self._prepare(rows)
+        self._runs[kind] = run  # at the end: the first one is the one longest unused
+        if len(self._runs) > self.config.max_captures:
+            self._runs.pop(next(iter(self._runs)))
+        with torch.no_grad():
+            sums, results = run.run(self._given(run.step), rows)
+            leaves = [assembled(name, run, results) for name in run.step.leaves]
+            problem = self._uneven([value for name in run.step.divisors for value in results.get(name, [])])
+            if problem is None and self._parameters is None:
+                problem = self.mesh.any(self._differs(rows, leaves))
+            if problem is not None:
+                self._runs.pop(kind)
+                raise InputError(problem)
+            leaves = [of_all_rows(value, self.mesh) for value in leaves]
+            for name, value in sums.items():
+                gradient = self.mesh.mean(value / self.mesh.microbatches)
+                parameter = self.state.parameters[name]
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+        if self._parameters is None:
+            self._parameters = StageParameters(self._owners_of(run.step), self.mesh)
+            self._parameters.release()
+            self._forget_others()
+        if updates:
+            self._update()
+        return leaves, run.step.structure
+
+    def _prepare(self, rows: Sequence[torch.Tensor]) -> PipelineRun:
+        """Capture the step of a microbatch. Raises InputError on all ranks where it cannot be on one."""
+        if self._parameters is None:
+            for value in (*self.state.parameters.values(), *self.state.buffers.values()):
+                self.mesh.from_first(value)
+        problem = None
+        try:
+            step = self._captured([value.chunk(self.mesh.microbatches)[0] for value in rows])
+            if self._parameters is not None and not self._parameters.covers(self._owners_of(step)):
+                raise InputError("build uses parameters in other stages than in its first step; call the same modules in each")
+        except (InputError, NotCapturedError) as error:
+            problem = str(error)
+        problem = self.mesh.any(problem)
+        if problem is not None:
+            raise InputError(problem)
+        self._check_alike((step.made, step.used, step.layouts, step.owners), _OTHER_PROGRAMS)
+        self.captures += 1
+        ways = f"{step.stages} stages on {self.mesh.size} ranks, {self.mesh.schedule}, {self.mesh.microbatches} microbatches"
+        record = StepRecord(tuple(tuple(value.shape) for value in rows), way="captured", why=ways)
+        self._journal.report(1, f"capture {self.captures}: {record}")
+        return PipelineRun(step, self.mesh, record)
+
+    def _captured(self, example: Sequence[torch.Tensor]) -> StagedStep:
+        if torch.is_autocast_enabled(example[0].device.type):
+            raise InputError("a pipeline computes in the parameters' own precision; call it outside of autocast")
+        if self.state.strangers():
+            raise InputError(
+                "the optimizer updates a tensor that belongs to none of the graph's modules; make the module an attribute"
+            )
+        known = set(self.state.container.modules())
+        if strange := [module for module in self.stages if module not in known]:
+            raise InputError(f"set_stage was given a {type(strange[0]).__name__} that is in none of the graph's modules")
+        recorder = StageRecorder(self.state.container, self.stages)
+
+        def forward(scale: torch.Tensor, *inputs: torch.Tensor) -> Any:
+            recorder.reset()
+            with recorder:
+                return self._forward(self._build, scale, *inputs)
+
+        before = {name: value.grad for name, value in self.state.parameters.items()}
+        try:
+            for value in self.state.parameters.values():
+                value.grad = None
+            with self.shaped(), recorder.following():
+                scale = torch.ones((), device=self.mesh.device)
+                step = capture_step(forward, self.state, example, scale, None, self._owners, traces=True)
+        except NotCapturedError:
+            if recorder.problem is not None:
+                raise InputError(recorder.problem) from None
+            raise
+        finally:
+            for name, gradient in before.items():
+                self.state.parameters[name].grad = gradient
+        if recorder.stage + 1 != recorder.count:
+            raise InputError(f"build calls no module of stage {recorder.stage + 1}; give set_stage modules that it calls")
+        names, buffers = list(self.state.parameters), list(self.state.buffers)
+        found = split_step(step, names, buffers, len(self.optimizer.param_groups), recorder.count)
+        microbatch = example[0].shape[0]
+        for shape in (found.layouts[name][0] for name in found.leaves):
+            if shape and shape[0] != microbatch:
+                raise InputError(f"build returns a tensor {list(shape)}, neither a number nor with the batch's rows first")
+        if any(not found.layouts[name][0] and not found.layouts[name][2].is_floating_point for name in found.leaves):
+            raise InputError("build returns a count, whose mean over microbatches is none; return the rows or a mean")
+        return found
+
+    def _given(self, step: StagedStep) -> dict[str, torch.Tensor]:
+        parameters = {node: self.state.parameters[name].detach() for node, name in step.parameters.items()}
+        return parameters | {node: self.state.buffers[name] for node, name in step.buffers.items()}
+
+    def _owners_of(self, step: StagedStep) -> dict[nn.Parameter, int]:
+        ranks = {name: self.mesh.rank_of(stage, step.stages) for name, stage in step.owners.items()}
+        return {self.state.parameters[name]: rank for name, rank in ranks.items()}
+
+    def _check_alike(self, what: Hashable, otherwise: str) -> None:
+        """Ranks that took other steps would wait for each other for ever."""
+        number = int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:7], "big")
+        most = self.mesh.most(torch.tensor([number, -number], device=self.mesh.device))
+        if int(most[0]) != -int(most[1]):
+            raise InputError(f"the ranks of the pipeline {otherwise}")
+
+    def _uneven(self, divisors: Sequence[torch.Tensor]) -> str | None:
+        """What is wrong where means were taken over other numbers of rows, or of other weights."""
+        none = torch.full((2,), -torch.inf, dtype=torch.float64, device=self.mesh.device)
+        if divisors:
+            all_of_them = torch.stack([value.double() for value in divisors])
+            none = torch.stack([all_of_them.max(), -all_of_them.min()])
+        most = self.mesh.most(none)
+        if float(most[0]) <= -float(most[1]):
+            return None
+        return (
+            f"a cross entropy was divided by {-float(most[1]):g} for one microbatch and by {float(most[0]):g} for another, so "
+            "the mean of their means is not that of the batch: with ignored labels or class weights take reduction='sum', "
+            "divided by a number that is the same for all"
+        )
+
+    def _differs(self, rows: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> str | None:
+        """What is wrong where build gives another thing for this rank's rows than the microbatches give together."""
+        try:
+            with _NoBackward():
+                outputs = self._build(*rows)
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises; on all ranks, for none may go on alone
+            return f"build fails for the rows of all microbatches together: {type(error).__name__}: {error}"
+        expected, _ = flatten(outputs, torch.is_tensor, refuse)
+        for number, (whole, given) in enumerate(zip(expected, leaves, strict=True)):
+            if not _agree(whole.detach(), given):
+                return (
+                    f"output {number} of build for the whole batch is not that of its microbatches together; a loss must be a "
+                    "mean over rows (reduction='mean'), and no module may compute with several rows at once"
+                )
+        return None
+
+    def _forget_others(self) -> None:
+        for value in () if self._parameters is None else self._parameters.others():
+            self.optimizer.state.pop(value, None)
+            value.grad = None
+
+    def _clip(self, parameters: Sequence[torch.Tensor]) -> None:
+        """By value each for itself; by the norm over all stages, wherever they are."""
+        own = [value for value in parameters if value.grad is not None]
+        if self.options.clip_grad_value is not None and own:
+            nn.utils.clip_grad_value_(own, self.options.clip_grad_value)
+        if self.options.clip_grad_norm is not None:
+            squares = [torch.linalg.vector_norm(value.grad).double().square() for value in own]
+            total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=self.mesh.device)
+            dist.all_reduce(total, group=self.mesh.group)
+            factor = (self.options.clip_grad_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)  # torch.nn.utils.clip_grad_norm_'s
+            for value in own:
+                value.grad.mul_(factor.to(value.grad.dtype))
+
+
+class _NoBackward(TorchFunctionMode):  # type: ignore[misc]
+    """Within it `backward()` does nothing: what build returns is asked for, without a gradient."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return None if func is torch.Tensor.backward else func(*args, **(kwargs or {}))
+
+
+def _agree(whole: torch.Tensor, given: torch.Tensor) -> bool:
+    if whole.shape != given.shape or whole.dtype != given.dtype:
+        return False
+    if not whole.is_floating_point():
+        return not whole.numel() or float((whole != given).double().mean()) <= _FLIPPED
+    size = float(torch.nan_to_num(whole.double().abs()).max()) if whole.numel() else 0.0
+    exact = _EXACT.get(whole.dtype, _REDUCED) * max(size, _LEAST_RANGE)
+    return torch.allclose(whole.double(), given.double(), rtol=0.0, atol=exact, equal_nan=True)
