@@ -39,8 +39,8 @@ from .scripts.arguments import arguments, carried
 from .worker_client import ask
 
 _MOST_SCRIPTS = 3
-_MOST_FOR_A_CHECKPOINT = 8
-"""So many are run to find the model that the user's checkpoint fits."""
+_MOST_IN_VAIN = 8
+"""So many are run to find a model, or that which the user's checkpoint fits."""
 _MOST_TOLD = 8
 """So many other command lines are tried with a script that stopped."""
 _MOST_SAVED = 3
@@ -83,7 +83,8 @@ def rehearse_model(
         if runs and time.monotonic() > end:
             _cut_short(migration, seconds, [script.path for script, _ in left])
             break
-        if len(runs) >= (_MOST_FOR_A_CHECKPOINT if any(run.fits is False for run in runs) else _MOST_SCRIPTS):
+        in_vain = all(run.best is None for run in runs) or any(run.fits is False for run in runs)
+        if len(runs) >= (_MOST_IN_VAIN if in_vain else _MOST_SCRIPTS):
             break
         script, given = left.pop(0)
         run = _run(migration, script, given, static, model)
@@ -291,7 +292,7 @@ def _choices(surveyed: Survey, script: Script) -> list[list[str]]:
     """What a script may be told to choose one of its models: as it is documented, then each that its options offer."""
     named = [option for option in script.options if names_model(option) and option.choices and not option.positional]
     offered = [[option.flags[-1], str(choice)] for option in named for choice in option.choices or ()]
-    return [*documented_models(surveyed, script), *offered][:_MOST_FOR_A_CHECKPOINT]
+    return [*documented_models(surveyed, script), *offered][:_MOST_IN_VAIN]
 
 
 def _arguments(

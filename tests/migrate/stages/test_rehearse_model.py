@@ -15,9 +15,9 @@ from onnx import numpy_helper
 
 import headrace
 from headrace.errors import NothingToMigrateError
-from headrace.migrate.proving.worker_protocol import Rehearsed
+from headrace.migrate.proving.worker_protocol import Rehearsed, SeenModel
 from headrace.migrate.reading.facts import Script
-from headrace.migrate.reading.recipe import Recipe
+from headrace.migrate.reading.recipe import LiveModel, Recipe
 from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.stages import rehearse_model as rehearsal
@@ -376,6 +376,34 @@ def test_scripts_are_run_to_see_their_models_only_while_there_is_time(
     assert seen == [name for name in ("eval_a.py", "eval_b.py", "eval_c.py") if name not in left]
     said = [item.message for item in migration.findings if "to see their models" in item.message]
     assert said == [f"scripts were run {left}"]
+
+
+@pytest.mark.parametrize(("finds", "most"), [(False, 8), (True, 3)])
+def test_more_scripts_are_run_where_none_came_to_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finds: bool, most: int
+) -> None:
+    root, seen = tmp_path / "repository", []
+    root.mkdir()
+    for number in range(9):
+        (root / f"eval_{number}.py").write_text(TWO.format(width=4))
+    model = SeenModel(
+        live=LiveModel(class_name="Net", ordinal=0, evaluating=False, row=(3, 8, 8)), factory=None, parameters=7, site="a.py:5",
+        calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]", tasks=("single-label",), widths=(3,), as_read=None,
+        fits=None, trained=True, evaluates=False, in_training=(), feeds=(), labels=(None,), dataset=None,
+    )  # fmt: skip
+
+    def run(migration: Migration, script: Script, *rest: object) -> Run:
+        seen.append(script.path)
+        ended = Rehearsed(
+            models=(model,) if finds else (), why=None if finds else "ValueError: no", where=None, weights_from=()
+        )
+        return Run(script, Recipe(root=str(root), script=script.path), ended, model if finds else None, None, as_read=True)
+
+    monkeypatch.setattr(rehearsal, "_run", run)
+    monkeypatch.setattr(rehearsal, "resolved", lambda migration, run, static, others: run)
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
+    assert len(seen) == most
 
 
 def test_what_was_read_with_the_first_configuration_tells_the_others_nothing(
