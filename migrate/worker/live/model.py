@@ -11,6 +11,7 @@ import json
 import math
 import os
 import random
+import re
 import select
 import signal
 import threading
@@ -179,8 +180,22 @@ def take_model(recipe: Recipe, notes: list[str] | None = None) -> nn.Module:
             notes.append(
                 f"its script gives it images in {dtype}; the package takes float32, and its plan chooses the precision"
             )
+    if not torch.cuda.is_available() and _told_cpu(model) and notes is not None:
+        notes.append("its modules name CUDA as the device that they move values to; here they have been told the CPU")
     model = adapted(model, call, live)
     return model.eval()
+
+
+def _told_cpu(model: nn.Module) -> bool:
+    """Name the CPU where modules keep CUDA as their device, which stood in while the script ran; whether any did."""
+    told = False
+    for part in model.modules():
+        for name, value in list(vars(part).items()):
+            kept = value.type if isinstance(value, torch.device) else value if isinstance(value, str) else ""
+            if re.fullmatch(r"cuda(:\d+)?", kept):
+                part.__dict__[name] = type(value)("cpu")
+                told = True
+    return told
 
 
 def run_script(

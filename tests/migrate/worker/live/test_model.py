@@ -383,3 +383,23 @@ def test_a_preview_ends_where_a_model_was_judged(tmp_path: Path, monkeypatch: py
     assert "it went on" in str(
         see_models(script(tmp_path, DATA, "model = Net()\n", TRAIN, EVALUATE, pause, never), quick=True).why
     )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the device that is named is here")
+@pytest.mark.parametrize("device", ["'cuda:0'", "torch.device('cuda')"])
+def test_a_module_that_moves_values_to_a_device_of_its_own_is_told_the_cpu(tmp_path: Path, device: str) -> None:
+    moves = f"""
+class Moving(Net):
+    def __init__(self):
+        super().__init__()
+        self.device = {device}
+
+    def forward(self, images):
+        return super().forward(images.to(self.device))
+"""
+    recipe = script(tmp_path, DATA, f"{moves}\nmodel = Moving()\n", EVALUATE)
+    live = replace(seen(recipe).live, random=True)
+    notes: list[str] = []
+    taken = take_model(replace(recipe, live=live), notes)
+    assert taken(torch.rand(2, 3, 8, 8)).shape == (2, 3)
+    assert any("name CUDA as the device" in note for note in notes)
