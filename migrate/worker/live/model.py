@@ -182,8 +182,19 @@ def take_model(recipe: Recipe, notes: list[str] | None = None) -> nn.Module:
             )
     if not torch.cuda.is_available() and _told_cpu(model) and notes is not None:
         notes.append("its modules name CUDA as the device that they move values to; here they have been told the CPU")
+    _drop_histories(model)
     model = adapted(model, call, live)
     return model.eval()
+
+
+def _drop_histories(model: nn.Module) -> None:
+    """Detach the activations that modules keep of their last call: torch copies no tensor that has a history."""
+    for part in model.modules():
+        for name, value in list(vars(part).items()):
+            if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+                part.__dict__[name] = value.detach()
+            elif isinstance(value, list) and any(isinstance(item, torch.Tensor) for item in value):
+                part.__dict__[name] = [item.detach() if isinstance(item, torch.Tensor) else item for item in value]
 
 
 def _told_cpu(model: nn.Module) -> bool:

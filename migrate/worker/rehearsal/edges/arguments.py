@@ -27,6 +27,12 @@ from .processes import LAUNCHED, launch
 _TABLES = (dict, list, tuple, set, frozenset)
 OVERRIDES = "overrides"
 """Learned: what a configuration of OmegaConf's is told on the command line."""
+_SWITCHES = "switches"
+"""Learned: options without a value that are set."""
+_EVALUATES = re.compile(
+    r"(do_?|run_?|is_?|mode_?)?(eval(uate)?|evaluation|test(ing)?|val(id(ate)?)?|pred(ict)?|infer(ence)?|classify)", re.I
+)
+_TRAINS = re.compile(r"(do_?|run_?|is_?|mode_?)?(train(ing)?|fit)", re.I)
 _NEAR = 6
 """Lines within which a script that gives up has looked at its arguments."""
 # What an argument stands for, by words in its name, its metavar or its help, and what is given for it.
@@ -57,6 +63,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     def parse(original: Any, self: Any, args: Any = None, namespace: Any = None) -> Any:
         given = _without(chosen, [*sys.argv[1:]] if args is None else list(args))
         given += [part for flag, value in chosen.items() if flag in self._option_string_actions for part in (flag, value)]
+        given += [flag for flag in switched if flag in self._option_string_actions and flag not in given]
         try:
             found = original(self, given, namespace)
         except _RequiredError as missing:
@@ -81,6 +88,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
     asked: set[int] = set()  # each parser once: those of commands have arguments of their own
     chosen: dict[str, str] = stage.learned.get("choices", {})
+    switched: list[str] = stage.learned.get(_SWITCHES, [])
+    for flag in switched:
+        stage.note("arguments", f"{flag} was set, for without it no model is called")
     for flag, value in chosen.items():
         stage.note("arguments", f"{flag} {value} was guessed")
     stage.wrap(argparse.ArgumentParser, "parse_known_args", parse)
@@ -159,8 +169,18 @@ def last_lesson(stage: Stage, error: BaseException) -> bool:
 
 
 def last_in_vain(stage: Stage) -> bool:
-    """With the configuration that was guessed for it a script may be for other data than images."""
-    return configurations.take_another(stage) or configurations.take_another(stage, of_another_kind=True)
+    """A script may want to be told what to do (`--eval`), or its guessed configuration may be for other data than images."""
+    return _switch_on(stage) or configurations.take_another(stage) or configurations.take_another(stage, of_another_kind=True)
+
+
+def _switch_on(stage: Stage) -> bool:
+    """Have a switch set that is off and is called like what a model is used for: one that evaluates, then one that trains."""
+    known = stage.learned.get(_SWITCHES, [])
+    off = [flag for flag, value in stage.options.items() if value is False and flag not in known]
+    for use in (_EVALUATES, _TRAINS):
+        if (flag := next((flag for flag in off if use.fullmatch(flag.lstrip("-"))), None)) is not None:
+            return stage.add(_SWITCHES, flag)
+    return False
 
 
 def _respelled(name: str, offered: Sequence[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import torch
 from headrace.errors import SandboxError
 from headrace.migrate.proving.worker_protocol import SeenModel
 from headrace.migrate.reading.recipe import Recipe
-from headrace.migrate.worker.live.model import see_models, take_model
+from headrace.migrate.worker.live.model import _drop_histories, see_models, take_model
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 RANDOM = "of its weights are random numbers"
@@ -403,3 +404,18 @@ class Moving(Net):
     taken = take_model(replace(recipe, live=live), notes)
     assert taken(torch.rand(2, 3, 8, 8)).shape == (2, 3)
     assert any("name CUDA as the device" in note for note in notes)
+
+
+def test_what_modules_keep_of_a_call_that_had_gradients_can_be_copied() -> None:
+    class Keeping(torch.nn.Linear):
+        def forward(self, values: torch.Tensor) -> torch.Tensor:
+            self.features = super().forward(values)
+            self.all = [self.features * 2, 3]
+            return self.features
+
+    net = torch.nn.Sequential(Keeping(4, 3))
+    net(torch.rand(2, 4))
+    with pytest.raises(RuntimeError, match="deepcopy"):
+        copy.deepcopy(net)
+    _drop_histories(net)
+    assert torch.equal(copy.deepcopy(net)[0].features, net[0].features)

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from headrace.migrate.worker.rehearsal.edges import arguments
@@ -275,3 +277,27 @@ def test_an_option_that_the_script_insists_on_is_one_of_what_it_may_be(rehearsed
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "densenet121\n"), done.report.why
+
+
+SWITCHES = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--train", action="store_true")
+parser.add_argument("--eval", action="store_true")
+parser.add_argument("--test_time_augmentation", action="store_true")
+parser.add_argument("--validate", action="store_false")
+args = parser.parse_args()
+told = (args.train, args.eval, args.test_time_augmentation, args.validate)
+"""
+
+
+def test_a_script_that_called_no_model_is_told_to_evaluate_and_then_to_train(on_stage, rehearsed, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", ["main.py"])
+    stage = (world := on_stage(arguments)).stage
+    assert world.play(SWITCHES)["told"] == (False, False, False, True)
+    assert [arguments.last_in_vain(stage) for _ in range(3)] == [True, True, False]
+    assert stage.learned["switches"] == ["--eval", "--train"]
+    learned = json.dumps({"switches": ["--eval"]})
+    done = rehearsed({"main.py": f"{SWITCHES}print(told)\n"}, made=tmp_path / "other", learned=learned)
+    assert done.stdout == "(False, True, False, True)\n"
+    assert "--eval was set, for without it no model is called" in [item.what for item in done.standins("arguments")]
