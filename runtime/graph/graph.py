@@ -37,7 +37,7 @@ from .lru_cache import LRUCache
 from .packaged import weights_digest
 from .program_digest import program_digest
 from .staging import Staging
-from .watch import Watch, modules_in
+from .watch import Watch, distinct_modules, modules_in
 
 _SHOWN = 3  # of the recompiles, the latest
 
@@ -100,7 +100,7 @@ class Graph(Staging):
             checkpoint=tuple(checkpoint),
             update=update,
         )
-        self._trainer = Trainer(self.build, _modules(self), optimizer, options, self.config, self._journal)
+        self._trainer = Trainer(self.build, distinct_modules(vars(self)), optimizer, options, self.config, self._journal)
 
     @property
     def steps(self) -> tuple[StepRecord, ...]:
@@ -168,7 +168,7 @@ class Graph(Staging):
         """
         check_tensors(inputs, batched=self._trainer is None)
         with self._lock:
-            if (trainer := self._staged(_modules(self)) or self._trainer) is not None:
+            if (trainer := self._staged() or self._trainer) is not None:
                 return trainer.step(inputs)
             if any(map(is_global, inputs)):
                 return self._parallel_step(inputs)
@@ -266,7 +266,7 @@ class Graph(Staging):
             folder = Path(path)
             with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
                 structure = compiled.captured.structure.to_json()
-                digests = {"weights": weights_digest(_modules(self)), "program": self._program()}
+                digests = {"weights": weights_digest(distinct_modules(vars(self))), "program": self._program()}
                 facts = {**(provenance or {}), "outputs": structure, **digests}
                 try:
                     write_onnx(compiled.source.optimized, compiled.runner.directory)
@@ -322,12 +322,12 @@ class Graph(Staging):
             raise ArtifactError(f"a graph over global tensors cannot {what}; it is called with global tensors, and has no plan")
 
     def _parameters_are_global(self) -> bool:
-        return any(is_global(value) for module in _modules(self) for value in module.parameters())
+        return any(is_global(value) for module in distinct_modules(vars(self)) for value in module.parameters())
 
     def _parallel_step(self, inputs: Sequence[torch.Tensor]) -> Any:
         """A call with global tensors: captured with its collectives, by the same means as a training step."""
         if self._parallel is None:
-            modules = _modules(self)
+            modules = distinct_modules(vars(self))
             options = TrainingOptions(update=False)
             self._parallel = Trainer(
                 self.build, modules, without_settings(modules), options, self.config, self._journal, inference=True
@@ -374,7 +374,7 @@ class Graph(Staging):
     def _compile(
         self, inputs: Sequence[torch.Tensor], progress: Progress | None, ahead: bool, stale: Compiled | None, why: str
     ) -> Compiled:
-        modules, compiler = _modules(self), self._compiler()
+        modules, compiler = distinct_modules(vars(self)), self._compiler()
         if self._parameters_are_global():
             raise InputError("the parameters are global tensors and the inputs are not; make them so with parallel.to_global")
         if self._journal.level:
@@ -418,7 +418,3 @@ class ModuleGraph(Graph):
 
     def _program(self) -> str | None:
         return program_digest(self.model)
-
-
-def _modules(graph: Graph) -> list[torch.nn.Module]:
-    return list(dict.fromkeys(module for _, module in modules_in(vars(graph))))

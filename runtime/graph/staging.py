@@ -12,6 +12,7 @@ from ...errors import InputError
 from ..base.config import GraphConfig
 from ..inspect.journal import Journal
 from ..training.trainer import Trainer
+from .watch import distinct_modules
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -31,7 +32,7 @@ class Staging:
     def __init__(self) -> None:
         self._stages: dict[torch.nn.Module, int] = {}
         self._pipeline: PipelineMesh | None = None
-        self._begun = False
+        self._staged_trainer: StagedTrainer | None = None  # from the first step on
 
     def set_stage(self, module: torch.nn.Module, stage: int) -> None:
         """Put a module, with those inside it that have no other stage, into a stage of a pipeline, counted from 0.
@@ -43,7 +44,7 @@ class Staging:
             raise ValueError(f"set_stage takes an nn.Module, got a {type(module).__name__}")
         if not isinstance(stage, int) or isinstance(stage, bool) or stage < 0:
             raise ValueError(f"stage must be an integer from 0 on, got {stage!r}")
-        if self._begun:
+        if self._staged_trainer is not None:
             raise ValueError("this graph has taken a step, and its stages stay as they are; call set_stage before")
         self._stages[module] = stage
 
@@ -64,14 +65,12 @@ class Staging:
             raise ValueError("this graph is a pipeline already")
         self._pipeline = PipelineMesh(placement, microbatches=microbatches, schedule=schedule, axis=axis)
 
-    def _staged(self, modules: list[torch.nn.Module]) -> StagedTrainer | None:
+    def _staged(self) -> StagedTrainer | None:
         """What takes the steps of a graph with stages; None where there are none."""
+        if self._staged_trainer is not None or (not self._stages and self._pipeline is None):
+            return self._staged_trainer
         from ..training.staged_trainer import StagedTrainer
 
-        if isinstance(self._trainer, StagedTrainer):
-            return self._trainer
-        if not self._stages and self._pipeline is None:
-            return None
         if self._trainer is None:
             raise InputError("a graph with stages trains; call add_optimizer in its __init__")
         if self._pipeline is None:
@@ -82,19 +81,16 @@ class Staging:
                 f"stages must be numbered 0, 1, 2 and so on; set_stage was given {sorted(set(self._stages.values()))}"
             )
         self._pipeline.check_stages(count)
-        old = self._trainer
-        self._trainer = trainer = StagedTrainer(
+        old, modules = self._trainer, distinct_modules(vars(self))
+        self._trainer = self._staged_trainer = StagedTrainer(
             *(self.build, modules, old.optimizer, old.options, self.config, self._journal),
             mesh=self._pipeline,
             stages=self._stages,
         )
-        self._begun = True
-        return trainer
+        return self._staged_trainer
 
     def _all_stages(self, *, here: bool) -> contextlib.AbstractContextManager[None]:
         """Within it modules have the values of all stages; without `here` only room for them, and each rank keeps its own."""
-        from ..training.staged_trainer import StagedTrainer
-
-        if not isinstance(self._trainer, StagedTrainer):
+        if self._staged_trainer is None:
             return contextlib.nullcontext()
-        return self._trainer.whole() if here else self._trainer.shaped()
+        return self._staged_trainer.whole() if here else self._staged_trainer.shaped()

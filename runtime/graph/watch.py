@@ -35,6 +35,11 @@ def modules_in(values: Mapping[str, Any]) -> list[tuple[str, nn.Module]]:
     return [(name, value) for name, value in held_in(values) if isinstance(value, nn.Module)]
 
 
+def distinct_modules(values: Mapping[str, Any]) -> list[nn.Module]:
+    """The modules among them, each once."""
+    return list(dict.fromkeys(module for _, module in modules_in(values)))
+
+
 class Watch:
     """Remembers which modules, parameters, buffers and tensors a graph was captured from, and in which version.
 
