@@ -11,7 +11,7 @@ import random
 import runpy
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -101,9 +101,9 @@ def _attempt(
             except BaseException as raised:  # noqa: BLE001 - whatever the user's code does is an outcome
                 error = raised
                 ended = "finished" if _clean_exit(raised) else "stopped"
-        hooks = ((edge, kind) for kind in ("in_vain", "last_in_vain") for edge in found.values() if hasattr(edge, kind))
         called_none = ended == "finished" and not last and not seen()
-        if called_none and (any(getattr(edge, kind)(stage) for edge, kind in hooks) or _learned(stage, found, stage.handled)):
+        in_vain = called_none and _one_knows(found.values(), ("in_vain", "last_in_vain"), stage)
+        if in_vain or (called_none and _learned(stage, found, stage.handled)):
             remember_imports(stage)
             return None
         if ended != "stopped":
@@ -152,10 +152,12 @@ def _keep_found(stage: Stage) -> None:
 
 def _learned(stage: Stage, edges: dict[str, types.ModuleType], error: BaseException | None) -> bool:
     """Whether an edge knows from an error what the next attempt should do otherwise; if none does, how it may go on with it."""
-    if error is None:
-        return False
-    asked = ((edge, kind) for kind in ("lesson", "last_lesson") for edge in reversed(edges.values()) if hasattr(edge, kind))
-    return any(getattr(edge, kind)(stage, error) for edge, kind in asked)
+    return error is not None and _one_knows([*reversed(edges.values())], ("lesson", "last_lesson"), stage, error)
+
+
+def _one_knows(edges: Iterable[types.ModuleType], kinds: Sequence[str], *asked: Any) -> bool:
+    """Whether one of the edges knows something: all are asked in the first way, then in the next, until one does."""
+    return any(getattr(edge, kind)(*asked) for kind in kinds for edge in edges if hasattr(edge, kind))
 
 
 def all_edges() -> dict[str, types.ModuleType]:

@@ -144,7 +144,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if own and isinstance(error, NotImplementedError) and configurations.take_another(stage, of_another_kind=True):
         return True
     if isinstance(error, ImportError) and configurations.names(stage, error.name):
-        return last_in_vain(stage)
+        return configurations.take_any_other(stage)
     if isinstance(error, TypeError) and "NoneType" in str(error):
         return _path_option(stage)
     if not own or not isinstance(error, IndexError | SystemExit | ValueError):
@@ -170,7 +170,7 @@ def last_lesson(stage: Stage, error: BaseException) -> bool:
 
 def last_in_vain(stage: Stage) -> bool:
     """A script may want to be told what to do (`--eval`), or its guessed configuration may be for other data than images."""
-    return _switch_on(stage) or configurations.take_another(stage) or configurations.take_another(stage, of_another_kind=True)
+    return _switch_on(stage) or configurations.take_any_other(stage)
 
 
 def _switch_on(stage: Stage) -> bool:

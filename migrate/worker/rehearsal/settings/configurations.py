@@ -94,6 +94,11 @@ def take_another(stage: Stage, *, of_another_kind: bool = False) -> bool:
     return stage.add(_UNFIT, tried)
 
 
+def take_any_other(stage: Stage) -> bool:
+    """Another one of the folder and format of that which was guessed, and where there is none left one of a folder beside."""
+    return take_another(stage) or take_another(stage, of_another_kind=True)
+
+
 def _option(stage: Stage, path: str | os.PathLike[str]) -> str | None:
     """The option whose value this file of settings is."""
     if os.path.splitext(path)[1].lower() not in _ENDINGS:

@@ -48,3 +48,12 @@ def test_each_of_two_configurations_is_the_one_that_is_called_like_it(rehearsed)
     files = dict.fromkeys(("configs/base.yaml", "configs/data_pets.yaml"), "{}")
     done = rehearsed({"main.py": text, **files})
     assert done.stdout == "configs/base.yaml configs/data_pets.yaml configs/base.yaml\n"
+
+
+def test_for_one_that_names_a_module_that_is_not_here_another_is_taken_and_no_switch_set(rehearsed):
+    text = SCRIPT.replace("args =", "parser.add_argument('--eval', action='store_true')\nargs =")
+    text += "import importlib\nnet = importlib.import_module(json.load(open(args.config))['module'])\n"
+    text += "print(net.__name__, args.eval)\n"
+    files = {"configs/template.json": '{"module": "nets.*_net"}', "configs/examples/small.json": '{"module": "nets.small"}'}
+    done = rehearsed({"main.py": text, "nets/__init__.py": "", "nets/small.py": "", **files})
+    assert (done.report.ended, done.stdout) == ("finished", "nets.small False\n"), done.report.why
