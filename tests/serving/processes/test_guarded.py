@@ -34,7 +34,6 @@ def test_tokens_and_tls(models, launch, tmp_path):
     (tmp_path / "cert.pem").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
     files = {"tls_cert": tmp_path / "cert.pem", "tls_key": tmp_path / "key.pem", "token_file": tmp_path / "tokens.toml"}
     with launch(models, frontends=2, log_format="json", access_log=True, **files) as server:
-        assert f"https://{server.http}" in server.output
         headers = {"authorization": f"Bearer {INFER}"}  # copied for each call: the HTTP client writes into it
         address = f"localhost:{server.http.split(':')[1]}"
         for _ in range(CALLS):
@@ -62,6 +61,7 @@ def test_tokens_and_tls(models, launch, tmp_path):
         asked.add_header("Authorization", f"Bearer {METRICS}")
         with urllib.request.urlopen(asked, timeout=10, context=context) as response:
             assert b"nv_inference_count" in response.read()
+    assert f"https://{server.http}" in server.output  # which is said only after it is ready
     assert '"call": "ModelInfer"' in server.output
     assert '"call": "POST /v2/models/tiny/infer"' in server.output
 
