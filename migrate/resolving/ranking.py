@@ -36,6 +36,9 @@ _MODELS = re.compile(
     r"torch|timm|lightning|fastai|ultralytics|transformers|accelerate|mmcls|mmcv|mmengine|mmpretrain|skorch|clip"
 )
 """Libraries, by part of their names, that hold models."""
+_IMAGES = re.compile(r"torchvision|timm|PIL|cv2|skimage|imageio|albumentations|kornia|imgaug|mm(cls|pretrain)")
+"""Libraries that read images or hold models of images."""
+_LAYERS = re.compile(r"\bConv2d\b")
 _BY_NAME = re.compile(r"\b(import_module|__import__|instantiate|exec|run_path|runpy|subprocess|load_learner)\b")
 """Ways to what a file does not import."""
 EVALUATE_NAMES = frozenset(
@@ -49,16 +52,19 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
 
     What lies in a git submodule, as others' examples do, comes last of all; before it what imports nothing that could hold a
     model, such as the client of a server. Those that a README runs come first, then those that other documents run or that it
-    mentions. Of these one that evaluates comes before one that predicts before one that trains; then a plain name like
-    `train.py` before `bn_train.py`, the order in which they are documented, a file's depth, and the natural order of the names.
+    mentions. Of these one for images comes before one that is not, as in a course that begins with points and lines: it
+    leads to layers for them or imports a library for them itself, or, less surely, leads to such a library. Then one that
+    evaluates comes before one that predicts before one that trains; then a plain name like `train.py` before `bn_train.py`,
+    the order in which they are documented, a file's depth, and the natural order of the names.
     Tests, notebooks and files in which nothing is seen to call a model and whose name does not say that they do come last;
     where the name does, and no README runs them, they come after those that are seen to.
     """
     scripts = list(scripts)
     readme = readme_text(survey.root)
     known = project_index(survey)
+    modules = known.repository.modules
     imported = imported_paths(known)
-    holding = _with_models(known)
+    holding, with_layers, with_images = _leading_to(known, _holds_models, _holds_layers, _holds_images)
     others = tuple(f"{path}/" for path in submodule_paths(survey.root))
     calls = any(script.roles for script in scripts)
     shallowest = min((script.path.count("/") for script in scripts), default=0)
@@ -78,6 +84,7 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
             script.path.endswith(NOTEBOOK),
             calls and not script.roles and named > 0,
             named,
+            0 if script.path in with_layers or _holds_images(modules[script.path]) else 1 if script.path in with_images else 2,
             depth > shallowest,
             tier(script),
             re.fullmatch(_PURPOSE, stem) is None,
@@ -89,27 +96,34 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
     return sorted(scripts, key=rank)
 
 
-def _with_models(known: ProjectIndex) -> set[str]:
-    """The files that import a library which holds models, or one of these files; or that may, by a name that they make."""
+def _holds_models(module: Module) -> bool:
+    """Whether a file imports a library which holds models; or may, by a name that it makes."""
+    return any(_MODELS.search(name) for name in _libraries(module)) or bool(_BY_NAME.search(module.file.text or ""))
 
-    def holds(module: Module) -> bool:
-        return any(_MODELS.search(name) for name in _libraries(module)) or bool(_BY_NAME.search(module.file.text or ""))
 
-    return _leading_to(known, holds)
+def _holds_layers(module: Module) -> bool:
+    """Whether a file builds layers for images."""
+    return bool(_LAYERS.search(module.file.text or ""))
+
+
+def _holds_images(module: Module) -> bool:
+    """Whether a file imports a library for images."""
+    return any(_IMAGES.match(name) for name in _libraries(module))
 
 
 def importing(survey: Survey, libraries: Iterable[str]) -> set[str]:
     """The files that import one of the libraries, or one of these files."""
     wanted = set(libraries)
-    return _leading_to(project_index(survey), lambda module: not wanted.isdisjoint(_libraries(module)))
+    (found,) = _leading_to(project_index(survey), lambda module: not wanted.isdisjoint(_libraries(module)))
+    return found
 
 
 def _libraries(module: Module) -> set[str]:
     return {name.partition(".")[0] for name in (*module.imports.values(), *module.star_imports)}
 
 
-def _leading_to(known: ProjectIndex, wanted: Callable[[Module], bool]) -> set[str]:
-    """The files that are `wanted`, and those that import one of them or of these."""
+def _leading_to(known: ProjectIndex, *wanted: Callable[[Module], bool]) -> Iterator[set[str]]:
+    """For each of `wanted`: the files for which it holds, and those that import one of them or of these."""
     repository = known.repository
     leads: dict[str, set[str]] = {}
     for module in repository.modules.values():
@@ -117,13 +131,14 @@ def _leading_to(known: ProjectIndex, wanted: Callable[[Module], bool]) -> set[st
         for part in {part for name in names for part in (name, name.rpartition(".")[0]) if part}:
             if (other := repository.module(part, module.path)) is not None:
                 leads.setdefault(other.path, set()).add(module.path)
-    found = {module.path for module in repository.modules.values() if wanted(module)}
-    queue = list(found)
-    while queue:
-        new = leads.get(queue.pop(), set()) - found
-        found |= new
-        queue += new
-    return found
+    for holds in wanted:
+        found = {module.path for module in repository.modules.values() if holds(module)}
+        queue = list(found)
+        while queue:
+            new = leads.get(queue.pop(), set()) - found
+            found |= new
+            queue += new
+        yield found
 
 
 def candidates(survey: Survey) -> list[Script]:

@@ -10,6 +10,7 @@ import pkgutil
 import random
 import runpy
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -21,7 +22,7 @@ from ...reading.source import NOTEBOOK, read_source
 from . import edges
 from .early_imports import prepare, remember_imports
 from .imports import watched_imports
-from .places import failed_at
+from .places import failed_at, is_users
 from .source import compiler
 from .stage import Enough, Stage, Taken, memory_of
 
@@ -102,7 +103,7 @@ def _attempt(
                 error = raised
                 ended = "finished" if _clean_exit(raised) else "stopped"
         called_none = ended == "finished" and not last and not seen()
-        in_vain = called_none and _one_knows(found.values(), ("in_vain", "last_in_vain"), stage)
+        in_vain = called_none and _one_knows(found.values(), ("in_vain", "last_in_vain"), (stage,))
         if in_vain or (called_none and _learned(stage, found, stage.handled)):
             remember_imports(stage)
             return None
@@ -152,12 +153,24 @@ def _keep_found(stage: Stage) -> None:
 
 def _learned(stage: Stage, edges: dict[str, types.ModuleType], error: BaseException | None) -> bool:
     """Whether an edge knows from an error what the next attempt should do otherwise; if none does, how it may go on with it."""
-    return error is not None and _one_knows([*reversed(edges.values())], ("lesson", "last_lesson"), stage, error)
+    asked = [(stage, each) for each in _and_replaced(stage, error)]
+    return _one_knows([*reversed(edges.values())], ("lesson", "last_lesson"), *asked)
 
 
-def _one_knows(edges: Iterable[types.ModuleType], kinds: Sequence[str], *asked: Any) -> bool:
+def _and_replaced(stage: Stage, error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those in whose place the repository's code has put it: `except ImportError: raise RuntimeError(...)`."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        yield error
+        seen.add(id(error))
+        raised_in = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
+        own = bool(raised_in) and is_users(raised_in[0], stage.root)
+        error = (error.__cause__ or error.__context__) if own else None
+
+
+def _one_knows(edges: Iterable[types.ModuleType], kinds: Sequence[str], *asked: tuple[Any, ...]) -> bool:
     """Whether one of the edges knows something: all are asked in the first way, then in the next, until one does."""
-    return any(getattr(edge, kind)(*asked) for kind in kinds for edge in edges if hasattr(edge, kind))
+    return any(getattr(edge, kind)(*each) for kind in kinds for each in asked for edge in edges if hasattr(edge, kind))
 
 
 def all_edges() -> dict[str, types.ModuleType]:

@@ -77,6 +77,19 @@ def test_what_leads_to_no_library_with_models_comes_last(tmp_path: Path) -> None
     assert found == ["tools/eval.py", "by_name.py", "app.py"]
 
 
+def test_of_a_course_that_begins_with_points_the_script_for_images_comes_first(tmp_path: Path) -> None:
+    points = NET.replace("nn.Conv2d(3, 4, 3)", "nn.Linear(2, 4)")
+    files = {"01_points/models.py": points, "01_points/train.py": "from models import Net\nimport helper\n" + EVALUATE}
+    files |= {"02_images/models.py": NET, "02_images/train.py": "from models import Net\nimport helper\n" + EVALUATE}
+    files |= {"01_points/helper.py": "import torchvision\n", "02_images/helper.py": "import torchvision\n"}
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert [script.path for script in candidates(survey(tmp_path))] == ["02_images/train.py", "01_points/train.py"]
+    (tmp_path / "README.md").write_text("    python 01_points/train.py\n")
+    assert candidates(survey(tmp_path))[0].path == "01_points/train.py"
+
+
 def test_scripts_of_a_submodule_come_last(tmp_path: Path) -> None:
     files = {"run.py": TRAIN, "third_party/lib/eval.py": EVALUATE, "third_party/own.py": TRAIN}
     readme = "    python third_party/lib/eval.py\n"

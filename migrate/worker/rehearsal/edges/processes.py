@@ -39,6 +39,10 @@ _ANSWERED = frozenset([
 ])  # fmt: skip
 """Programs that are never run for a script."""
 
+_GROUPS: list[Any] = []
+"""Groups of processes, as long as this one lasts. One that ends with the last module that is wrapped for it, as after
+`destroy_process_group`, waits for its thread with the lock held that this thread may want, for ever."""
+
 
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
@@ -162,8 +166,14 @@ def _alone(stage: Stage, library: Any) -> None:
         else:
             path.unlink(missing_ok=True)
         original("gloo", store=library.FileStore(str(path), request.ranks), rank=request.rank, world_size=request.ranks)
+        _GROUPS.append(library.group.WORLD)
+
+    def more(original: Any, *args: Any, **named: Any) -> Any:
+        _GROUPS.append(original(*args, **named))
+        return _GROUPS[-1]
 
     stage.wrap(library, "init_process_group", start)
+    stage.wrap(library, "new_group", more)
     stage.when_imported(
         "torch.distributed.distributed_c10d", lambda inner: stage.patch(inner, "init_process_group", library.init_process_group)
     )

@@ -112,3 +112,20 @@ def test_a_watcher_ends_the_script_and_sees_its_world(tmp_path):
     finally:
         del builtins.taken
     assert seen == [str(tmp_path), 5]
+
+
+def test_an_error_in_the_place_of_another_teaches_what_that_would(rehearsed):
+    """`except ImportError: raise RuntimeError(...)`: what the script lacks is in the first one."""
+    text = (
+        "def load():\n    try:\n        import nobody_has_this\n        return open('config.txt').read()\n"
+        "    except ImportError:\n        raise RuntimeError('it is required')\n"
+        "    except Exception as error:\n        raise ValueError('no settings') from error\nprint(len(load()) > 0)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True\n"), done.report.why
+    chained = (
+        "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    error.__cause__ = error\n"
+        "    raise ValueError('x') from error\n"
+    )
+    done = rehearsed({"main.py": chained})
+    assert (done.report.ended, done.report.why) == ("stopped", "ValueError: x")

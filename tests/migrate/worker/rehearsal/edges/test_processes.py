@@ -17,6 +17,8 @@ def worker(gpu, count):
     net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1).cuda(gpu), device_ids=[gpu])
     value = net(torch.ones(3, 2)).sum()
     dist.all_reduce(value)
+    part = dist.new_group([0])
+    dist.all_reduce(torch.ones(1), group=part)
     print(dist.get_world_size(), dist.get_rank(), os.environ["LOCAL_RANK"], value.numel())
     dist.destroy_process_group()
 

@@ -1,0 +1,24 @@
+import importlib.util
+
+import pytest
+
+
+@pytest.mark.parametrize(("library", "text"), [("simplejson", "dumps([1])"), ("oyaml", "safe_load('[1]')")])
+def test_a_library_that_does_what_another_does(rehearsed, library, text):
+    if importlib.util.find_spec(library) is not None:
+        pytest.skip(f"{library} is installed")
+    done = rehearsed({"main.py": f"import {library} as own\nprint(own.{text})\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "[1]\n"), done.report.why
+    assert [item.what for item in done.standins("libraries")] == [f"{library} is not installed; what it does stood in"]
+
+
+@pytest.mark.parametrize("where", ["import gdown\n", "def fetch():\n    global gdown\n    import gdown\nfetch()\n"])
+def test_what_gdown_would_fetch_is_made(rehearsed, where):
+    if importlib.util.find_spec("gdown") is not None:
+        pytest.skip("gdown is installed")
+    text = (
+        f"import zipfile\n{where}gdown.download(id='1Rx', output='data.zip', quiet=False)\n"
+        "print(zipfile.is_zipfile('data.zip'), gdown.download_folder('https://a.example/b', output='more'))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True ['more']\n"), done.report.why
