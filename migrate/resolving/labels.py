@@ -16,6 +16,12 @@ _NAMES = re.compile(
 )
 _SPLIT = re.compile(r"(^|_)(idx|index)_?to_?(class|label)|id2(class|label|name)|cifar\d*_classes|imagenet_classes", re.I)
 
+_PREDICTION = re.compile(r"pred|argmax", re.I)
+_TWO = 2
+"""So many names by index may be anything: `{0: "off", 1: "on"}`."""
+_OTHER = re.compile(r"colou?r|marker|style|path|file|url", re.I)
+"""Tables that a prediction may be looked up in and that hold no names of classes."""
+
 
 @dataclass(frozen=True)
 class ClassNames:
@@ -40,22 +46,62 @@ def all_class_names(modules: Iterable[Module]) -> Iterator[tuple[str, ...]]:
         yield from (found.names for found in _candidates(module) if found.names is not None)
 
 
+def looked_up_names(modules: Iterable[Module]) -> Iterator[tuple[str, ...]]:
+    """Every literal table of names, whatever it is called, that holds three or more by index, or that a prediction is looked up
+    in: `mapper = {0: "ant", 1: "bee", 2: "fly"}`, or `insects[prediction]` of a list."""
+    modules = list(modules)
+    looked_up = {
+        _last(node.value)
+        for module in modules
+        for node in module.nodes
+        if isinstance(node, ast.Subscript) and _PREDICTION.search(ast.unparse(node.slice))
+    }
+    for module in modules:
+        for target, value in (pair for node in module.nodes for pair in _assigned(node)):
+            name = _last(target)
+            if (
+                (name in looked_up or _is_by_index(value))
+                and not _OTHER.search(name)
+                and (names := _literal(value)) is not None
+            ):
+                yield names
+
+
+def _is_by_index(node: ast.expr) -> bool:
+    keys = node.keys if isinstance(node, ast.Dict) else []
+    return len(keys) > _TWO and all(isinstance(key, ast.Constant) and isinstance(key.value, int) for key in keys)
+
+
+def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        return [(node.targets[0], node.value)]
+    return [(node.target, node.value)] if isinstance(node, ast.AnnAssign) and node.value is not None else []
+
+
+def _last(node: ast.expr) -> str:
+    """The last part of a variable's or an attribute's name; empty for anything else."""
+    return (dotted(node) or "").rpartition(".")[2]
+
+
 def _candidates(module: Module) -> Iterator[ClassNames]:
     for node in module.nodes:
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-            continue
-        name = dotted(node.targets[0])
-        if name is None or "." in name or not (_NAMES.search(name) or _SPLIT.search(name)):
-            continue
-        names = _literal(node.value)
-        if names is None and not _reads_file(node.value):
-            continue
-        function = module.function_of(node)
-        target = ast.Name(name, ast.Load())
-        point = Point(module, function, node, target, after=True)
-        if names is not None:
-            point = Point(module, None, module.tree.body[0], _constant(names))
-        yield ClassNames(names, point, module.path, node.lineno)
+        for target, value in _assigned(node):
+            found = _candidate(module, node, target, value)
+            if found is not None:
+                yield found
+
+
+def _candidate(module: Module, node: ast.stmt, target: ast.expr, value: ast.expr) -> ClassNames | None:
+    name = _last(target)
+    if not (_NAMES.search(name) or _SPLIT.search(name)):
+        return None
+    names = _literal(value)
+    if names is not None:
+        return ClassNames(names, Point(module, None, module.tree.body[0], _constant(names)), module.path, node.lineno)
+    if not isinstance(target, ast.Name) or not _reads_file(value):
+        return None
+    function = module.function_of(node)
+    return ClassNames(None, Point(module, function, node, ast.Name(name, ast.Load()), after=True), module.path, node.lineno)
 
 
 def _constant(names: tuple[str, ...]) -> ast.expr:
@@ -63,7 +109,8 @@ def _constant(names: tuple[str, ...]) -> ast.expr:
 
 
 def _literal(node: ast.expr) -> tuple[str, ...] | None:
-    """At least two strings in a list, a tuple, a dict by index, or a split string; or `[str(d) for d in range(10)]`."""
+    """At least two strings in a list, a tuple, a dict by index (`0` or `"0"`) or to indices, or a split string; or
+    `[str(d) for d in range(10)]`."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split" and len(node.args) < 2:
         text = node.func.value
         if isinstance(text, ast.Constant) and isinstance(text.value, str):
@@ -76,8 +123,11 @@ def _literal(node: ast.expr) -> tuple[str, ...] | None:
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
     if isinstance(value, dict):
-        if value and all(isinstance(key, int) for key in value) and sorted(value) == list(range(len(value))):
-            return _checked([value[index] for index in range(len(value))])
+        indices = {
+            int(key): item for key, item in value.items() if isinstance(key, int) or (isinstance(key, str) and key.isdecimal())
+        }
+        if value and len(indices) == len(value) and sorted(indices) == list(range(len(value))):
+            return _checked([indices[index] for index in range(len(value))])
         if (
             value
             and all(isinstance(item, int) for item in value.values())

@@ -11,7 +11,7 @@ from ..proving.worker_protocol import Rehearsed, SeenModel
 from ..reading.facts import Script
 from ..reading.finding import Finding
 from ..reading.recipe import Recipe, TransformRecipe
-from ..resolving.labels import all_class_names
+from ..resolving.labels import all_class_names, looked_up_names
 from ..resolving.ranking import listed, taken_of
 from ..resolving.resolved import ChainStep, Resolved
 from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_near, stated_task, states_width, with_threshold
@@ -209,14 +209,16 @@ def _task(migration: Migration, best: SeenModel, script: Script) -> str:
 
 def _names(migration: Migration, best: SeenModel, static: Resolved | None) -> tuple[tuple[str, ...] | None, ...]:
     """The names of each output's entries: those that the run showed, else as many as its script states, or only one list in all
-    the sources does."""
+    the sources does, or only one in which a prediction is looked up."""
     near = static.class_names if static is not None else None
-    stated = {*all_class_names(project_index(migration.surveyed).repository.modules.values())}
+    modules = project_index(migration.surveyed).repository.modules.values()
+    stated = {*all_class_names(modules)}
     found = []
     for names, task, width in zip(best.labels, best.tasks, best.widths, strict=True):
         if names is None and best.widths.count(width) == 1 and kind_of(task) in ("", SINGLE_LABEL, MULTI_LABEL):
             fitting = [item for item in ([near] if near is not None else []) if len(item) == width]
             fitting = fitting or [item for item in stated if len(item) == width]
+            fitting = fitting or [item for item in {*looked_up_names(modules)} if len(item) == width]
             found.append(fitting[0] if len(fitting) == 1 else None)
         else:
             found.append(names)

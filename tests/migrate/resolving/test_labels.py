@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.migrate.resolving.labels import all_class_names
+from headrace.migrate.resolving.labels import all_class_names, looked_up_names
 from headrace.migrate.survey.survey import project_index, survey
 
 
@@ -18,7 +18,11 @@ from headrace.migrate.survey.survey import project_index, survey
         ("label_map = {1: 'bee', 0: 'ant'}", ("ant", "bee")),
         ("class_to_idx = {'bee': 1, 'ant': 0}", ("ant", "bee")),
         ("classes = [str(digit) for digit in range(3)]", ("0", "1", "2")),
+        ("CLASSES: list[str] = ['ant', 'bee']", ("ant", "bee")),
+        ("net.classes = ['ant', 'bee']", ("ant", "bee")),
+        ("labels = {'1': 'bee', '0': 'ant'}", ("ant", "bee")),
         ("hosts = ['ant', 'bee']", None),
+        ("label_of = open('names.txt').read()", None),
         ("classes = ['same', 'same']", None),
         ("labels = [0, 1, 1]", None),
     ],
@@ -27,3 +31,25 @@ def test_every_literal_list_is_found_in_a_function_too(tmp_path: Path, statement
     (tmp_path / "app.py").write_text(f"import torch\n\ndef get_class(index):\n    {statement}\n    return index\n")
     modules = project_index(survey(tmp_path)).repository.modules.values()
     assert list(all_class_names(modules)) == ([names] if names is not None else [])
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("mapper = {0: 'ant', 1: 'bee', 2: 'fly'}", ("ant", "bee", "fly")),
+        ("self.mapper: dict = {2: 'fly', 0: 'ant', 1: 'bee'}", ("ant", "bee", "fly")),
+        ("switch = {0: 'off', 1: 'on'}", None),
+        ("kinds = {0: 'ant', 1: 'bee'}\nprint(kinds[prediction.item()])", ("ant", "bee")),
+        ("insects = ['ant', 'bee']\nprint(insects[torch.argmax(net(x))])", ("ant", "bee")),
+        ("insects = ['ant', 'bee']\nprint(insects[3])", None),
+        ("colors = ['red', 'blue']\nprint(colors[predicted])", None),
+        ("order = {'ant': 0, 'bee': 1, 'fly': 2}", None),
+        ("sparse = {0: 'ant', 1: 'bee', 5: 'fly'}", None),
+        ("numbers = {0: 3, 1: 4, 2: 5}", None),
+    ],
+)
+def test_a_table_is_known_by_what_is_looked_up_in_it(tmp_path: Path, source: str, names: tuple[str, ...] | None) -> None:
+    lines = source.replace("\n", "\n    ")
+    (tmp_path / "app.py").write_text(f"import torch\n\ndef show(self, net, x):\n    {lines}\n")
+    modules = project_index(survey(tmp_path)).repository.modules.values()
+    assert list(looked_up_names(modules)) == ([names] if names is not None else [])

@@ -21,6 +21,8 @@ from ..places import called_by_user, failed_at, frames, is_headraces, is_users
 from ..stage import Stage
 
 _WANTS_CUDA = re.compile(r"\b(cuda|gpus?|nvidia|cudnn)\b|Inference tensors cannot be saved", re.I)
+_OF_CUDA = re.compile(r"\.dll$|cuda|nvrtc|cudnn|cublas|nvidia", re.I)
+"""Libraries that are loaded for a GPU's sake, or on another system."""
 _INSISTS = "cuda"
 _UNWRAPPED = "unwrapped"
 _NUMBERED, _NO_NUMBER = "numbered_devices", "Cannot access accelerator device"
@@ -39,6 +41,7 @@ _NOTHING = (
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("torch", lambda torch: _on_cpu(stage, torch))
+    stage.when_imported("ctypes", lambda library: stage.wrap(library.CDLL, "__init__", _loaded(stage)))
     yield
 
 
@@ -161,6 +164,21 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
     _loading(stage, torch, here)
     _cuda_module(stage, torch)
     stage.when_imported("headrace.runtime.parallel.mesh", lambda mesh: _placements(stage, mesh))
+
+
+def _loaded(stage: Stage) -> Callable[..., None]:
+    """Loads what is loaded for the sake of it: `ctypes.cdll.LoadLibrary("caffe2_nvrtc.dll")`, which helps torch on Windows."""
+
+    def load(original: Callable[..., Any], own: Any, name: Any, *args: Any, **named: Any) -> None:
+        try:
+            original(own, name, *args, **named)
+        except OSError:
+            if not isinstance(name, str) or not _OF_CUDA.search(name):
+                raise
+            stage.note("device", f"{name}, a library of CUDA's or of Windows, was not loaded")
+            original(own, None)  # the process itself, which has none of its functions
+
+    return load
 
 
 def _placements(stage: Stage, mesh: Any) -> None:

@@ -199,3 +199,12 @@ def test_the_device_of_a_number_is_one_that_is_here(rehearsed):
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "cpu cpu:0 True\n"), done.report.why
     assert done.standins("device")
+
+
+def test_a_library_that_is_loaded_for_cuda_alone_is_not_missed(rehearsed):
+    text = "import ctypes\nctypes.cdll.LoadLibrary('caffe2_nvrtc.dll')\nctypes.CDLL(name='libcudart.so.99')\nprint('on')\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "on\n"), done.report.why
+    assert "caffe2_nvrtc.dll, a library of CUDA's or of Windows, was not loaded" in [i.what for i in done.standins("device")]
+    done = rehearsed({"main.py": "import ctypes\nctypes.CDLL('libown.so')\n"})
+    assert done.report.why.startswith("OSError: libown.so")
