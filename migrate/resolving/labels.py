@@ -85,10 +85,9 @@ def _last(node: ast.expr) -> str:
 
 def _candidates(module: Module) -> Iterator[ClassNames]:
     for node in module.nodes:
-        for target, value in _assigned(node):
-            found = _candidate(module, node, target, value)
-            if found is not None:
-                yield found
+        if isinstance(node, ast.stmt):
+            found = (_candidate(module, node, target, value) for target, value in _assigned(node))
+            yield from (item for item in found if item is not None)
 
 
 def _candidate(module: Module, node: ast.stmt, target: ast.expr, value: ast.expr) -> ClassNames | None:

@@ -342,6 +342,25 @@ def _names_in(tree: ast.Module) -> set[str]:
     return taken | {node.id for node in nodes(tree) if isinstance(node, ast.Name)}
 
 
+def is_keyed(root: str, script: str, path: str) -> bool:
+    """Whether what is read from a file of that name is asked for by keys: `batch["data"]`."""
+    name = os.path.basename(path)
+    for tree in sources(root, path_of(root, script)):
+        bound = {target for target, value in _bound(tree) if any(_ends_with(node, name) for node in ast.walk(value))}
+        asked = (node for node in nodes(tree) if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant))
+        if any(isinstance(node.value, ast.Name) and node.value.id in bound and _is_text(node.slice) for node in asked):
+            return True
+    return False
+
+
+def _ends_with(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(name)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+
+
 def is_table(node: ast.expr) -> bool:
     """Not `os.environ["X"]`, `checkpoint["model"]` or `config["x"]`, which are taken by name too."""
     text = ast.unparse(node).lower()

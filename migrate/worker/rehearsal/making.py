@@ -71,6 +71,8 @@ _DRAWN = 16
 """So many images are drawn that each stand in several rows."""
 _SIDE_OF_DIGITS = (28, 28)
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
+_OF_IMAGES = re.compile(r"(^|[_-])(images?|imgs?|photos?|pictures|pixels|features|x)([_-]|$)", re.I)
+"""Names of files that hold an array of images."""
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
 
 _WITH_ALPHA = (".png", ".webp", ".tif", ".tiff")
@@ -133,7 +135,7 @@ class Maker:
         self.names = list(names or invented(self.classes))
         size = stage.learned.get("image") or request.image or (256, 256)
         self.agreed: str | None = stage.learned.get("agreed")
-        self.rows = max(ROWS, min(PER_CLASS * self.classes, 100))
+        self.rows: int = stage.learned.get("rows") or max(ROWS, min(PER_CLASS * self.classes, 100))
         self.home: Callable[[str], str] = lambda path: path
         """Where a folder of data sets is to be made."""
         self.size: tuple[int, int] = (size[0], size[1])
@@ -255,7 +257,7 @@ class Maker:
     @property
     def _listed(self) -> int:
         """How many images a table or a list names: they are made when they are opened."""
-        return max(ROWS, min(PER_CLASS * self.classes, 2000))
+        return self.stage.learned.get("rows") or max(ROWS, min(PER_CLASS * self.classes, 2000))
 
     def _table(self, path: str) -> bytes:
         names, count = hints.columns(self.stage.root, self.stage.request.script)
@@ -364,22 +366,25 @@ class Maker:
             np.save(file, np.asarray(photo(path, self.size)))
             return file.getvalue()
         labels: np.ndarray = np.arange(self.rows) % self.classes
-        np.save(
-            file, labels if self._is_labels(path) else generator(path).integers(0, 256, (self.rows, *self.size, 3), np.uint8)
-        )
+        np.save(file, labels if self._is_labels(path) else self._drawn(path, self.rows, *self.size, 3))
         return file.getvalue()
+
+    def _drawn(self, path: str, *shape: int) -> np.ndarray:
+        """Images of such a shape, of whole numbers unless floating-point ones were asked for: 0 to 255."""
+        images = generator(path).integers(0, 256, shape, np.uint8)
+        return images.astype(np.float32) if self.stage.learned.get("floats") else images
 
     def _matlab(self, path: str) -> bytes:
         from .forms.matlab import table
 
-        images = generator(path).integers(0, 256, (self.rows, *self.size, 3), np.uint8)
+        images = self._drawn(path, self.rows, *self.size, 3)
         more = self.stage.learned.get("keys", ())
         self.stage.names_images = True
         return table(self.stage.root, self.stage.request.script, self.classes, images, list(more))
 
     def _arrays(self, path: str) -> bytes:
         """The keys that were asked for, else those of most such files."""
-        images = generator(path).integers(0, 256, (self.rows, *self.size, 3), np.uint8)
+        images = self._drawn(path, self.rows, *self.size, 3)
         keys = [*self.stage.learned.get("keys", ()), "x_train", "y_train", "x_test", "y_test", "images", "labels"]
         file = io.BytesIO()
         labels: np.ndarray = np.arange(self.rows) % self.classes
@@ -401,8 +406,12 @@ class Maker:
     def _pickle(self, path: str) -> bytes:
         if re.search(r"(idx|index|id)\w*to\w*(label|human|class|name)", os.path.basename(path), re.I):
             return pickle.dumps(dict(enumerate(self.names)))
+        name = os.path.splitext(os.path.basename(path))[0]
+        of_images = _OF_IMAGES.search(name) is not None
+        if (of_images or self._is_labels(path)) and not hints.is_keyed(self.stage.root, self.stage.request.script, path):
+            return pickle.dumps(self.arrays(path, 2)[0 if of_images else 1])
         labels = [row % self.classes for row in range(self.rows)]
-        images = generator(path).integers(0, 256, (self.rows, 3 * 32 * 32), np.uint8)
+        images = self._drawn(path, self.rows, 3 * 32 * 32)
         keys = dict.fromkeys(self.stage.learned.get("keys", ()), labels)
         return pickle.dumps({"data": images, "labels": labels, "fine_labels": labels, "label_names": self.names, **keys})
 
@@ -411,7 +420,7 @@ class Maker:
         labels: np.ndarray = np.arange(self.rows) % self.classes
         known = self.stage.learned.get("image") or self.stage.request.image
         size = self.size if known else _SIDE_OF_DIGITS
-        images = generator(path).integers(0, 256, (self.rows, *size), np.uint8)
+        images = self._drawn(path, self.rows, *size)
         if self.stage.learned.get("mode") == "RGB":
             images = generator(path).random((self.rows, 3, *size), np.float32)
         return [images, *[labels] * (count - 1)]

@@ -228,3 +228,16 @@ def test_a_name_of_the_script_itself_is_told_too(says):
 @pytest.mark.parametrize(("text", "ending"), [("name.endswith('.ppm')", ".ppm"), ("name.endswith(('.ppm', '.jpg'))", ".jpg")])
 def test_images_end_as_the_sources_tell_them(says, text, ending):
     assert hints.image_ending(*says(main=f"found = [name for name in names if {text}]")) == ending
+
+
+@pytest.mark.parametrize(
+    ("text", "keyed"),
+    [
+        ("batch = load(open('a/data_batch_1.pkl', 'rb'))\nx = batch[b'data']", True),
+        ("batch = load(open('data_batch_1.pkl', 'rb'))\nx = batch['data']", True),
+        ("images = load(open('data_batch_1.pkl', 'rb'))\nx = images[0]", False),
+        ("images = load(open('other.pkl', 'rb'))\nx = images['data']", False),
+    ],
+)
+def test_what_is_read_from_a_file_is_asked_for_by_keys(says, text, keyed):
+    assert hints.is_keyed(*says(main=text), "made/data_batch_1.pkl") is keyed

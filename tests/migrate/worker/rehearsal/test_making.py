@@ -219,3 +219,21 @@ def test_an_array_is_an_image_many_or_numbers_about_them(on_stage, name, shape, 
     assert Maker(world.stage).file(str(world.root / name))
     made = np.load(world.root / name)
     assert (made.shape, str(made.dtype)) == (shape, kind)
+
+
+def test_a_pickle_is_a_batch_by_keys_or_an_array_of_images_or_of_labels(on_stage):
+    world = on_stage()
+    (world.root / "keyed.py").write_text("batch = load('x_keyed.pkl')\nprint(batch['data'])\n")
+    made = {}
+    for name in ("data_batch_1.pkl", "train_images.pkl", "X_train.pickle", "train_labels.pkl", "x_keyed.pkl"):
+        assert Maker(world.stage).file(str(world.root / name))
+        made[name] = pickle.loads((world.root / name).read_bytes())
+    assert {"data", "labels"} <= set(made["data_batch_1.pkl"])
+    assert {"data", "labels"} <= set(made["x_keyed.pkl"])
+    assert made["train_images.pkl"].shape == made["X_train.pickle"].shape == (100, 28, 28)
+    assert made["train_labels.pkl"].shape == (100,)
+    world.stage.learn("floats", True)
+    world.stage.learn("rows", 60)
+    assert Maker(world.stage).file(str(world.root / "test_images.pkl"))
+    images = pickle.loads((world.root / "test_images.pkl").read_bytes())
+    assert (images.shape, images.dtype) == ((60, 28, 28), np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from typing import Any
 
@@ -12,11 +13,18 @@ _KEPT = ("L", "LA", "RGB", "RGBA")
 
 
 def stand_in(stage: Stage) -> None:
+    def told(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*args: Any, **named: Any) -> Any:
+            stage.note("libraries", "torchvision could not load its image extension; Pillow decoded images in its place")
+            return function(*args, **named)
+
+        return call
+
     def replace(library: Any) -> None:
         if not library._has_image_ops():
-            stage.note("libraries", "torchvision could not load its image extension; Pillow decoded images in its place")
             for name, function in _FUNCTIONS.items():
-                stage.patch(library, name, function)
+                stage.patch(library, name, told(function))
 
     stage.when_imported("torchvision.io.image", replace)
 
