@@ -11,6 +11,7 @@ from torch import nn
 
 from ...reading.recipe import Place
 from ..recipe import unwrap
+from ..rehearsal.places import of_kind
 from .seen import value_at
 
 MOST_PARTS = 4
@@ -71,8 +72,8 @@ def _names(part: nn.Module, frame: types.FrameType | None) -> Iterator[str]:
     if frame is None:
         return
     around = frame.f_locals.get("self")
-    held = dict(around.named_children()) if isinstance(around, nn.Module) else {}
-    for names in (held, getattr(around, "__dict__", {}), frame.f_locals, frame.f_globals):
-        for name, value in names.items():
-            if isinstance(value, nn.Module) and unwrap(value) is unwrap(part) and name.isidentifier() and name != "self":
+    children = dict(around.named_children()) if isinstance(around, nn.Module) else {}
+    for names in (children, getattr(around, "__dict__", {}), frame.f_locals, frame.f_globals):
+        for name, value in of_kind(names, nn.Module):
+            if unwrap(value) is unwrap(part) and name.isidentifier() and name != "self":
                 yield name

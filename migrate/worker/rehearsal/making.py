@@ -71,6 +71,7 @@ _DRAWN = 16
 """So many images are drawn that each stand in several rows."""
 _SIDE_OF_DIGITS = (28, 28)
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
+_PICKLES = (".pkl", ".pickle")
 _OF_IMAGES = re.compile(r"(^|[_-])(images?|imgs?|photos?|pictures|pixels|features|x)([_-]|$)", re.I)
 """Names of files that hold an array of images."""
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
@@ -222,6 +223,8 @@ class Maker:
             return lambda missing: self._as_in(example, missing)
         if self.stage.table is not None and low.endswith(TABLES):
             return self._table
+        if (loaded := self.stage.loading == os.path.basename(path)) and low.endswith(_PICKLES):
+            return self._weights
         for suffixes, make in (
             (IMAGES, self._image),
             ((".csv", ".tsv"), self._table),
@@ -231,14 +234,14 @@ class Maker:
             ((".npy",), self._array),
             ((".mat",), self._matlab),
             ((".npz",), self._arrays),
-            ((".pkl", ".pickle"), self._pickle),
+            (_PICKLES, self._pickle),
             ((".zip",), self._zip),
             ((".tar.gz", ".tgz", ".tar.bz2"), self._tar),
             (WEIGHTS, self._weights),
         ):
             if low.endswith(suffixes):
                 return make
-        return self._weights if self.stage.loading and self.stage.loading == os.path.basename(path) else None
+        return self._weights if loaded else None
 
     def _as_in(self, example: str, path: str) -> bytes:
         self.stage.note("arguments", f"{os.path.basename(path)} is not here, and says what {os.path.basename(example)} says")

@@ -7,8 +7,11 @@ import sys
 import sysconfig
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _WORKER = os.path.dirname(os.path.dirname(_OWN)) + os.sep
@@ -47,6 +50,17 @@ def frames() -> Iterator[types.FrameType]:
         if not frame.f_code.co_filename.startswith(_OWN) and frame.f_code.co_filename not in _BETWEEN:
             yield frame
         frame = frame.f_back
+
+
+def of_kind(names: Mapping[str, Any], *kinds: type[T]) -> Iterator[tuple[str, T]]:
+    """Of variables by name those whose values are of one of the classes. `isinstance` would ask a lazy value what it is, which
+    wakes it: Django's settings then import the project's."""
+    return ((name, value) for name, value in list(names.items()) if issubclass(type(value), kinds))
+
+
+def shape_of(value: object) -> Any:
+    """The shape of a tensor or an array; None of anything else, which is not asked."""
+    return getattr(value, "shape", None) if hasattr(type(value), "shape") else None
 
 
 def imported_by_library() -> bool:

@@ -28,7 +28,7 @@ from ...proving.rehearsal_protocol import WANTING
 from ..checkpoint import are_weights, state_of, stripped
 from ..whole_model import load_with_classes
 from . import hints
-from .places import called_by_user, is_users
+from .places import called_by_user, is_users, of_kind
 from .stage import Stage
 
 MARK = "headrace_stand_in"
@@ -156,7 +156,7 @@ class GivenState(dict[str, Any]):
 
 def missed_key(frame: types.FrameType) -> str | None:
     """The key that a frame looked for last, before its running line, in a state that stands in."""
-    states = {name for name, value in frame.f_locals.items() if isinstance(value, StandInState)}
+    states = {name for name, _ in of_kind(frame.f_locals, StandInState)}
     asked: list[tuple[int, str]] = []
     with contextlib.suppress(SyntaxError):
         for node in ast.walk(ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))) if states else ():
@@ -179,7 +179,7 @@ def named_value(frames: Sequence[types.FrameType]) -> tuple[str, Any] | None:
     which it compares what it took from there: `arch == "small"`, `arch in ("small", "large")`, `MODELS[arch]`.
     """
     for frame in reversed(frames):
-        states = {name: value for name, value in frame.f_locals.items() if isinstance(value, StandInState | GivenState)}
+        states: dict[str, StandInState | GivenState] = dict(of_kind(frame.f_locals, StandInState, GivenState))
         with contextlib.suppress(SyntaxError):
             tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)) if states else "")
             lines = range(frame.f_code.co_firstlineno, _last(frame) + 1)
@@ -201,8 +201,8 @@ def named_value(frames: Sequence[types.FrameType]) -> tuple[str, Any] | None:
 def stated_value(stage: Stage, frames: Sequence[types.FrameType]) -> tuple[str, Any] | None:
     """The key of the part of a state that stands in which the innermost frame has that has one, and what the sources bind to
     that name."""
-    held = [value for frame in reversed(frames) for value in frame.f_locals.values() if isinstance(value, StandInState)]
-    keys = [value.key for value in held if value.key is not None]
+    states = [state for frame in reversed(frames) for _, state in of_kind(frame.f_locals, StandInState)]
+    keys = [state.key for state in states if state.key is not None]
     value = hints.stated(stage.root, stage.request.script, keys[0]) if keys else None
     return (keys[0], value) if value is not None else None
 
@@ -219,8 +219,8 @@ def wanted_arguments(stage: Stage, error: BaseException, frames: Sequence[types.
     Empty where one of them is bound to no number and no text, or where no state that stands in was to hold them.
     """
     asked = _MISSING.search(str(error)) if isinstance(error, TypeError) else None
-    held = any(isinstance(value, StandInState) for frame in frames for value in frame.f_locals.values())
-    if asked is None or not held or not any(_LOADING in frame.f_code.co_name for frame in frames):
+    stood_in = any(True for frame in frames for _ in of_kind(frame.f_locals, StandInState))
+    if asked is None or not stood_in or not any(_LOADING in frame.f_code.co_name for frame in frames):
         return {}
     names = re.findall(r"'(\w+)'", asked[1])
     found = {name: _argument(stage, name) for name in names}

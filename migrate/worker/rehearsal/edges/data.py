@@ -20,7 +20,7 @@ from ..forms import json_files, line_lists, splits, tables
 from ..forms.bare_folders import is_bare
 from ..making import ENDINGS, MADE_NAME, NAMES, NUMBERS, ROWS, STEMS, WEIGHTS, Maker, names_files
 from ..paths import Paths
-from ..places import is_users
+from ..places import is_users, of_kind, shape_of
 from ..settings import configurations
 from ..stage import Stage
 from ..weights import holds_weights
@@ -347,8 +347,7 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
 def _has_names_for_labels(stage: Stage, frames: list[Any]) -> bool:
     """Whether a batch has names of made images, where its images are there: a column of labels was not known for one."""
     own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
-    values = own[-1].f_locals.values() if own else ()
-    batches = [value for value in values if isinstance(value, tuple | list) and value]
+    batches = [value for _, value in (of_kind(own[-1].f_locals, tuple, list) if own else ()) if value]
     return any(all(isinstance(item, str) and MADE_NAME.fullmatch(item) for item in batch) for batch in batches)
 
 
@@ -369,9 +368,9 @@ def _fewer_classes(stage: Stage, frames: list[Any], text: str) -> bool:
     for frame in reversed(frames):
         of_loss = frame.f_code.co_name in ("cross_entropy", "nll_loss")
         for name, value in frame.f_locals.items():
-            shape: Any = getattr(value, "shape", None)
-            scores = getattr(value, "requires_grad", False) or (of_loss and name == "input")
-            outputs = isinstance(shape, tuple) and len(shape) == 2 and shape[1] >= 2 and scores
+            shape = shape_of(value)
+            wide = isinstance(shape, tuple) and len(shape) == 2 and shape[1] >= 2
+            outputs = wide and (getattr(value, "requires_grad", False) or (of_loss and name == "input"))
             if outputs and int(shape[1]) != stage.learned.get("classes"):
                 return stage.learn("classes", int(shape[1]))
     return stage.learn("full", True)
@@ -383,7 +382,7 @@ def _more_classes(stage: Stage, error: KeyError | IndexError, frames: list[Any])
     key = error.args[0] if error.args else None
     wanted = int(key) if isinstance(error, KeyError) and isinstance(key, int | np.integer) else made
     for frame in reversed(frames):
-        shapes = {name: getattr(value, "shape", None) for name, value in frame.f_locals.items()}
+        shapes = {name: shape_of(value) for name, value in frame.f_locals.items()}
         tables = {name: shape for name, shape in shapes.items() if isinstance(shape, tuple) and len(shape) == 2}
         counts = [int(shape[1]) for name, shape in tables.items() if isinstance(error, KeyError) or _SCORES.search(name)]
         if wanted >= made and (fitting := [count for count in counts if wanted < count <= _MOST_CLASSES]):

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from ..making import WEIGHTS, Maker
-from ..places import frames, is_users
+from ..places import frames, is_users, of_kind
 from ..stage import Stage
 
 _DEFAULT = "labels.txt"
 _OF_NAMES = (".txt", ".json")
 """Endings of files that hold names of classes."""
+_PATHS: tuple[Any, ...] = (str, os.PathLike)
 _CALLERS = 3
 """Functions of the user's, from the innermost outwards, whose variables may name the file that is fetched."""
 # What reads other bytes than these says so.
@@ -105,7 +106,7 @@ class _Downloads:
         own = [frame for frame in frames() if is_users(frame.f_code.co_filename, self.stage.root)]
         for frame in own[:_CALLERS]:
             if frame.f_code.co_name != "<module>":
-                yield from (os.fspath(value) for value in frame.f_locals.values() if isinstance(value, str | os.PathLike))
+                yield from (os.fspath(value) for _, value in of_kind(frame.f_locals, *_PATHS))
 
     def _make(self, path: str, name: str) -> None:
         self.maker.file(path)

@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import os
 import re
+import types
 from collections.abc import Iterator, Sized
 from typing import Any
 
@@ -101,6 +102,44 @@ def _windows(stage: Stage, library: Any) -> None:
     for name in ("waitKey", "waitKeyEx", "pollKey"):
         stage.patch(library, name, lambda *_: ord("q"))
     stage.patch(library, "VideoCapture", lambda *args: _Camera(stage, args))
+    kind = getattr(library, "CascadeClassifier", None)
+    stage.patch(library, "CascadeClassifier", lambda path="": _Detector(stage, kind, path))
+    if not hasattr(library, "data"):
+        stage.patch(library, "data", types.SimpleNamespace(haarcascades=""))
+
+
+class _Detector:
+    """Finds what OpenCV's own detector finds; where that is nothing, or OpenCV has none any more (5.0), the whole image."""
+
+    def __init__(self, stage: Stage, kind: Any, path: str) -> None:
+        self._stage, self._path = stage, path
+        own = kind(path) if kind is not None and os.path.isfile(path) else None
+        self._own = own if own is not None and not own.empty() else None
+
+    def empty(self) -> bool:
+        return False
+
+    def load(self, path: str) -> bool:
+        self._path = path
+        return True
+
+    def detectMultiScale(self, image: Any, *args: Any, **named: Any) -> Any:  # noqa: N802 - OpenCV's name
+        found = self._own.detectMultiScale(image, *args, **named) if self._own is not None else ()
+        if len(found):
+            return found
+        name = os.path.basename(self._path) or "a detector"
+        self._stage.note("data", f"{name} found nothing in an image, and was given all of it")
+        height, width = image.shape[:2]
+        return np.array([[0, 0, width, height]], np.int32)
+
+    def detectMultiScale2(self, image: Any, *args: Any, **named: Any) -> Any:  # noqa: N802
+        found = self.detectMultiScale(image, *args, **named)
+        return found, [1] * len(found)
+
+    def detectMultiScale3(self, image: Any, *args: Any, **named: Any) -> Any:  # noqa: N802
+        named.pop("outputRejectLevels", None)
+        found = self.detectMultiScale(image, *args, **named)
+        return found, [0] * len(found), [1.0] * len(found)
 
 
 class _Camera:

@@ -9,6 +9,7 @@ from PIL import Image
 
 from headrace.migrate.worker.rehearsal import Rehearsal, Stage
 from headrace.migrate.worker.rehearsal.making import Maker
+from headrace.migrate.worker.rehearsal.weights import stand_in_file
 
 
 @pytest.fixture
@@ -237,3 +238,10 @@ def test_a_pickle_is_a_batch_by_keys_or_an_array_of_images_or_of_labels(on_stage
     assert Maker(world.stage).file(str(world.root / "test_images.pkl"))
     images = pickle.loads((world.root / "test_images.pkl").read_bytes())
     assert (images.shape, images.dtype) == ((60, 28, 28), np.float32)
+
+
+def test_what_torch_loads_is_weights_whatever_its_name(on_stage):
+    world = on_stage()
+    world.stage.loading = "net.pkl"
+    assert Maker(world.stage).file(str(world.root / "net.pkl"))
+    assert (world.root / "net.pkl").read_bytes() == stand_in_file()

@@ -1,8 +1,10 @@
 import os
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from headrace.migrate.worker.rehearsal.places import called_by_user, failed_at, is_users, user_place
+from headrace.migrate.worker.rehearsal.places import called_by_user, failed_at, is_users, of_kind, shape_of, user_place
 
 
 def test_the_users_are_the_files_below_the_root_but_not_what_is_installed_there():
@@ -26,3 +28,22 @@ def test_an_error_is_placed_at_the_users_line(tmp_path):
         exec(code, {})
     assert failed_at(caught.value, str(tmp_path)) == "main.py:3"
     assert failed_at(caught.value, "/elsewhere") is None
+
+
+class Lazy:
+    """As Django's settings are: whoever asks what they are wakes them."""
+
+    @property
+    def __class__(self):
+        raise RuntimeError("woken")
+
+    def __getattr__(self, name):
+        raise RuntimeError("woken")
+
+
+def test_what_is_lazy_sleeps_on():
+    names = {"settings": Lazy(), "text": "a", "path": Path("b"), "yes": True}
+    assert list(of_kind(names, str)) == [("text", "a")]
+    assert list(of_kind(names, Path)) == [("path", Path("b"))]
+    assert list(of_kind(names, int)) == [("yes", True)]
+    assert [shape_of(value) for value in (Lazy(), np.zeros((2, 3)), "a")] == [None, (2, 3), None]

@@ -73,3 +73,16 @@ def test_bars_of_a_notebook_are_lines_where_there_are_no_widgets(on_stage):
     )
     assert names["seen"] == [0, 1, 2, 0, 1, 0]
     assert len(world.said("screens")) == 1
+
+
+def test_a_detector_that_finds_nothing_or_is_not_there_is_given_the_whole_image(rehearsed):
+    pytest.importorskip("cv2")
+    text = (
+        "import cv2\nimport numpy as np\n"
+        "faces = cv2.CascadeClassifier(cv2.data.haarcascades + 'haarcascade_frontalface_default.xml')\n"
+        "found = faces.detectMultiScale(np.zeros((30, 40), np.uint8), scaleFactor=1.1, minNeighbors=4)\n"
+        "print([tuple(map(int, box)) for box in found], faces.empty())\n"
+        "print([len(part) for part in faces.detectMultiScale3(np.zeros((30, 40), np.uint8), outputRejectLevels=True)])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "[(0, 0, 40, 30)] False\n[1, 1, 1]\n"), done.report.why
