@@ -34,6 +34,7 @@ _UNLIKE = re.compile(
     r"broadcast input array from shape \((\d+)[,)].* into shape \((\d+)|broadcast together with shapes \((\d+)[,)].*? \((\d+)"
     r"|\((\d+)\) must match the (?:existing size|size of tensor b) \((\d+)\) at non-singleton dimension 0"
     r"|shape '\[(\d+), .*\]' is invalid for input of|input batch_size \((\d+)\) to match target batch_size \((\d+)\)"
+    r"|shape of the mask \[(\d+).*\] at index 0 does not match"
 )
 """What is said of rows that are not as many as the script's batches have."""
 _CUT = re.compile(r"batches of \d+, not of (\d+)")
@@ -70,8 +71,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return stage.learn(EVERY, True)
     beyond = _BEYOND.search(str(error)) if isinstance(error, IndexError) else None
     small = beyond is not None and int(beyond[1]) == stage.request.batch_size and _is_shortened(stage, "batches of")
-    unlike = _UNLIKE.search(str(error)) if isinstance(error, RuntimeError | ValueError) else None
-    cut = {found[1] for item in stage.standins if item.edge == "time" and (found := _CUT.match(item.what))}
+    unlike = _UNLIKE.search(str(error)) if isinstance(error, RuntimeError | ValueError | IndexError) else None
+    sizes = [int(found[1]) for item in stage.standins if item.edge == "time" and (found := _CUT.match(item.what))]
+    cut = {str(views * size) for size in sizes for views in (1, 2)}  # contrastive learning has two views of each image
     return (small or (unlike is not None and not cut.isdisjoint(unlike.groups()))) and stage.learn(LARGE, True)
 
 

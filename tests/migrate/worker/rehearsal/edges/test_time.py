@@ -277,6 +277,7 @@ SIZES = [
     "scores + torch.zeros(64, 3)",
     "scores.view(64, -1, 3).mean()",
     "torch.nn.functional.cross_entropy(scores, torch.zeros(64, dtype=torch.long))",
+    "torch.cat([scores, scores])[torch.eye(128, dtype=torch.bool)[0]]",
 ]
 
 
