@@ -24,7 +24,7 @@ from .forms.examples import example_of
 from .stage import Stage
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
-WEIGHTS = (".pth", ".pt", ".ckpt", ".pth.tar", ".bin", ".safetensors", ".t7", ".tar", ".model", ".weights")
+WEIGHTS = (".pth", ".pt", ".th", ".ckpt", ".pth.tar", ".bin", ".safetensors", ".t7", ".tar", ".model", ".weights")
 ROWS = splits.ROWS
 PER_CLASS = 10
 """Images in a folder of one class, and rows of a table; of many classes fewer. A tenth of them still holds every class."""

@@ -16,10 +16,11 @@ T = TypeVar("T")
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _WORKER = os.path.dirname(os.path.dirname(_OWN)) + os.sep
 _BETWEEN = (
+    os.path.join(_WORKER, "live", "calls.py"),
     os.path.join(_WORKER, "live", "transform.py"),
     os.path.join(os.path.dirname(os.path.dirname(_WORKER)), "proving", "trace_probe.py"),
 )
-"""What opens images for the script where it is followed what the script does to them."""
+"""What opens images and checkpoints for the script where it is followed what the script does to them."""
 _STAGE = os.path.join(_OWN, "stage.py")
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")

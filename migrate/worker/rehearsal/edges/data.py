@@ -72,7 +72,9 @@ _FLOATS = re.compile(
 )
 """What torch says of whole numbers, or what was computed of them, where an array held floating-point numbers."""
 _ARRAYS = (".pkl", ".pickle", ".npy", ".npz")
-_SHAPE = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input|cannot reshape array of size \d+ into shape \(([-\d,]+)\)")
+_SHAPE = re.compile(
+    r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)|cannot reshape array of size (\d+) into shape \(([-\d,]+)\)"
+)
 """What torch and NumPy say of images that are not as large as a script takes them for."""
 _SIDES, _CHANNEL_COUNTS = range(8, 1025), (1, 3, 4)
 _OTHER_ROWS = re.compile(
@@ -270,9 +272,12 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if _FLOATS.search(text) and any(item.what.endswith(_ARRAYS) for item in stage.standins) and stage.learn("floats", True):
         return True
-    shape = _SHAPE.search(text)
-    if shape is not None and (size := _image_size(shape[1] or shape[2])) is not None and stage.learn("image", size):
-        return True
+    if (shape := _SHAPE.search(text)) is not None:
+        wanted, held = shape[1] or shape[4], int(shape[2] or shape[3])
+        if _is_gray(wanted, held) and stage.learn("mode", "L"):
+            return True
+        if (size := _image_size(wanted)) is not None and stage.learn("image", size):
+            return True
     if (counts := _OTHER_ROWS.search(text)) is not None:
         rows = min(int(count) for count in counts.groups() if count is not None)
         return rows >= ROWS and stage.learn("rows", rows)
@@ -388,6 +393,12 @@ def _more_classes(stage: Stage, error: KeyError | IndexError, frames: list[Any])
         if wanted >= made and (fitting := [count for count in counts if wanted < count <= _MOST_CLASSES]):
             return stage.learn("classes", min(fitting))
     return False
+
+
+def _is_gray(shape: str, held: int) -> bool:
+    """Whether what is to have a shape with one channel, `1, 1, 28, 28`, holds three times what that would."""
+    sides = [int(side) for side in shape.replace(" ", "").split(",") if side]
+    return 1 in sides[-3:] and held == 3 * math.prod(sides)
 
 
 def _image_size(shape: str) -> list[int] | None:

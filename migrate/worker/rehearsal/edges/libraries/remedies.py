@@ -48,6 +48,9 @@ def _bring(root: str, libraries: Sequence[str]) -> str:
         return _of_other(other[0])
     if libraries and HOSTS.issuperset(libraries):
         return f"{' and '.join(libraries)} is there only where the service runs notebooks, and cannot be installed"
+    for library in libraries:
+        if (own := _spelled_otherwise(root, library)) is not None:
+            return f"{library} is not here, and {own} is: import it as it is spelled, since Python tells capitals apart"
     names = _to_install(root, [name for name in libraries if name not in HOSTS]) or "the libraries that are missing"
     install = f"install {names} into the environment in which headrace runs"
     fetch = "which is not checked out: git submodule update --init --recursive fetches it"
@@ -57,6 +60,12 @@ def _bring(root: str, libraries: Sequence[str]) -> str:
             if _plain(library) in map(_plain, path.split("/")):
                 return f"{library} is the git submodule {path}, {fetch}"
     return f"{install}, or, where it is of the git submodule {paths[0]}, {fetch}" if paths else install
+
+
+def _spelled_otherwise(root: str, library: str) -> str | None:
+    """The repository's own file that has the name of a module but for capitals: `model.py` of `from Model import net`."""
+    files = (path for path in sorted(Path(root).rglob("*.py")) if path.stem != library and path.stem.lower() == library.lower())
+    return next((path.relative_to(root).as_posix() for path in files if is_users(str(path), root)), None)
 
 
 def _named(stage: Stage, error: BaseException) -> str | None:

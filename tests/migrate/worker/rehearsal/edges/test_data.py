@@ -705,3 +705,15 @@ def test_images_in_a_pickle_are_as_many_as_the_table_as_large_and_of_the_kind_th
 )
 def test_the_size_of_images_that_are_to_have_a_shape(shape, size):
     assert data._image_size(shape) == size
+
+
+@pytest.mark.parametrize("call", ["torch.from_numpy(image.copy()).view", "image.reshape"])
+def test_images_that_are_to_have_one_channel_are_gray(rehearsed, call):
+    text = (
+        "import numpy as np, torch\nfrom PIL import Image\n"
+        "image = np.asarray(Image.open('letters/0001.png').resize((20, 20)))\n"
+        f"print(list({call}(1, 1, 20, 20).shape))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "[1, 1, 20, 20]\n"), done.report.why
+    assert json.loads(done.report.learned)["mode"] == "L"

@@ -89,3 +89,9 @@ def test_a_name_that_an_installed_library_lacks_is_not_told_as_a_missing_library
     assert "No module named" not in done.stderr
     assert done.report.remedy.startswith("numpy ")
     assert done.report.remedy.endswith("where the repository asks for numpy==1.2; the installed one has no numpy.CascadeFinder")
+
+
+def test_a_module_that_is_spelled_otherwise_is_not_to_be_installed(rehearsed):
+    files = {"main.py": "import torch\nfrom Nets import load\ntorch.nn.Linear(2, 1)(load('a.jpg'))\n", "src/nets.py": "x = 1\n"}
+    done = rehearsed(files)
+    assert done.report.remedy.startswith("Nets is not here, and src/nets.py is: import it as it is spelled")
