@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import types
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from headrace.migrate.proving.worker_protocol import SeenModel
 from headrace.migrate.reading.recipe import LiveModel
+from headrace.migrate.reporting.progress import Stages
+from headrace.migrate.stages import live_model
 from headrace.migrate.stages.live_model import agree, best_of, label, shortened, why_none
+from headrace.migrate.stages.migration import Migration, Options
+from headrace.migrate.survey.survey import survey
 
 SEEN = SeenModel(
     live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory="net.py:1", parameters=7,
@@ -98,3 +103,22 @@ def test_of_images_that_a_table_names_one_is_told() -> None:
     first = "data: image_0003.jpg and 1 more that a table or a list names"
     assert shortened(told) == ["data: all.csv", first, "time: batches of 2, not of 64", "data: x/image_2.jpg"]
     assert shortened(told[:2]) == told[:2]
+
+
+@pytest.mark.parametrize(
+    ("sources", "names"),
+    [
+        ("import torch\nmapper = {0: 'ant', 1: 'bee', 2: 'cat'}\n", ("ant", "bee", "cat")),
+        ("import torch\nCLASSES = ['x', 'y', 'z']\nmapper = {0: 'ant', 1: 'bee', 2: 'cat'}\n", ("x", "y", "z")),
+        ("import torch\nmapper = {0: 'ant', 1: 'bee', 2: 'cat'}\nother = {0: 'x', 1: 'y', 2: 'z'}\n", None),
+        ("import torch\nmapper = {0: 'ant', 1: 'bee', 2: 'cat', 3: 'dog'}\n", None),
+    ],
+)
+def test_names_come_from_the_one_table_that_predictions_are_looked_up_in(
+    tmp_path: Path, sources: str, names: tuple[str, ...] | None
+) -> None:
+    root = tmp_path / "repository"
+    root.mkdir()
+    (root / "run.py").write_text(sources)
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    assert live_model._names(migration, SEEN, None) == (names,)
