@@ -236,7 +236,7 @@ def run_script(
         with _alarm(min(patience * _SECONDS, max(1.0, until - time.monotonic())), request.root, late), _seeded(seed), calls:
             yield
 
-    return rehearse(request, watch=watch, attempts=ATTEMPTS, seen=lambda: bool(calls.seen))
+    return rehearse(request, watch=watch, attempts=ATTEMPTS, seen=calls.count)
 
 
 def rehearsal_of(recipe: Recipe, *, seed: int) -> Rehearsal:

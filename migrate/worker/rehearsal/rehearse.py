@@ -33,11 +33,11 @@ Watch = Callable[[], AbstractContextManager[Any]]
 
 
 def rehearse(
-    request: Rehearsal, *, watch: Watch | None = None, attempts: int = ATTEMPTS, seen: Callable[[], bool] = lambda: True
+    request: Rehearsal, *, watch: Watch | None = None, attempts: int = ATTEMPTS, seen: Callable[[], int] | None = None
 ) -> RehearsalReport:
     """Run the script under all stand-ins, with `watch()` entered around it, and say how it ended.
 
-    A script that comes to its end with nothing of what `watch()` looks for `seen()` is run once more where an edge knows why.
+    A script that comes to its end with nothing `seen()` of what `watch()` looks for is run once more where an edge knows why.
 
     With more than one attempt the script runs in a fork, and the caller goes on *in that fork*: an attempt that failed and from
     which something was learned is given up with all that it printed, and the next one starts from here. The process that called
@@ -73,7 +73,7 @@ def rehearse(
 
 
 def _attempt(
-    request: Rehearsal, watch: Watch | None, number: int, *, last: bool, seen: Callable[[], bool]
+    request: Rehearsal, watch: Watch | None, number: int, *, last: bool, seen: Callable[[], int] | None
 ) -> RehearsalReport | None:
     """One attempt; None where it was stopped and the next one may come further."""
     stage = Stage(request)
@@ -102,14 +102,14 @@ def _attempt(
             except BaseException as raised:  # noqa: BLE001 - whatever the user's code does is an outcome
                 error = raised
                 ended = "finished" if _clean_exit(raised) else "stopped"
-        called_none = ended == "finished" and not last and not seen()
+        called_none = ended == "finished" and not last and not stage.came(0)
         in_vain = called_none and _one_knows(found.values(), ("in_vain", "last_in_vain"), (stage,))
         if in_vain or (called_none and _learned(stage, found, stage.handled)):
             remember_imports(stage)
             return None
         if ended != "stopped":
             _keep_found(stage)
-            helps = _idle(stage, found) if ended == "finished" and not seen() else None
+            helps = _idle(stage, found) if ended == "finished" and not stage.came(0) else None
             report = RehearsalReport(ended=ended, remedy=helps, **stage.told())  # type: ignore[arg-type]
         else:
             assert error is not None

@@ -244,7 +244,7 @@ class Asked:
 
     def ask(self, path: str, request: Callable[[], str]) -> None:
         """Make a request and tell what was answered. An error is kept for the end, unless it is known for the route's own."""
-        before = self._stage.seen()
+        before = self._stage.count()
         try:
             said = request()
         except Exception as error:  # noqa: BLE001 - whatever the route raises; the first one is raised at the end
@@ -255,7 +255,7 @@ class Asked:
             said = f"500 {type(error).__name__}: {error}"
             self._stage.note("servers", f"POST {path} ended with an error of its own, as a server answers with 500")
         else:
-            self._stage.came_by_route |= self._stage.seen() and not before
+            self._stage.came_by_route |= self._stage.seen is not None and self._stage.came(before)
         sys.stdout.write(f"POST {path}: {said}\n")
 
     def end(self) -> None:

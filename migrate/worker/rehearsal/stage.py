@@ -57,8 +57,8 @@ class Stage:
         self.attempt = 1
         self.served = False
         self.project: str | None = None  # the module of the settings, of Django's that are set up
-        self.seen: Callable[[], bool] = lambda: True
-        """Whether the script has done what the rehearsal is for, as far as somebody watches it."""
+        self.seen: Callable[[], int] | None = None
+        """How often the script has done what the rehearsal is for, where somebody counts."""
         self.asked_for_gpu = False
         self.extra_argv: list[str] = []
         self.options: dict[str, Any] = {}
@@ -188,6 +188,14 @@ class Stage:
                 else:
                     path.unlink(missing_ok=True)
             self._listed.unlink()
+
+    def count(self) -> int:
+        """How often the script has done what the rehearsal is for; 0 where nobody counts."""
+        return self.seen() if self.seen is not None else 0
+
+    def came(self, before: int) -> bool:
+        """Whether it has since it had so often; also where nobody counts."""
+        return self.seen is None or self.seen() > before
 
     def learn(self, key: str, value: Any) -> bool:
         """Keep something for the next attempt; false where it was known."""

@@ -78,12 +78,13 @@ def answered(stage: Stage, what: str, tried: Iterable[tuple[str, Callable[[], An
     known = stage.learned.get("request")
     first: Exception | None = None
     for name, ask in sorted(tried, key=lambda item: item[0] != known):
+        before = stage.count()
         try:
             answer = ask()
         except Exception as error:  # noqa: BLE001 - another form may be the one; the first error is raised where none is
             first = first or error
             continue
-        if stage.seen():
+        if stage.came(before):
             stage.learn("request", name)
             stage.note("servers", f"{what} was called with a made image ({name}) instead of being served")
             sys.stdout.write(f"{what}: {said(answer)}\n")

@@ -200,6 +200,7 @@ def _answer(stage: Stage, path: str, how: Images) -> str:
     requests = sorted(_requests(how), key=lambda item: item[0] != known.get(path))
     said, first = "", None
     for form, send in requests:
+        before = stage.count()
         try:
             answer = send(_client(), path)
         except Exception as error:  # noqa: BLE001 - another form may be the one; the first error is raised where none is
@@ -209,7 +210,7 @@ def _answer(stage: Stage, path: str, how: Images) -> str:
         said = said or f"{answer.status_code} {text}"
         if answer.status_code == _NOT_ALLOWED:
             break
-        if answer.status_code < REFUSED and stage.seen():
+        if answer.status_code < REFUSED and stage.came(before):
             stage.learn(_TAKEN, {**known, path: form})
             stage.note("servers", f"the view of {path} was called with a made image ({form}) instead of being served")
             return f"{answer.status_code} {text}"

@@ -1,3 +1,4 @@
+from headrace.migrate.worker.rehearsal import hosts
 from headrace.migrate.worker.rehearsal.edges.hosts import all_hosts
 
 
@@ -31,3 +32,17 @@ def test_a_module_of_the_repositorys_by_such_a_name_is_its_own(rehearsed):
     files = {"series/ts.py": "def load():\n    return 'own'\n", "main.py": "import ts\nprint(ts.load())\n"}
     assert rehearsed(files).stdout == "own\n"
     assert rehearsed({"main.py": "import series.ts\nprint(series.ts.load())\n"}).stdout == "own\n"
+
+
+def test_each_of_several_is_asked_until_it_comes_to_the_model_itself(on_stage):
+    """A second one is not taken to have come to the model because the first one has."""
+    stage, called = on_stage().stage, []
+    stage.seen = lambda: len(called)
+    for what in ("first", "second"):
+        hosts.answered(stage, what, [("the body", lambda: "no"), ("a file", lambda: called.append(1))])
+        assert stage.learned["request"] == "a file"
+        stage.learned.clear()
+    assert len(called) == 2
+    stage.seen = None
+    hosts.answered(stage, "third", [("the body", lambda: "no"), ("a file", lambda: called.append(1))])
+    assert (stage.learned["request"], len(called)) == ("the body", 2)
