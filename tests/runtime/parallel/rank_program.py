@@ -142,11 +142,12 @@ def planned(trainings):
 
 
 def planned_module(name, path):
-    """A module without a graph, with an optimizer made before: the furthest loss."""
+    """A module without a graph, with an optimizer made before, on an axis with a name of its own: the furthest loss, and what
+    is said of a batch that does not divide."""
     losses, _, _ = cases.train(name, 3)
     module = cases.model(name).train()
     optimizer = cases.optimizer_of(module)
-    applied = parallel.apply_plan(module, path, parallel.world("cpu"), optimizer=optimizer)
+    applied = parallel.apply_plan(module, path, parallel.world("cpu", names=("ranks",)), optimizer=optimizer)
     furthest = 0.0
     for at in range(3):
         images, labels = applied.batch(*cases.batch(name, at))
@@ -155,7 +156,11 @@ def planned_module(name, path):
         optimizer.step()
         optimizer.zero_grad()
         furthest = max(furthest, abs(float((losses[at] - parallel.whole(loss)) / losses[at])))
-    return furthest
+    try:
+        applied.batch(*(value[:7] for value in cases.batch(name, 0)))
+    except InputError as error:
+        return furthest, str(error)
+    return furthest, ""
 
 
 def misplanned(paths, other, missing):

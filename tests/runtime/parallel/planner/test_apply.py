@@ -103,10 +103,12 @@ def test_every_kind(ranks, tmp_path, mesh):
     check(ranks.run(count, "planned", trainings=trainings(tmp_path, wanted, 20)), wanted)
 
 
-def test_a_module_without_a_graph(ranks, tmp_path):
+def test_a_module_without_a_graph_and_a_batch_that_does_not_divide(ranks, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(case("cnn", (2,), "split", keep=["head=split(0)"])))
-    assert max(ranks.run(2, "planned_module", name="cnn", path=str(path))) < 1e-6
+    for furthest, told in ranks.run(2, "planned_module", name="cnn", path=str(path)):
+        assert furthest < 1e-6
+        assert "7 rows do not divide over 2 ranks" in told
 
 
 def test_all_ranks_are_told_alike_and_nothing_is_changed(ranks, tmp_path):
