@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,6 +65,22 @@ class Staging:
         if self._pipeline is not None:
             raise ValueError("this graph is a pipeline already")
         self._pipeline = PipelineMesh(placement, microbatches=microbatches, schedule=schedule, axis=axis)
+
+    def _planned(self) -> tuple[torch.nn.Module, torch.optim.Optimizer | None]:
+        """The module that a plan is for, and its optimizer. Raises InputError where a graph cannot begin to follow one."""
+        modules = [module for module in distinct_modules(vars(self)) if next(module.parameters(), None) is not None]
+        if len(modules) != 1:
+            raise InputError(f"a plan is for the one module of a graph that has parameters, and this graph has {len(modules)}")
+        if self._stages or self._pipeline is not None:
+            raise InputError("the graph has stages already; leave out set_stage and add_pipeline where a plan is applied")
+        if self._trainer is not None and self._trainer.records:
+            raise InputError("the graph has taken a step already; apply the plan before the first")
+        return modules[0], self._trainer and self._trainer.optimizer
+
+    def _compute_again(self, modules: Sequence[torch.nn.Module]) -> None:
+        """As `add_optimizer(checkpoint=modules)`."""
+        assert self._trainer is not None
+        self._trainer.options = replace(self._trainer.options, checkpoint=tuple(modules))
 
     def _staged(self) -> StagedTrainer | None:
         """What takes the steps of a graph with stages; None where there are none."""

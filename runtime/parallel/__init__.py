@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from .modules import boxed
     from .own_rows import local_view
     from .pipeline import Pipeline
+    from .planner.apply import AppliedPlan, apply_plan
     from .private import guarded, implicit
     from .states import load_state, whole
     from .watch import watched
 
 __all__ = [
+    "AppliedPlan",
     "Pipeline",
+    "apply_plan",
     "boxed",
     "cross_entropy",
     "guarded",
@@ -46,7 +49,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Pipeline": "pipeline", "boxed": "modules", "cross_entropy": "head", "guarded": "private", "implicit": "private",
+    "AppliedPlan": "planner.apply", "Pipeline": "pipeline", "apply_plan": "planner.apply",
+    "boxed": "modules", "cross_entropy": "head", "guarded": "private", "implicit": "private",
     "load_state": "states", "local_view": "own_rows", "placement": "mesh", "rank": "mesh", "resume": "checkpoint",
     "same_start": "mesh", "save": "checkpoint", "to_global": "conversions", "to_local": "boxing", "topk": "head",
     "watched": "watch", "whole": "states", "world": "mesh", "world_size": "mesh",

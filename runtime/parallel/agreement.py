@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from .shares import is_global
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
 T = TypeVar("T")
 
 
 class Agreement:
-    """Among the ranks that hold these tensors; among none, where no tensor is global: calls give what they are given."""
+    """Among the ranks that hold these tensors, or make up a mesh; among none, where no tensor is global: calls give what they
+    are given."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        found = {value.device_mesh for value in tensors if is_global(value)}
+    def __init__(self, tensors: Sequence[torch.Tensor], mesh: DeviceMesh | None = None) -> None:
+        found = {value.device_mesh for value in tensors if is_global(value)} | ({mesh} if mesh is not None else set())
         self.meshes = sorted(found, key=lambda mesh: -mesh.size())
         self.ranks = sorted({rank for mesh in self.meshes for rank in mesh.mesh.flatten().tolist()})
         self._groups: dict[tuple[int, ...], Any] = {}

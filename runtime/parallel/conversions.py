@@ -9,11 +9,12 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from . import attention, boxing
+from . import attention, boxing, private
 from .modules import module_to_global
 from .sbp import Sbp, broadcast
 
 attention.register()
+private.split_convolutions()
 
 
 @overload

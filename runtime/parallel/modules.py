@@ -47,26 +47,8 @@ def module_to_global(
     Raises InputError for a pattern that matches nothing, dropout (its masks would be others than on one device), modules
     whose parameters are global already, and an optimizer that has stepped.
     """
-    if zero not in _STAGES:
-        raise InputError(f"zero is a stage of ZeRO, 0 (none) to 3; got {zero!r}")
-    names = placement.mesh_dim_names or ()
-    if isinstance(axis, str) and axis not in names:
-        raise InputError(f"the mesh has the axes {', '.join(names)}, and none called {axis!r}")
-    at = names.index(axis) if isinstance(axis, str) else axis
-    if not 0 <= at < placement.ndim:
-        raise InputError(f"the mesh has {placement.ndim} axes, and no axis {axis}")
-    for name, part in module.named_modules():
-        if isinstance(part, _DropoutNd) and part.p > 0 and placement.size() > 1:
-            raise InputError(f"{name!r} drops out with p={part.p}, and its masks depend on the ranks; set p to 0")
-    if optimizer is not None and optimizer.state:
-        raise InputError("the optimizer has stepped before its parameters become global; make them global first")
+    at = check_module(module, placement, sbp, zero=zero, axis=axis, optimizer=optimizer)
     table = dict(sbp) if isinstance(sbp, Mapping) else {"*": sbp}
-    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    if any(isinstance(value, DTensor) for value in tensors.values()):
-        raise InputError("the module's parameters are global already; make a new module, or load its state into one")
-    for pattern in table:
-        if not fnmatch.filter(tensors, pattern) and tensors:
-            raise InputError(f"sbp names {pattern!r}, which is no parameter or buffer; there are {', '.join(tensors)}")
     made: dict[int, torch.Tensor] = {}  # shared parameters stay shared
     for name, part in list(module.named_modules()):
         used: dict[str, tuple[Placement, ...]] = {}
@@ -92,6 +74,38 @@ def module_to_global(
     for group in optimizer.param_groups if optimizer is not None else ():
         group["params"] = [made.get(id(value), value) for value in group["params"]]
     return module
+
+
+def check_module(
+    module: nn.Module,
+    placement: DeviceMesh,
+    sbp: Sbp | Mapping[str, Sbp],
+    *,
+    zero: int,
+    axis: int | str,
+    optimizer: torch.optim.Optimizer | None,
+) -> int:
+    """What `module_to_global` raises before anything is moved; gives the number of the axis."""
+    if zero not in _STAGES:
+        raise InputError(f"zero is a stage of ZeRO, 0 (none) to 3; got {zero!r}")
+    names = placement.mesh_dim_names or ()
+    if isinstance(axis, str) and axis not in names:
+        raise InputError(f"the mesh has the axes {', '.join(names)}, and none called {axis!r}")
+    at = names.index(axis) if isinstance(axis, str) else axis
+    if not 0 <= at < placement.ndim:
+        raise InputError(f"the mesh has {placement.ndim} axes, and no axis {axis}")
+    for name, part in module.named_modules():
+        if isinstance(part, _DropoutNd) and part.p > 0 and placement.size() > 1:
+            raise InputError(f"{name!r} drops out with p={part.p}, and its masks depend on the ranks; set p to 0")
+    if optimizer is not None and optimizer.state:
+        raise InputError("the optimizer has stepped before its parameters become global; make them global first")
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    if any(isinstance(value, DTensor) for value in tensors.values()):
+        raise InputError("the module's parameters are global already; make a new module, or load its state into one")
+    for pattern in sbp if isinstance(sbp, Mapping) else ():
+        if not fnmatch.filter(tensors, pattern) and tensors:
+            raise InputError(f"sbp names {pattern!r}, which is no parameter or buffer; there are {', '.join(tensors)}")
+    return at
 
 
 def boxed(module: nn.Module, *, inputs: Sbp | None = None, outputs: Sbp | None = None) -> nn.Module:

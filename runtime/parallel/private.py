@@ -5,6 +5,8 @@
 - `torch.distributed.tensor._dtensor_spec`, `_redistribute.redistribute_local_tensor` and the constructor of DTensor (read in
   2.13): a global tensor around a local one, and a conversion without autograd's steps.
 - `torch.distributed._local_tensor.local_tensor_mode` (read in 2.13, in `shares`): whether ranks are simulated in one process.
+- `DTensor._op_dispatcher._custom_op_handlers` (read in 2.13): who runs a convolution. Torch's own lets rows be split over one
+  axis.
 - `torch._C._current_autograd_node` and `torch.autograd._get_sequence_nr`: which operator's backward pass runs.
 """
 
@@ -12,13 +14,15 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor, Placement
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
 from torch.distributed.tensor._utils import ExplicitRedistributionContext
@@ -199,3 +203,43 @@ def spec_of(value: DTensor) -> DTensorSpec:
 def share(value: DTensor) -> torch.Tensor:
     """This rank's part, without a history, sharing its memory."""
     return value._local_tensor
+
+
+def split_convolutions() -> None:
+    """Let rows of a convolution be split over several axes of a mesh, each rank with its own; once is enough."""
+    handlers = DTensor._op_dispatcher._custom_op_handlers
+    for operator, number, own in (
+        (torch.ops.aten.convolution.default, 0, _convolved),
+        (torch.ops.aten.convolution_backward.default, 1, _convolved_back),
+    ):
+        handlers[operator] = functools.partial(_convolution, handlers[operator], number, own)
+
+
+def _convolution(torchs: Any, number: int, own: Any, operator: Any, args: Any, kwargs: Any) -> Any:
+    """Ours where the rows, argument `number`, are split over several axes, and nothing else is; torch's elsewhere."""
+    rows, weight = args[number : number + 2]
+    over = [placement for placement in rows.placements if placement != Replicate()] if isinstance(rows, DTensor) else []
+    whole = isinstance(weight, DTensor) and all(placement.is_replicate() for placement in weight.placements)
+    if len(over) < 2 or not whole or any(placement != Shard(0) for placement in over):
+        return torchs(operator, args, kwargs)
+    return own(operator, *args, **kwargs)
+
+
+def _convolved(operator: Any, rows: DTensor, weight: DTensor, bias: DTensor | None, *rest: Any) -> DTensor:
+    local = operator(share(rows), share(weight), None if bias is None else share(bias), *rest)
+    return _around(local, rows.device_mesh, rows.placements, (rows.shape[0], *local.shape[1:]))
+
+
+def _convolved_back(operator: Any, gradient: DTensor, rows: DTensor, weight: DTensor, *rest: Any) -> tuple[Any, ...]:
+    locals_ = operator(share(moved(gradient, rows.placements)), share(rows), share(weight), *rest)
+    sums = tuple(Replicate() if placement.is_replicate() else Partial() for placement in rows.placements)
+    lies = ((rows.placements, rows.shape), (sums, weight.shape), (sums, rest[0]))
+    return tuple(
+        None if local is None else _around(local, rows.device_mesh, placements, shape)
+        for local, (placements, shape) in zip(locals_, lies, strict=True)
+    )
+
+
+def _around(local: torch.Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...], shape: Sequence[int]) -> DTensor:
+    meta = TensorMeta(torch.Size(shape), local.stride(), local.dtype)
+    return DTensor(local, DTensorSpec(mesh, placements, tensor_meta=meta), requires_grad=False)

@@ -2,32 +2,30 @@
 
     torchrun --nproc-per-node 2 tests/benchmarks/planner.py
 
-Rates are measured first, on these ranks. Each plan is carried out, in turns with the others: captured training steps with Adam,
-or a pipeline. An error is predicted over measured, less 1; 25 % is what is to be held, and the plan that was chosen is to be
-the fastest.
+Rates are measured first, on these ranks. Each plan is carried out by `parallel.apply_plan`, in turns with the others: captured
+training steps with Adam, or a pipeline of the graph's stages. An error is predicted over measured, less 1; 25 % is what is to
+be held, and the plan that was chosen is to be the fastest.
 """
 
 import dataclasses
 import itertools
+import json
 import statistics
 import time
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn import functional
 
 import headrace
 from headrace import parallel
 from headrace.runtime.parallel.planner.measure import measure
 from headrace.runtime.parallel.planner.operators import read_model
 from headrace.runtime.parallel.planner.plan import plan
+from headrace.runtime.parallel.planner.saved import document
 
 STEPS, WARM = 12, 5
 MOST = 4
-WORDS = {"broadcast": parallel.sbp.broadcast, "partial_sum": parallel.sbp.partial_sum} | {
-    f"split({dim})": parallel.sbp.split(dim) for dim in range(4)
-}
 
 
 def convolutional(classes):
@@ -52,53 +50,23 @@ MODELS = {
 
 
 class Step(headrace.Graph):
-    def __init__(self, module, optimizer, loss):
+    def __init__(self, module, optimizer):
         super().__init__(config=headrace.GraphConfig(backend="captured"))
-        self.module, self.loss = module, loss
+        self.module = module
         self.add_optimizer(optimizer)
 
     def build(self, rows, targets):
-        loss = self.loss(self.module(rows), targets)
+        loss = parallel.cross_entropy(self.module(rows), targets)
         loss.backward()
         return loss
 
 
-def sbp(words):
-    return tuple(WORDS[word] for word in words)
-
-
-def made(chosen, module, shape, classes, mesh):
+def made(written, module, shape, classes, mesh):
     """A step of the plan, as a function without arguments."""
-    rows, targets = torch.randn(shape), torch.randint(0, classes, shape[:1])
-    if chosen.stages:
-        ends = [int(last.split(".")[0]) + 1 for _, last in chosen.stages]
-        stages = [module[begin:end] for begin, end in itertools.pairwise((0, *ends))]
-        pipeline = parallel.Pipeline(
-            stages, functional.cross_entropy, mesh, microbatches=chosen.microbatches, schedule=chosen.schedule
-        )
-        optimizer = torch.optim.Adam(pipeline.parameters())
-
-        def piped():
-            pipeline.step(rows, targets)
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return piped
-    table = {name: sbp(words) for name, words in chosen.layouts.items()}
-    for name, words in chosen.layouts.items():
-        if "split(0)" in words and name.replace("weight", "bias") in dict(module.named_parameters()):
-            table[name.replace("weight", "bias")] = sbp(words)
-    parallel.to_global(module, mesh, table, zero=chosen.zero, axis=chosen.zero_axis or 0)
-    for at, _, before, after in chosen.boxed:
-        part = module.get_submodule(at)
-        parallel.boxed(part, **{"outputs" if "partial_sum" in before else "inputs": sbp(after)})
-    optimizer = torch.optim.Adam(module.parameters())
-    split = "split(1)" in chosen.outputs
-    step = Step(module, optimizer, parallel.cross_entropy if split else functional.cross_entropy)
-    given = parallel.to_global(rows, mesh, sbp(chosen.inputs))
-    lying = tuple("split(0)" if word == "split(0)" else "broadcast" for word in chosen.outputs)
-    labels = parallel.to_global(targets, mesh, sbp(lying))
-    return lambda: step(given, labels)
+    step = Step(module, torch.optim.Adam(module.parameters()))
+    applied = parallel.apply_plan(step, written, mesh)
+    given = applied.batch(torch.randn(shape), torch.randint(0, classes, shape[:1]))
+    return lambda: step(*given)
 
 
 def in_turns(steps):
@@ -128,6 +96,7 @@ def main():
             model = read_model(build(), shape)
         rates = measure((mesh.size(),), "cpu", model)
         planned = plan(model, (mesh.size(),), rates, 8e9)
+        written = json.loads(json.dumps(document(planned, model, (mesh.size(),), rates)))
         if first:
             print(f"{name}, {shape[0]} rows, {mesh.size()} ranks")
             print(f"  {'predicted':>12}{'measured':>12}{'error':>8}")
@@ -135,7 +104,7 @@ def main():
         for chosen in (planned.best, *[other for other in planned.others if other.fits][: MOST - 1]):
             torch.manual_seed(0)
             try:
-                steps.append(made(chosen, build(), shape, classes, mesh))
+                steps.append(made({**written, "plan": json.loads(json.dumps(chosen.to_json()))}, build(), shape, classes, mesh))
                 plans.append(chosen)
             except headrace.errors.HeadraceError as error:
                 if first:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ....console import check_format, make_console
-from ....errors import HeadraceError, MigrateError
+from ....errors import HeadraceError, InputError, MigrateError
 from ....extras import require
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ def plan_parallel(
         Path | None, typer.Option(help="A file of rates for a mesh that is not here; else they are measured on its ranks.")
     ] = None,
     save_rates: Annotated[Path | None, typer.Option(help="Where to write the rates that were measured.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Where to write the plan, as --format json prints it: what apply_plan takes.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda: where rates are measured.")] = "cpu",
     optimizer: Annotated[str, typer.Option(help="adam, momentum or sgd: what it keeps takes memory.")] = "adam",
     *,
@@ -56,8 +59,10 @@ def plan_parallel(
     Under torchrun the ranks of that job are measured, else ranks that are started on this machine.
     """
     require("headrace plan-parallel", "migrate")
+    from ...base.atomic import write_aside
     from .plan import plan, read_keep, read_memory, read_mesh
     from .rates import Rates, read_rates
+    from .saved import document
 
     check_format(format)
     sizes, bytes_ = read_mesh(mesh), read_memory(memory)
@@ -87,8 +92,14 @@ def plan_parallel(
         save_rates.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     kept = read_keep(keep or [], read, sizes)
     planned = plan(read, sizes, found, bytes_, kept=kept, training=not inference, optimizer=optimizer)
+    written = json.dumps(document(planned, read, sizes, found), indent=1)
+    if save is not None:
+        try:
+            write_aside(save, f"{written}\n".encode())
+        except OSError as error:
+            raise InputError(f"--save {save}: {error.strerror}") from None
     if format == "json":
-        typer.echo(json.dumps({"mesh": sizes, "rows": rows, **planned.to_json(), "rates": found.to_json()}, indent=2))
+        typer.echo(written)
         return
     _show(planned, rows=rows, mesh=sizes, source=str(rates) if rates is not None else str(data.get("source", "measured")))
 
@@ -204,7 +215,7 @@ def _show(planned: Planned, *, rows: int, mesh: tuple[int, ...], source: str) ->
             say(f"    {number}: {first} ... {last}")
     else:
         say(f"  batch: {_sbp(best.inputs)}; scores: {_sbp(best.outputs)}; parameters: broadcast")
-        for name, words in _grouped(best.layouts or {}).items():
+        for name, words in _grouped(best.layouts).items():
             say(f"    but {name}: {words}")
         for module, name, before, after in best.boxed[:_SHOWN]:
             say(f"    convert at {module or name} ({name}): {_sbp(before)} to {_sbp(after)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -71,12 +71,15 @@ class Operator:
 class Model:
     """Operators in the order of execution, the first of which is the input, and the bytes of each parameter by name.
 
-    `uncuttable` names layers with statistics or random numbers of their own, which a pipeline does not take.
+    `uncuttable` names layers with statistics or random numbers of their own, which a pipeline does not take; `shapes` are those
+    of the parameters, and `called` are the modules that the forward pass calls, but for the model itself.
     """
 
     operators: tuple[Operator, ...]
     weights: Mapping[str, int]
     uncuttable: tuple[str, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    called: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -89,6 +92,16 @@ class Model:
         for at, operator in enumerate(self.operators):
             for name in operator.weights:
                 found.setdefault(name, []).append(at)
+        return found
+
+    @cached_property
+    def inside(self) -> dict[str, list[int]]:
+        """The operators that each module, "" for the model itself, or one in it computes, in order."""
+        found: dict[str, list[int]] = {}
+        for at, operator in enumerate(self.operators[1:], 1):
+            parts = operator.module.split(".") if operator.module else []
+            for length in range(len(parts) + 1):
+                found.setdefault(".".join(parts[:length]), []).append(at)
         return found
 
     @cached_property
@@ -118,7 +131,9 @@ class Model:
             missing = {name for one in operators for name in one.weights} - weights.keys()
             if not operators or missing:
                 raise ValueError(f"nothing says how large {', '.join(missing) or 'the operators'} are")
-            return cls(tuple(operators), weights, tuple(map(str, data.get("uncuttable", ()))))
+            shapes = {str(name): tuple(map(int, shape)) for name, shape in data.get("shapes", {}).items()}
+            uncuttable, called = (tuple(map(str, data.get(key, ()))) for key in ("uncuttable", "called"))
+            return cls(tuple(operators), weights, uncuttable, shapes, called)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no description of a model: {error!r}") from None
 
@@ -130,7 +145,8 @@ def described(build: Callable[[], Any], shape: Sequence[int]) -> dict[str, Any]:
 
 
 def read_model(module: Any, shape: Sequence[int]) -> Model:
-    """The operators of a torch module in training mode for a float32 input of that shape, [rows, ...]; nothing is run.
+    """The operators of a torch module in training mode for an input of that shape, [rows, ...], and of the parameters' dtype;
+    nothing is run.
 
     The module is taken to the meta device, so it is of no use afterwards. Raises CaptureError where there is no such graph.
     """
@@ -139,7 +155,8 @@ def read_model(module: Any, shape: Sequence[int]) -> Model:
     names: dict[int, str] = {}
     called = {name: names.setdefault(id(value), name) for name, value in module.named_parameters(remove_duplicate=False)}
     module = module.to("meta").train()  # which makes of shared parameters several
-    example = torch.empty(tuple(shape), device="meta")
+    dtype = next((value.dtype for value in module.parameters() if value.is_floating_point()), torch.float32)
+    example = torch.empty(tuple(shape), dtype=dtype, device="meta")
     try:
         program = torch.export.export(module, (example,), strict=False)
     except Exception as error:  # noqa: BLE001 - the model's code may raise anything
@@ -157,12 +174,22 @@ def read_model(module: Any, shape: Sequence[int]) -> Model:
         if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
         or (isinstance(part, torch.nn.modules.dropout._DropoutNd) and part.p > 0)
     )
-    weights = {
-        name: value.numel() * value.element_size()
-        for name, value in module.named_parameters(remove_duplicate=False)
-        if called[name] == name
-    }
-    return Model(tuple(_operators(program.graph_module.graph, reads)), weights, uncuttable)
+    own = {name: value for name, value in module.named_parameters(remove_duplicate=False) if called[name] == name}
+    nodes = program.graph_module.graph.nodes
+    entered = [_entered(node) for node in nodes]
+    return Model(
+        tuple(_operators(program.graph_module.graph, reads)),
+        {name: value.numel() * value.element_size() for name, value in own.items()},
+        uncuttable,
+        {name: tuple(value.shape) for name, value in own.items()},
+        tuple(dict.fromkeys(name for names in entered for name in names if name)),
+    )
+
+
+def _entered(node: Any) -> list[str]:
+    """The modules whose calls a node stands in, the innermost last."""
+    stack = (node.meta.get("nn_module_stack") or {}).values()
+    return [path.removeprefix("L['self'].").removeprefix("L__self___") for path, _ in stack]
 
 
 def _operators(graph: Any, reads: Mapping[str, str]) -> list[Operator]:
@@ -204,13 +231,11 @@ def _operators(graph: Any, reads: Mapping[str, str]) -> list[Operator]:
         if kind == "batch_norm":  # `batch_norm.py` writes it out: six operators that read and write
             sizes, outputs = 5 * sizes, 5 * outputs
         shape = tuple(int(size) for size in first.shape)
-        stack = list((node.meta.get("nn_module_stack") or {}).values())
-        module = stack[-1][0].removeprefix("L['self'].").removeprefix("L__self___") if stack else ""
         found.append(
             Operator(
                 node.name,
                 kind,
-                module,
+                (_entered(node) or [""])[-1],
                 inputs,
                 shape,
                 first.element_size(),

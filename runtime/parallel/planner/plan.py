@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ....errors import InputError
@@ -29,8 +29,8 @@ class Plan:
     """One way to run a model on a mesh. `seconds` of a step, `compute` and `moved` of them; `memory` in bytes of the rank that
     needs most. `layouts` has the sbp, for each axis, of the parameters that are split, `inputs` and `outputs`
     those of the batch and of what the model gives, `boxed` the
-    conversions that are to be written: (module, operator, from, to). A pipeline has `stages`, the modules that each begins and
-    ends with, instead. `why` it was not taken."""
+    conversions that are to be written: (module, operator, from, to); `checkpoint` the modules whose activations are computed
+    again. A pipeline has `stages`, the operators that each begins and ends with, instead. `why` it was not taken."""
 
     title: str
     seconds: float
@@ -40,11 +40,11 @@ class Plan:
     fits: bool
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    layouts: Mapping[str, tuple[str, ...]] | None = None
+    layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     boxed: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = ()
     zero: int = 0
     zero_axis: str = ""
-    checkpoint: bool = False
+    checkpoint: tuple[str, ...] = ()
     stages: tuple[tuple[str, str], ...] = ()
     microbatches: int = 0
     schedule: str = ""
@@ -146,7 +146,7 @@ def plan(
     ordered = list(unique.values())
     best = min(
         (one for one in ordered if one.fits == ordered[0].fits and one.seconds <= (1 + ALIKE) * ordered[0].seconds),
-        key=lambda one: len(one.layouts or ()) + len(one.boxed) + one.zero + len(one.stages),
+        key=lambda one: len(one.layouts) + len(one.boxed) + one.zero + len(one.stages),
     )
     if not ordered[0].fits:
         best = ordered[0]
@@ -162,7 +162,7 @@ def plan(
 def _placed(
     model: Model, mesh: tuple[int, ...], rates: Rates, memory: float, kept: Mapping[str, tuple[Words, ...]], base: Settings
 ) -> Iterator[Plan]:
-    share = checkpoints(model)
+    again = checkpoints(model)
     wide = [axis for axis, ranks in enumerate(mesh) if ranks > 1]
     zeros = [(0, 0), *itertools.product((1, 2, 3), wide)] if base.training else [(0, 0)]
 
@@ -178,15 +178,15 @@ def _placed(
             ways += [split_over(one) for one in wide]
             ways.append(lambda axis, option: option.out == WHOLE and option.weight == WHOLE)
         for way in ways:
-            for again in (False, True) if base.training else (False,):
-                settings = replace(base, zero=zero, axis=axis, checkpoint=again)
+            for computed_again in (False, True) if base.training and again[0] else (False,):
+                settings = replace(base, zero=zero, axis=axis, checkpoint=computed_again)
                 costs = Costs(model, mesh, rates, settings)
                 placed = place(costs, kept=kept, allowed=way)
                 if placed is None:
                     break
                 if zero and not any(cost.gathered for cost in placed.costs):
                     break  # it cuts nothing
-                made = _described(costs, placed, memory, share)
+                made = _described(costs, placed, memory, again)
                 yield made
                 if made.fits:
                     break
@@ -194,12 +194,12 @@ def _placed(
                     for times in _PRICES:
                         cheaper = place(costs, price=times * made.seconds / made.memory, kept=kept)
                         if cheaper is not None:
-                            yield _described(costs, cheaper, memory, share)
+                            yield _described(costs, cheaper, memory, again)
 
 
-def _described(costs: Costs, placed: Placed, memory: float, share: float) -> Plan:
+def _described(costs: Costs, placed: Placed, memory: float, again: tuple[tuple[str, ...], float]) -> Plan:
     model, mesh, settings = costs.model, costs.mesh, costs.settings
-    total, needed = of_all(costs, placed.costs, share)
+    total, needed = of_all(costs, placed.costs, again[1])
     updated = costs.updated(total.parameters)
     layouts = placed.weights(model)
     outs: list[Words] = [placed.input, *(tuple(option.out for option in chosen) for chosen in placed.chosen)]
@@ -227,7 +227,7 @@ def _described(costs: Costs, placed: Placed, memory: float, share: float) -> Pla
         boxed=tuple(boxed),
         zero=settings.zero,
         zero_axis=AXES[settings.axis] if settings.zero else "",
-        checkpoint=settings.checkpoint,
+        checkpoint=again[0] if settings.checkpoint else (),
     )
 
 
@@ -297,7 +297,7 @@ def _piped(model: Model, mesh: tuple[int, ...], rates: Rates, memory: float, opt
                     inputs=tuple(words),
                     outputs=tuple(words),
                     stages=tuple(
-                        (_place(model, begin + 1), _place(model, end)) for begin, end in zip(begins, done.ends, strict=True)
+                        (place_of(model, begin + 1), place_of(model, end)) for begin, end in zip(begins, done.ends, strict=True)
                     ),
                     microbatches=count,
                     schedule=schedule,
@@ -313,7 +313,7 @@ def _piped(model: Model, mesh: tuple[int, ...], rates: Rates, memory: float, opt
     return found, remarks
 
 
-def _place(model: Model, at: int) -> str:
+def place_of(model: Model, at: int) -> str:
     operator = model.operators[at]
     return f"{operator.module}.{operator.name}" if operator.module else operator.name
 

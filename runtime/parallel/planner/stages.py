@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from .costs import STATES
@@ -22,14 +21,27 @@ class Cut:
 
 
 def places(model: Model) -> list[int]:
-    """Operators after which their result alone is needed: where a chain of modules can be cut."""
+    """Operators after which their result alone is needed, and a module begins: where a chain of modules can be cut."""
     reach, found = 0, []
     for at in range(1, len(model.operators) - 1):
         reach = max(reach, model.last.get(at - 1, 0))
         if reach <= at and model.last.get(at, 0) > at:
             found.append(at)
     spans = [(numbers[0], numbers[-1]) for numbers in model.uses.values() if numbers[0] != numbers[-1]]
-    return [at for at in found if not any(first <= at < end for first, end in spans)]  # shared parameters stay on one rank
+    own = starts(model)
+    return [
+        at for at in found if at + 1 in own and at >= own[0] and not any(first <= at < end for first, end in spans)
+    ]  # shared parameters stay on one rank
+
+
+def starts(model: Model) -> list[int]:
+    """The operators with which a stage can begin, as `Graph.set_stage` says it: the first of a module that is called once, and
+    calls no other."""
+    return [
+        numbers[0]
+        for name, numbers in model.inside.items()
+        if numbers[-1] - numbers[0] == len(numbers) - 1 and all(model.operators[at].module == name for at in numbers)
+    ]
 
 
 def cut(
@@ -106,7 +118,29 @@ def cut(
     return Cut(done[3], seconds, max(0.0, seconds - microbatches * times[-1] / stages), sizes)
 
 
-def checkpoints(model: Model) -> float:
-    """The share of activations that stays where they are computed again between about as many cuts as their root."""
-    cuts = len(places(model))
-    return min(1.0, 2 / math.sqrt(cuts + 1))
+def checkpoints(model: Model) -> tuple[tuple[str, ...], float]:
+    """The modules whose activations are to be computed again, and the share of all activations that stays.
+
+    What goes into and out of them stays, and one of them at a time has its own (Chen et al. 2016): of the sizes that modules
+    have, the most that one may have is what leaves the least. None has a batch normalization, whose running statistics would
+    count a batch twice.
+    """
+    kept = [0.0 if operator.kind in NO_COPY else operator.bytes for operator in model.operators]
+    inner: dict[str, float] = {}  # the outermost first
+    for name in sorted(model.called, key=lambda name: name.count(".")):
+        numbers = model.inside.get(name, [])
+        together = bool(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1
+        if together and not any(model.operators[at].kind == "batch_norm" for at in numbers):
+            inner[name] = sum(kept[at] for at in numbers[:-1])
+    best: tuple[tuple[str, ...], float] = ((), 1.0)
+    for most in sorted(set(inner.values()) - {0.0}):
+        outer: dict[int, str] = {}
+        for name, size in inner.items():
+            if 0 < size <= most and not any(at in outer for at in model.inside[name]):
+                outer.update(dict.fromkeys(model.inside[name], name))
+        names = tuple(dict.fromkeys(outer[at] for at in sorted(outer)))
+        sizes = [inner[name] for name in names]
+        share = 1.0 - (sum(sizes) - max(sizes)) / sum(kept)
+        if share < best[1]:
+            best = names, share
+    return best

@@ -101,6 +101,102 @@ def piped(shape, trainings):
     return found
 
 
+class PlannedStep(headrace.Graph):
+    def __init__(self, module, optimizer, way="captured"):
+        super().__init__(config=headrace.GraphConfig(backend=way))
+        self.module = module
+        self.add_optimizer(optimizer)
+
+    def build(self, images, labels):
+        loss = parallel.cross_entropy(self.module(images), labels)
+        loss.backward()
+        return loss
+
+
+def planned(trainings):
+    """Trainings that follow a plan in a file: how far losses and values are from those of one device, and how the steps ran."""
+    found = []
+    for name, shape, path, steps in trainings:
+        losses, values, _ = cases.train(name, steps)
+        module = cases.model(name).train()
+        if parallel.rank():
+            with torch.no_grad():
+                for value in module.parameters():  # rank 0's count
+                    value.add_(1)
+        graph = PlannedStep(module, cases.optimizer_of(module))
+        applied = parallel.apply_plan(graph, path, parallel.world("cpu", shape))
+        given = [graph(*applied.batch(*cases.batch(name, at))) for at in range(steps)]
+        after = parallel.whole(graph.state_dict()["modules"]["module"])
+        found.append(
+            {
+                "title": applied.title,
+                "losses": max(abs(float((a - parallel.whole(b)) / a)) for a, b in zip(losses, given, strict=True)),
+                "values": cases.furthest(values, after),
+                "steps": [str(record) for record in graph.steps],
+                "own": sum(parallel.to_local(value).numel() for value in module.parameters()),
+                "all": sum(value.numel() for value in values.values()),
+                "checkpoint": len(graph._trainer.options.checkpoint),
+            }
+        )
+    return found
+
+
+def planned_module(name, path):
+    """A module without a graph, with an optimizer made before, on an axis with a name of its own: the furthest loss, and what
+    is said of a batch that does not divide."""
+    losses, _, _ = cases.train(name, 3)
+    module = cases.model(name).train()
+    optimizer = cases.optimizer_of(module)
+    applied = parallel.apply_plan(module, path, parallel.world("cpu", names=("ranks",)), optimizer=optimizer)
+    furthest = 0.0
+    for at in range(3):
+        images, labels = applied.batch(*cases.batch(name, at))
+        loss = parallel.cross_entropy(module(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        furthest = max(furthest, abs(float((losses[at] - parallel.whole(loss)) / losses[at])))
+    try:
+        applied.batch(*(value[:7] for value in cases.batch(name, 0)))
+    except InputError as error:
+        return furthest, str(error)
+    return furthest, ""
+
+
+def misplanned(paths, other, missing):
+    """What each rank is told where one of them, or each, cannot follow a plan; and that the module is as it was, by a loss."""
+    mesh, own, told = parallel.world("cpu"), parallel.rank(), []
+
+    def tell(target, path, mesh=mesh, **options):
+        try:
+            parallel.apply_plan(target, path, mesh, **options)
+        except InputError as error:
+            told.append(str(error))
+        else:
+            told.append("followed")
+
+    def graph(name="mlp"):
+        module = cases.model(name)
+        return PlannedStep(module, cases.optimizer_of(module))
+
+    tell(graph(), missing if own else paths["data"])  # one rank has no file
+    tell(graph(), paths["zero"] if own else paths["data"])
+    tell(graph("chain" if own else "mlp"), paths["data"])  # one rank has another model
+    tell(graph(), other)
+    tell(graph(), paths["data"], parallel.world("cpu", (1, -1)))
+    tell(cases.model("mlp"), paths["pipeline"])
+    stepped = graph()
+    expected = float(stepped(*cases.batch("mlp", 0)))
+    tell(stepped, paths["data"])
+    staged_already = graph()
+    staged_already.set_stage(staged_already.module, 0)
+    tell(staged_already, paths["pipeline"])
+    tell(graph("mlp"), paths["data"], optimizer=torch.optim.SGD([torch.ones(1)], lr=1.0))
+    kept = graph()
+    tell(kept, missing if own else paths["data"])
+    return told, float(kept(*cases.batch("mlp", 0))) == expected
+
+
 def staged(shape, trainings):
     """How far the losses, outputs, gradients and states of graphs with stages are from those on one device, and what a rank
     keeps."""
@@ -230,7 +326,7 @@ def losing_a_stage(who):
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def head(mesh, classes, steps):
+def head(mesh, classes, steps, both=False):
     """A head that is split over classes, trained in a graph and asked for its best, beside the same on one device."""
 
     class Step(headrace.Graph):
@@ -257,8 +353,9 @@ def head(mesh, classes, steps):
     module = torch.nn.Linear(8, classes).double()
     module.load_state_dict(plain.state_dict())
     placed = parallel.world("cpu", mesh)
-    rows = (sbp.split(0), sbp.broadcast)
-    parallel.boxed(parallel.to_global(module, placed, {"*": (sbp.broadcast, sbp.split(0))}), inputs=rows)
+    first = sbp.split(0) if both else sbp.broadcast  # of the classes; rows are split where they are not
+    rows = (sbp.broadcast if both else sbp.split(0), sbp.broadcast)
+    parallel.boxed(parallel.to_global(module, placed, {"*": (first, sbp.split(0))}), inputs=rows)
     optimizers = [torch.optim.SGD(one.parameters(), lr=0.1, momentum=0.9) for one in (plain, module)]
     step, losses = Step(module, optimizers[1]), []
     for at in range(steps):

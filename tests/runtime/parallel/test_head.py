@@ -23,6 +23,13 @@ def test_it_trains_and_answers_as_on_one_device(ranks, count, mesh, classes):
         assert all("captured" in step for step in found["steps"][1:]), found["steps"]
 
 
+@pytest.mark.parametrize("classes", [23, pytest.param(4096, marks=pytest.mark.slow)])
+def test_classes_are_split_over_both_axes(ranks, classes):
+    for found in ranks.run(4, "head", mesh=[2, 2], classes=classes, steps=6, both=True):
+        assert max(found["losses"], found["values"]) < 1e-6
+        assert found["best"] == [True, True, True]
+
+
 def test_whole_scores_are_torchs_own_affair(alone):
     scores, targets = torch.randn(4, 5), torch.tensor([0, 1, 2, 4])
     assert torch.equal(parallel.cross_entropy(scores, targets), functional.cross_entropy(scores, targets))

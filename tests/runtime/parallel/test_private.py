@@ -114,3 +114,24 @@ def test_dropout_that_does_nothing_is_none(four):
         functional.dropout(value, 0.0)
         nn.Dropout(0.5).eval()(value)
         functional.scaled_dot_product_attention(value, value, value)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (1, 4), (2, 2, 1)])
+def test_rows_of_a_convolution_are_split_over_several_axes(four, shape):
+    mesh = parallel.world("cpu", shape)
+    rows, weight, bias = cases.randn(9, 3, 5, 5), cases.randn(4, 3, 3, 3), cases.randn(4)
+    everywhere, over = (sbp.broadcast,) * len(shape), (sbp.split(0),) * len(shape)
+    given = [
+        parallel.to_global(value, mesh, lying).requires_grad_()
+        for value, lying in ((rows, over), (weight, everywhere), (bias, everywhere))
+    ]
+    used = [given[0], *(parallel.to_global(value, sbp=everywhere) for value in given[1:])]
+    found = functional.conv2d(*used, stride=2, padding=1)
+    found.square().sum().backward()
+    plain = [value.clone().requires_grad_() for value in (rows, weight, bias)]
+    expected = functional.conv2d(*plain, stride=2, padding=1)
+    expected.square().sum().backward()
+    assert found.placements == over
+    torch.testing.assert_close(parallel.whole(found).reconcile(), expected.detach())
+    for one, other in zip(given, plain, strict=True):
+        torch.testing.assert_close(parallel.whole(one.grad).reconcile(), other.grad)

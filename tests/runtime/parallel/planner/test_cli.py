@@ -2,6 +2,8 @@
 
 import json
 
+from headrace.runtime.parallel.planner.saved import read_plan
+
 NETS = """
 from torch import nn
 def face(classes=1_000_000):
@@ -50,6 +52,8 @@ def test_plans_and_mistakes(forked_headrace, tmp_path):
         "64",
         "--save-rates",
         "again.json",
+        "--save",
+        "plan.json",
         "--format",
         "json",
     )
@@ -57,6 +61,10 @@ def test_plans_and_mistakes(forked_headrace, tmp_path):
     answer = json.loads(done.stdout)
     assert answer["rows"] == 64
     assert answer["plan"]["layouts"] == {}
+    assert json.loads((tmp_path / "plan.json").read_text()) == answer
+    applied, program = read_plan(tmp_path / "plan.json")
+    assert (applied.title, program.mesh, program.input) == (answer["plan"]["title"], (2, 4), (64, 3, 112, 112))
+    assert program.parameters["4.weight"] == (1_000_000, 64)
     assert json.loads((tmp_path / "again.json").read_text())["links"][0]["bandwidth"] == 1e9
 
     done = planned("nets.py:Counting", *given, "--input-size", "8")
@@ -71,6 +79,7 @@ def test_plans_and_mistakes(forked_headrace, tmp_path):
         (["nets.py:face", *given, *image, "--batch", "0"], "--batch"),
         (["nets.py:face", "--mesh", "8x8", "--memory", "80GB", *image], "torchrun"),
         (["nonsense", *given], "FILE.py:EXPRESSION"),
+        (["nets.py:face", *given, *image, "--save", "nowhere/plan.json"], "--save nowhere/plan.json: No such file"),
     ):
         done = planned(*arguments)
         assert done.returncode == 2, (arguments, done.stdout)

@@ -4,10 +4,11 @@ import dataclasses
 import itertools
 
 import pytest
+from torch import nn
 
-from headrace.runtime.parallel.planner.operators import Model, Operator
+from headrace.runtime.parallel.planner.operators import Model, Operator, read_model
 from headrace.runtime.parallel.planner.rates import Link, Rates
-from headrace.runtime.parallel.planner.stages import cut, places
+from headrace.runtime.parallel.planner.stages import checkpoints, cut, places, starts
 
 RATES = Rates(linear=1e9, conv=1e9, matmul=1e9, memory=1e30, operator=0.0, links=(Link(0.0, 1e30),))
 
@@ -75,3 +76,38 @@ def test_a_skip_connection_is_not_cut():
         (*model.operators[:4], Operator("last", "linear", "", (3,), (16, 4), 4, ("w",), True, 1e9, 1.0)), {"w": 64, "v": 64}
     )
     assert places(shared) == []
+
+
+def block(width, norm=nn.LayerNorm):
+    return nn.Sequential(nn.Linear(width, width), norm(width), nn.ReLU(), nn.Linear(width, width))
+
+
+def test_blocks_are_computed_again_and_not_what_holds_them():
+    model = read_model(nn.Sequential(nn.Linear(8, 8), *(block(8) for _ in range(6))), (4, 8))
+    names, share = checkpoints(model)
+    assert names == tuple(str(at) for at in range(1, 7))
+    assert share == pytest.approx(1 - 5 * 3 / (2 + 6 * 4))  # of 26 values three of each block but one
+
+
+def test_batch_normalizations_are_not_run_twice():
+    assert checkpoints(read_model(nn.Sequential(*(block(8, nn.BatchNorm1d) for _ in range(6))), (4, 8))) == ((), 1.0)
+    assert checkpoints(read_model(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), (4, 8))) == ((), 1.0)
+
+
+def test_a_stage_begins_with_a_module_that_is_called_once():
+    relu = nn.ReLU()
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+            self.relu = relu
+
+        def forward(self, rows):
+            rows = self.relu(self.parts[0](rows)).sigmoid()
+            return self.parts[2](self.relu(self.parts[1](rows)))
+
+    model = read_model(Net(), (4, 8))
+    begun = [model.operators[at].name for at in starts(model)]
+    assert begun == ["linear", "linear_1", "linear_2"]
+    assert [model.operators[at + 1].name for at in places(model)] == ["linear_1", "linear_2"]
