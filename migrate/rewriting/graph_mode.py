@@ -97,10 +97,19 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
             made = module.find_callee(node.value.func)
             if made is not None and _calls_eval(inside(made[1], ast.Call)):
                 return True
-    names = {site.function.name for site in group.sites if site.function is not None}
+    functions = [site.function for site in group.sites if site.function is not None]
     return any(
-        _calls_eval(where.calls) for name in names for where, _ in index.calls.by_name.get(name, []) if where is not module
+        _calls_eval(where.calls)
+        for function in functions
+        for where, call in index.calls.by_name.get(function.name, [])
+        if where is not module and _may_call(where, call, function)
     )
+
+
+def _may_call(module: Module, call: ast.Call, function: ast.AST) -> bool:
+    """Whether a call by the name of a function may be one of it: each script has a `main` of its own."""
+    found = module.find_callee(call.func)
+    return isinstance(call.func, ast.Attribute) if found is None else found[1] is function
 
 
 def _calls_eval(calls: Iterable[ast.Call]) -> bool:

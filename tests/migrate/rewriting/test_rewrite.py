@@ -139,6 +139,25 @@ def test_a_model_never_put_in_evaluation_mode_needs_unsafe(tmp_path):
     assert change.findings[0].fix == "applied"
 
 
+@pytest.mark.parametrize(
+    ("other", "fix"),
+    [
+        ("def main():\n    net.eval()\n    net(1)\nmain()\n", "unsafe"),  # a main of its own
+        ("from a import main\nnet.eval()\nmain(net)\n", "applied"),
+        ("import a\nnet.eval()\na.main(net)\n", "applied"),
+        ("net.eval()\nself.engine.main(net)\n", "applied"),  # which nobody can follow
+    ],
+)
+def test_a_call_by_the_same_name_puts_another_model_in_evaluation_mode(tmp_path, other, fix):
+    (tmp_path / "a.py").write_text(
+        "import torch\ndef main(model):\n    for images, labels in loader:\n        out = model(images)\n"
+    )
+    (tmp_path / "b.py").write_text(f"import torch\n{other}")
+    changes = rewrite(survey(tmp_path), select=["PS2"], unsafe=False)
+    (finding,) = (item for change in changes if change.path == "a.py" for item in change.findings)
+    assert finding.fix == fix
+
+
 def test_training_elsewhere_gives_the_shared_evaluation_a_step_of_its_own(tmp_path):
     (tmp_path / "engine.py").write_text(
         "import torch\n\n\ndef evaluate(model, loader):\n    model.eval()\n    for x, y in loader:\n        out = model(x)\n"
