@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ _SMALL, _LARGE = 1 << 10, 1 << 20  # numbers of four bytes
 _SECONDS = 0.1
 """How long each measurement goes on, but for five runs at least."""
 _PAIRS, _SECONDS_OF_PAIR = 3, 0.05
+_MOST_UPDATED = 1 << 24  # numbers of parameters
 MOST_LOCAL = 16
 _TURNS = 8  # of ranks that compute alone, at most
 _CALLS_ALONE = 10
@@ -49,7 +50,7 @@ def measure(mesh: tuple[int, ...], device: str, model: Model | None = None) -> R
         conv=3 * 2 * 4 * 64 * 64 * 9 * 56 * 56 / _computed(device, _convolved, (4, 64, 56, 56), (64, 64, 3, 3)),
         matmul=3 * 2 * 16 * 128 * 128 * 128 / _computed(device, torch.matmul, (16, 128, 128), (16, 128, 128)),
         memory=3 * 3 * 4 * (1 << 22) / _computed(device, torch.add, (1 << 22,), (1 << 22,)),
-        update=_updated(device),
+        update=_updated(device, [] if model is None else model.shapes.values()),
         operator=_computed(device, torch.add, (8,), (8,)),
         links=tuple(_link(placed, axis, device) for axis in range(len(mesh))),
         operators={} if model is None else _operators(model, placed.size(), device),
@@ -109,11 +110,19 @@ def _normalized(values: torch.Tensor) -> torch.Tensor:
     return scaled * torch.ones_like(mean).view(shape) + torch.zeros_like(mean).view(shape)
 
 
-def _updated(device: str) -> float:
-    """Bytes of parameters that Adam updates in a second."""
-    value = torch.nn.Parameter(torch.ones(1 << 20, device=device))
-    value.grad = torch.ones_like(value)
-    return 4 * (1 << 20) / timed(torch.optim.Adam([value]).step)
+def _updated(device: str, shapes: Iterable[Sequence[int]]) -> float:
+    """Bytes of parameters that Adam updates in a second, of the model's sizes: a small one stays in a cache from one of its
+    operators to the next, and is updated three times as fast as one that does not."""
+    values, left = [], _MOST_UPDATED
+    for size in sorted(map(math.prod, shapes), reverse=True) or [1 << 20]:
+        if 0 < (size := min(size, left)):
+            values.append(torch.nn.Parameter(torch.ones(size, device=device)))
+            left -= size
+    if not values:  # a model without parameters
+        values = [torch.nn.Parameter(torch.ones(1, device=device))]
+    for value in values:
+        value.grad = torch.ones_like(value)
+    return 4 * sum(value.numel() for value in values) / timed(torch.optim.Adam(values).step)
 
 
 def _computed(device: str, function: Callable[..., Any], *shapes: Sequence[int]) -> float:
@@ -136,16 +145,23 @@ def _both_ways(run: Callable[[], Any], given: Sequence[torch.Tensor]) -> float:
             value.grad = None
         result.backward(gradient[0])
 
-    return timed(step)
+    others = torch.ones(1 << 21, device=given[0].device if given else None)
+    return timed(step, between=lambda: others.add_(1))  # what other operators left in the caches of a core
 
 
-def timed(step: Callable[[], Any], seconds: float = _SECONDS) -> float:
-    """The mean of the seconds that it takes while all ranks do it, on the slowest rank, for which a step waits."""
+def timed(step: Callable[[], Any], seconds: float = _SECONDS, between: Callable[[], Any] | None = None) -> float:
+    """The mean of the seconds that it takes while all ranks do it, on the slowest rank, for which a step waits; `between` is
+    done before each, and not timed."""
     first = min(_once(step) for _ in range(4))
     count = torch.tensor([max(5.0, min(200.0, seconds / max(first, 1e-6)))])
     _all(count, dist.ReduceOp.MAX)
     dist.barrier()
-    taken = torch.tensor([statistics.mean(_once(step) for _ in range(int(count)))], dtype=torch.float64)
+    seconds_each = []
+    for _ in range(int(count)):
+        if between is not None:
+            between()
+        seconds_each.append(_once(step))
+    taken = torch.tensor([statistics.mean(seconds_each)], dtype=torch.float64)
     _all(taken, dist.ReduceOp.MAX)
     return float(taken)
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from headrace.errors import InputError
+from headrace.runtime.parallel.planner import measure
 from headrace.runtime.parallel.planner.measure import _alone, measured_apart
 from headrace.runtime.parallel.planner.operators import Operator, read_model
 from headrace.runtime.parallel.planner.plan import plan
@@ -33,7 +34,30 @@ def test_two_ranks_measure_alike_and_each_operator(ranks):
     assert set(found.operators) == {"conv2d", "batch_norm", "relu", "adaptive_avg_pool2d", "linear"}
     assert {"all_reduce", "all_gather", "point_to_point"} <= found.links[0].measured.keys()
     assert 1 <= found.crowding < math.inf
+    assert 1e3 < found.updates < 1e13
     assert plan(model, (2,), found, 1e9).best.fits
+
+
+@pytest.mark.parametrize(
+    ("shapes", "held"),
+    [
+        ([], [1 << 20]),
+        ([(8, 3), ()], [24, 1]),
+        ([(1 << 12, 1 << 11), (1 << 12, 1 << 12)], [1 << 24]),
+        ([(-1, 3)], [1]),
+        ([(0,)], [1]),
+    ],
+)
+def test_the_optimizer_is_measured_on_as_much_as_the_model_has_and_not_more_than_fits(monkeypatch, shapes, held):
+    sizes = []
+
+    def once(step):
+        sizes.extend(value.numel() for group in step.__self__.param_groups for value in group["params"])
+        return 1.0
+
+    monkeypatch.setattr(measure, "timed", once)
+    assert measure._updated("cpu", shapes) == 4 * sum(sizes)
+    assert sizes == held
 
 
 @pytest.mark.parametrize(
