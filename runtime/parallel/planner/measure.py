@@ -115,7 +115,7 @@ def _updated(device: str, shapes: Iterable[Sequence[int]]) -> float:
     operators to the next, and is updated three times as fast as one that does not."""
     values, left = [], _MOST_UPDATED
     for size in sorted(map(math.prod, shapes), reverse=True) or [1 << 20]:
-        if 0 < (size := min(size, left)):
+        if (size := min(size, left)) > 0:
             values.append(torch.nn.Parameter(torch.ones(size, device=device)))
             left -= size
     if not values:  # a model without parameters
