@@ -206,13 +206,15 @@ def share(value: DTensor) -> torch.Tensor:
 
 
 def split_convolutions() -> None:
-    """Let rows of a convolution be split over several axes of a mesh, each rank with its own; once is enough."""
-    handlers = DTensor._op_dispatcher._custom_op_handlers
+    """Let rows of a convolution be split over several axes of a mesh, each rank with its own; once is enough. Where a version
+    of torch keeps its convolutions elsewhere, they remain torch's."""
+    handlers = getattr(getattr(DTensor, "_op_dispatcher", None), "_custom_op_handlers", {})
     for operator, number, own in (
         (torch.ops.aten.convolution.default, 0, _convolved),
         (torch.ops.aten.convolution_backward.default, 1, _convolved_back),
     ):
-        handlers[operator] = functools.partial(_convolution, handlers[operator], number, own)
+        if operator in handlers:
+            handlers[operator] = functools.partial(_convolution, handlers[operator], number, own)
 
 
 def _convolution(torchs: Any, number: int, own: Any, operator: Any, args: Any, kwargs: Any) -> Any:

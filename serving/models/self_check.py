@@ -19,6 +19,7 @@ _SECONDS = 600.0  # for a request of the check: as long as it takes
 _LOSSLESS, _AMPLIFIED, _LOSSY = 0.01, 0.05, 0.75
 # Rows of the requests that come together, and which they are: no batch is the one before it.
 _ROUNDS = (((1, 2, 3), (0, 1, 2, 3, 4, 5)), ((3, 1, 2), (5, 3, 4, 0, 2, 1)))
+_SINGLY = (0, 5)  # one after the other: however requests come together, these two batches are of one size
 
 
 def check_answers(
@@ -50,6 +51,10 @@ def check_answers(
             found = exchanged([value[chosen] for value in alone], served)
             if found is not None:
                 raise BackendError(f"row {found} of requests that came together got an answer that is not its own")
+        singly = [_served(batcher, [value[[row]] for value in rows], [1]) for row in _SINGLY]
+        after = [np.concatenate(values) for values in zip(*singly, strict=True)]
+        if exchanged([value[list(_SINGLY)] for value in alone], after) is not None:
+            raise BackendError("a request got an answer that is not its own, but one of a request before it")
     finally:
         batcher.close()
     return alone

@@ -21,7 +21,7 @@ from ...silent import Silent, kept_in_files
 from ...stage import Stage
 from . import image_extension
 from .finders import Finder, OtherName, StandInModule, TensorboardFinder
-from .known import ENVIRONMENT, OWNS, RECORDS, USED
+from .library_names import ENVIRONMENT, OWNS, RECORDS, USED
 from .remedies import distribution, idle, remedy
 
 __all__ = ["ENVIRONMENT", "idle", "lesson", "remedy", "stand_in"]

@@ -16,8 +16,8 @@ from ...places import imported_by_library
 from ...silent import Config, Silent
 from ...stage import Stage
 from ..packages import Alias, folders_of
-from . import small
-from .known import NAMES, SILENT
+from . import substitutes
+from .library_names import NAMES, SILENT
 
 
 class StandInModule(types.ModuleType):
@@ -53,7 +53,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         library, _, part = fullname.partition(".")
         used = self.stage.learned.get("used", ())
-        known = library in SILENT or library == "apex" or library in used or library in small.LIBRARIES
+        known = library in SILENT or library == "apex" or library in used or library in substitutes.LIBRARIES
         if part:  # a part of an installed library that is not there is the library's business
             known = known and isinstance(sys.modules.get(library), StandInModule)
         known = known and not (library == "apex" and imported_by_library())  # Transformers would take the stub for apex
@@ -63,7 +63,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         library = "tensorboard" if _of_tensorboard(spec.name) else spec.name.partition(".")[0]
         stood = "torch stood in" if library == "apex" else "a silent stub stood in"
-        stood = "what it does stood in" if library in small.LIBRARIES else stood
+        stood = "what it does stood in" if library in substitutes.LIBRARIES else stood
         used = self.stage.learned.get("used", ())
         library = next((name for name in used if f"{spec.name}.".startswith(f"{name}.")), library)
         if library in used:
@@ -75,8 +75,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return StandInModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        if module.__name__ in small.LIBRARIES:
-            vars(module).update(small.contents(module.__name__, self.stage.root))
+        if module.__name__ in substitutes.LIBRARIES:
+            vars(module).update(substitutes.contents(module.__name__, self.stage.root))
         elif module.__name__ == "apex":
             vars(module).update(amp=_Amp("apex.amp"), parallel=_Parallel("apex.parallel"))
         elif module.__name__ in ("apex.amp", "apex.parallel"):

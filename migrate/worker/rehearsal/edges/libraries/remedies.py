@@ -17,7 +17,7 @@ from ...places import failed_at, is_users
 from ...silent import Silent
 from ...stage import Stage
 from ..packages import EVERYWHERE, file_of, missing_module
-from .known import COMMON, DISTRIBUTIONS, HOSTS, OTHERS, OWNS, RECORDS, SILENT, USED
+from .library_names import COMMON, DISTRIBUTIONS, HOSTS, OTHERS, OWNS, RECORDS, SILENT, USED
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
