@@ -138,7 +138,7 @@ class Entries(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(name) from None
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
 
     __setattr__ = dict.__setitem__
     __delattr__ = dict.__delitem__

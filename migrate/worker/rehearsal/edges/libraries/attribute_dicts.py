@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from ...silent import Entries
 
-class AttributeDict(dict[str, Any]):
+
+class AttributeDict(Entries):
     """Dictionaries in it, and in its lists and tuples, are of its kind; a name that it lacks is an AttributeError."""
 
     def __init__(self, items: Any = None, /, **named: Any) -> None:
@@ -16,16 +18,7 @@ class AttributeDict(dict[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, _held(type(self), value))
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
+    __setattr__ = __setitem__
 
     def __delattr__(self, name: str) -> None:
         try:
@@ -56,6 +49,8 @@ class GrowingDict(AttributeDict):
     """One in which a name that it lacks is an empty dictionary, as in addict and dotmap."""
 
     def __missing__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):  # what Python and libraries ask of any object
+            raise KeyError(name)
         self[name] = type(self)()
         return self[name]
 
