@@ -59,7 +59,6 @@ def plan_parallel(
     Under torchrun the ranks of that job are measured, else ranks that are started on this machine.
     """
     require("headrace plan-parallel", "migrate")
-    from ...base.atomic import write_aside
     from .plan import plan, read_keep, read_memory, read_mesh
     from .rates import Rates, read_rates
     from .saved import document
@@ -89,15 +88,12 @@ def plan_parallel(
         data = given.to_json() if given is not None else measured_apart(sizes, device, read)
     found = Rates.from_json(data, len(sizes))
     if save_rates is not None:
-        save_rates.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        _write("--save-rates", save_rates, json.dumps(data, indent=1))
     kept = read_keep(keep or [], read, sizes)
     planned = plan(read, sizes, found, bytes_, kept=kept, training=not inference, optimizer=optimizer)
     written = json.dumps(document(planned, read, sizes, found), indent=1)
     if save is not None:
-        try:
-            write_aside(save, f"{written}\n".encode())
-        except OSError as error:
-            raise InputError(f"--save {save}: {error.strerror}") from None
+        _write("--save", save, written)
     if format == "json":
         typer.echo(written)
         return
@@ -194,6 +190,16 @@ def _told_size(subject: Any, recipe: Any, sandbox: Any) -> tuple[int, ...]:
         if isinstance(size, list | tuple) and size and all(type(item) is int and item > 0 for item in size):
             return tuple(size)
     raise MigrateError(f"{subject.what}: nothing says what size its input has; give --input-size 3,224,224")
+
+
+def _write(option: str, path: Path, text: str) -> None:
+    """A file, whole or not at all. Raises InputError where it cannot be written."""
+    from ...base.atomic import write_aside
+
+    try:
+        write_aside(path, f"{text}\n".encode())
+    except OSError as error:
+        raise InputError(f"{option} {path}: {error.strerror}") from None
 
 
 def _show(planned: Planned, *, rows: int, mesh: tuple[int, ...], source: str) -> None:
