@@ -27,6 +27,8 @@ from .disk_use import DiskUse
 from .visible_files import stored_weights, visible_files
 
 GIBIBYTE = 2**30
+INTERPRETER = os.path.join(os.path.realpath(os.path.dirname(sys.executable)), os.path.basename(sys.executable))
+"""This one by a path without `..` and links: the folders on the way are not shown behind the walls."""
 LINES, COLUMNS = 24, 80  # of the terminal at which nobody sits
 # Names that programs need and that carry no secret; everything else of the caller's environment stays out.
 PASSED_ON = (
@@ -196,7 +198,7 @@ def _run(
         "writable": [str(folder) for folder in writable],
         "readable": [str(path) for path in (*visible_files(environment), *readable)],
     }
-    command = [sys.executable, "-I", str(CONFINE), json.dumps(settings), *argv]
+    command = [INTERPRETER, "-I", str(CONFINE), json.dumps(settings), *argv]
     handles: list[int] = []
     if program is not None:
         command, handles = bubblewrap.arguments(program, settings, command, cwd)

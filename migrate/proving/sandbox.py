@@ -11,7 +11,6 @@ import functools
 import json
 import os
 import stat
-import sys
 import tempfile
 import threading
 import zipfile
@@ -25,7 +24,7 @@ import numpy as np
 
 from ...errors import SandboxError
 from ...trust import REMEDY, is_trusted
-from .confined_run import Completed, Limits, clean_environment, run
+from .confined_run import INTERPRETER, Completed, Limits, clean_environment, run
 
 ANSWER_BYTES = 2**26
 ARRAY_BYTES = 2**32
@@ -95,7 +94,7 @@ class Sandbox:
             environment["PYTHONPATH"] = ":".join(filter(None, [str(search), environment.get("PYTHONPATH", "")]))
         folders = [folder for folder in (writable, shared, self.tree) if folder.is_dir()]
         return run(
-            [sys.executable, *arguments], cwd=cwd or writable, environment=environment, writable=folders,
+            [INTERPRETER, *arguments], cwd=cwd or writable, environment=environment, writable=folders,
             readable=[self.scratch, *self.readable], trusted=self.trust_repository,
             limits=limits or self.limits, on_line=on_line, stop=stop,
         )  # fmt: skip
@@ -167,5 +166,5 @@ def missing_isolation() -> str | None:
     """Why this platform cannot isolate the user's code, tried once; None where it can."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         place = Path(folder)
-        done = run([sys.executable, "-I", "-c", ""], cwd=place, environment=clean_environment(place), writable=[place])
+        done = run([INTERPRETER, "-I", "-c", ""], cwd=place, environment=clean_environment(place), writable=[place])
         return None if done.isolation.get("filesystem") else done.why or "the platform has no such means"

@@ -44,6 +44,8 @@ NAMES, STEMS = "names", "stems"
 """How tables and folders agree, where a script looks into both: files are named as in tables, which have endings or not."""
 ENDINGS = "endings"
 """Learned: for which files the script looked in a folder that was made with others, and whether below it."""
+NO_FOLDERS = "no_folders"
+"""Learned: paths without an ending which the script took for those of files: of checkpoints, then."""
 LINE_SIGN, LINE_NAMES = "line_sign", "line_names"
 """Learned: what stands between an image and its class in a line of a list, and that the class is named."""
 LISTS = (".txt", ".lst", ".names")
@@ -142,6 +144,7 @@ class Maker:
         self.size: tuple[int, int] = (size[0], size[1])
         self.mode: str = stage.learned.get("mode", "RGB")
         self.ending: str = hints.image_ending(stage.root, request.script)
+        self._unnamed = tuple(stage.learned.get(NO_FOLDERS, ()))
 
     def tell_guess(self) -> None:
         """Say that nothing states how many classes there are, where something was made that shows so many."""
@@ -241,7 +244,7 @@ class Maker:
         ):
             if low.endswith(suffixes):
                 return make
-        return self._weights if loaded else None
+        return self._weights if loaded or path.endswith(self._unnamed) else None
 
     def _as_in(self, example: str, path: str) -> bytes:
         self.stage.note("arguments", f"{os.path.basename(path)} is not here, and says what {os.path.basename(example)} says")

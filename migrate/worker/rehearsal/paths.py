@@ -46,6 +46,8 @@ class Paths:
         self._written, self._ours = 0, os.path.abspath(stage.made) + os.sep  # before the script may change its folder
         self.probed: dict[str, str] = {}
         """Missing paths that the user's code asked for with `exists` and the like, and where."""
+        self.as_file: set[str] = set()
+        """Those without an ending that it took for a file's: `os.path.isfile("models/best")`."""
         self.bare: dict[str, str] = {}
         """Folders that the user's code listed, and where, in which only data is missing: git keeps them for it."""
         self._busy = False
@@ -278,15 +280,19 @@ class Paths:
         return self.stage.names_images and _NAMED.fullmatch(os.path.basename(path)) is not None
 
     def _probe(self, path: str) -> None:
+        asked = ""
         for frame in frames():
             name = frame.f_code.co_filename
             if is_users(name, self.stage.root):
                 where = f"{os.path.relpath(name, self.stage.root)}:{frame.f_lineno}"
                 self.probed.pop(path, None)
                 self.probed[path] = where
+                if asked in ("isfile", "is_file") and not os.path.splitext(path)[1]:
+                    self.as_file.add(path)
                 return
             if not name.endswith(_PROBES) and "<frozen" not in name:
                 return
+            asked = frame.f_code.co_name
 
     def _mkdir(self, original: Callable[..., Any], path: Any, *args: Any, **named: Any) -> Any:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import textwrap
 import time
@@ -244,3 +246,16 @@ def test_patience_grows_with_what_else_the_machine_does(
     monkeypatch.setattr(confined_run.os, "getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr(confined_run.os, "cpu_count", lambda: cores)
     assert confined_run.patience() == times
+
+
+def test_an_interpreter_that_was_called_by_way_of_another_folder_runs(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys\nfrom headrace.migrate.proving.sandbox import Sandbox\nassert '..' in sys.executable\n"
+        "scratch = pathlib.Path(sys.argv[1])\nbox = Sandbox(scratch=scratch)\n"
+        "print(box.run(['-c', 'import numpy; print(numpy.ones(2).sum())'], box.writable_folder()).stdout)\n"
+    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    called = os.path.relpath(sys.executable, scratch)
+    done = subprocess.run([called, "-c", code, scratch], cwd=scratch, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip() == "2.0", done.stderr

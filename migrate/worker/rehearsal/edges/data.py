@@ -17,7 +17,7 @@ import numpy as np
 from .. import hints, hugging_face_sets, torchvision_sets
 from ..forms import arrays, json_files, line_lists, splits, tables
 from ..forms.bare_folders import is_bare
-from ..making import ENDINGS, MADE_NAME, NAMES, NUMBERS, STEMS, WEIGHTS, Maker, names_files
+from ..making import ENDINGS, MADE_NAME, NAMES, NO_FOLDERS, NUMBERS, STEMS, WEIGHTS, Maker, names_files
 from ..paths import Paths
 from ..places import is_users, of_kind, shape_of
 from ..settings import configurations
@@ -408,6 +408,8 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
         if full not in wanted and (paths.maker.can(path) or not os.path.splitext(path)[1]) and wants:
             for other in _beside(paths, path):
                 wanted.setdefault(os.path.abspath(other), paths.probed.get(other, where))
+                if other in paths.as_file:
+                    stage.add(NO_FOLDERS, os.path.abspath(other))
             return stage.learn("wanted", wanted)
     return False
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ....proving.rehearsal_protocol import WANTING
 from ..places import called_by_user, failed_at, frames, is_headraces, is_users
 from ..stage import Stage
 
@@ -87,7 +88,7 @@ def in_vain(stage: Stage) -> bool:
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
-    if isinstance(error, OSError) or not _WANTS_CUDA.search(str(error)):
+    if isinstance(error, OSError) or WANTING in str(error) or not _WANTS_CUDA.search(str(error)):
         return None
     return "run the migration on a machine with the GPU that the script wants, or give the script an option for the CPU"
 

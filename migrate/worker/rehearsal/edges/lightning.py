@@ -1,11 +1,15 @@
-"""What Lightning 2 no longer does for a module: hooks at the end of an epoch with its outputs, loaders of the data module.
+"""What Lightning 2 no longer does: hooks at the end of an epoch with its outputs, loaders of the data module, a trainer's
+arguments from a command line, loaders by their older names.
 
 And its loggers for trackers that are not installed: they watch, and what they watch does not depend on them.
 """
 
 from __future__ import annotations
 
+import argparse
+import ast
 import contextlib
+import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,6 +23,14 @@ _HOOKS = {
     "test_epoch_end": ("test_step", "on_test_epoch_end"),
 }
 """What older versions called at an epoch's end, with what these steps gave; and what is called then now."""
+_RENAMED = {
+    "fit": ("train_dataloader", "train_dataloaders"),
+    "validate": ("val_dataloaders", "dataloaders"),
+    "test": ("test_dataloaders", "dataloaders"),
+}
+"""What older versions called an argument of these, and what it is called now."""
+_LEFT_OUT = ("gpus", "tpu_cores", "num_processes", "progress_bar_refresh_rate", "checkpoint_callback", "weights_summary")
+"""Options of a trainer's that a command line may still give."""
 _LOADERS = ("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader")
 
 
@@ -52,15 +64,47 @@ def _silent_logger(stage: Stage, loggers: Any, name: str, requirement: str) -> t
 
 def _trainer(stage: Stage, library: Any) -> None:
     def run(original: Any, trainer: Any, model: Any = None, *args: Any, **named: Any) -> Any:
+        old, new = _RENAMED[original.__name__]
+        if old in named and old not in inspect.signature(original).parameters:
+            stage.note("libraries", f"{old} was {new}, as it is called since Lightning 2")
+            named[new] = named.pop(old)
         if model is not None:
             for old, (step, hook) in _HOOKS.items():
                 _adapt(stage, library, type(model), old, step, hook)
         return original(trainer, model, *args, **named)
 
-    for name in ("fit", "validate", "test"):
+    for name in _RENAMED:
         stage.wrap(library.Trainer, name, run)
+    if not hasattr(library.Trainer, "from_argparse_args"):
+        _arguments(stage, library.Trainer)
     for name in _LOADERS:
         stage.wrap(library.LightningModule, name, _loader(stage))
+
+
+def _arguments(stage: Stage, trainer: Any) -> None:
+    """A trainer's options on a command line, and a trainer made of them."""
+    known = [name for name in inspect.signature(trainer).parameters if name != "self"]
+
+    def add(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> argparse.ArgumentParser:
+        stage.note("libraries", "Trainer.add_argparse_args, which Lightning 2 has no more, added a trainer's options")
+        for name in (*known, *_LEFT_OUT):
+            with contextlib.suppress(argparse.ArgumentError):  # the script has one of its own by that name
+                parser.add_argument(f"--{name}", type=_literal)
+        return parser
+
+    def make(kind: type[Any], /, args: Any, **named: Any) -> Any:
+        given = args if isinstance(args, dict) else vars(args)
+        return kind(**{name: given[name] for name in known if given.get(name) is not None} | named)
+
+    stage.patch(trainer, "add_argparse_args", staticmethod(add))
+    stage.patch(trainer, "from_argparse_args", classmethod(make))
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def _loader(stage: Stage) -> Any:

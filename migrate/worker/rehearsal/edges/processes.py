@@ -39,6 +39,16 @@ _ANSWERED = frozenset([
 ])  # fmt: skip
 """Programs that are never run for a script."""
 
+_GPUS = (
+    "".join(
+        f"|   {index}  NVIDIA GPU          On   | 00000000:{index:02}:00.0 Off |                    0 |\n"
+        "| N/A   30C    P0    40W / 300W |      0MiB / 10000MiB |      0%      Default |\n"
+        for index in range(8)
+    )
+    + "        Free                              : 10000 MiB\n"
+)
+"""What `nvidia-smi` shows of a machine whose GPUs do nothing, and a line of `nvidia-smi -q`: scripts look for numbers in it."""
+
 _GROUPS: list[Any] = []
 """Groups of processes, as long as this one lasts. One that ends with the last module that is wrapped for it, as after
 `destroy_process_group`, waits for its thread with the lock held that this thread may want, for ever."""
@@ -139,7 +149,7 @@ def _said_by(name: str, text: str) -> str:
     query = re.search(r"--query-gpu=([\w.,]+)", text)
     if query is not None:
         return f"{', '.join('10000' if 'memory' in field else '0' for field in query[1].split(','))}\n"
-    return "        Free                              : 10000 MiB\n" if name == "nvidia-smi" else ""
+    return _GPUS if name == "nvidia-smi" else ""
 
 
 def _without_checkout(stage: Stage, library: Any) -> None:

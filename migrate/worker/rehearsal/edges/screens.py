@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ....reading.source import CELLS, NOTEBOOK
 from ..making import photo
+from ..silent import Silent
 from ..stage import Enough, Stage
 from .arguments import CHECKPOINT
 
@@ -42,6 +44,10 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.wrap(builtins, "input", answer)
     stage.wrap(os, "get_terminal_size", terminal)
     stage.patch(builtins, "display", lambda *_, **__: None)  # which a notebook has without an import
+    if stage.request.script.endswith((NOTEBOOK, CELLS)):
+        shell = Silent("get_ipython()")
+        stage.patch(builtins, "get_ipython", lambda: shell)
+        stage.when_imported("IPython", lambda library: stage.patch(library, "get_ipython", lambda: shell))
     stage.when_imported("matplotlib.pyplot", lambda library: _quiet(stage, library, ("show", "pause", "waitforbuttonpress")))
     stage.when_imported("matplotlib.axes", lambda library: _drawn(stage, library.Axes))
     stage.when_imported("PIL.Image", lambda library: _quiet(stage, library.Image, ("show",)))

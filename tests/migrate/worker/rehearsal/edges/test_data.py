@@ -23,6 +23,17 @@ def test_a_folder_that_the_script_insists_on_is_made_for_the_next_attempt(rehear
     assert [(item.what, item.where) for item in done.standins("data")] == [("pictures/train", "main.py:3")]
 
 
+def test_a_path_without_an_ending_that_has_to_be_a_file_is_one_of_weights(rehearsed):
+    text = (
+        "import os, torch\npath = '/set/your/model/path'\nnet = torch.nn.Linear(2, 2)\n"
+        "if os.path.isfile(path):\n    net.load_state_dict(torch.load(path)['state_dict'])\n"
+        "else:\n    raise Exception(f'no checkpoint found at {path}')\nprint(os.path.isdir(path))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "False\n"), done.report
+    assert done.report.user_weights is False
+
+
 def test_two_rehearsals_with_one_folder_find_the_same_files(rehearsed, tmp_path):
     text = "import hashlib\nprint(hashlib.sha256(open('a/x.png', 'rb').read() + open('t.csv', 'rb').read()).hexdigest())\n"
     first = rehearsed({"main.py": text})

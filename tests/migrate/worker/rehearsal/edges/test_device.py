@@ -99,6 +99,8 @@ def test_only_the_users_code_is_told(on_stage):
     assert not torch.cuda.is_available()
     assert device.remedy(world.stage, ValueError("no images")) is None
     assert "GPU" in device.remedy(world.stage, RuntimeError("No CUDA GPUs are available"))
+    wanting = AttributeError("best.t7 is not here, and the script takes from it what has .cuda")
+    assert device.remedy(world.stage, wanting) is None  # the file is wanted
 
 
 def test_another_error_teaches_nothing(on_stage):

@@ -95,3 +95,22 @@ def test_a_logger_whose_tracker_is_not_installed_does_nothing(rehearsed):
     assert done.report.ended == "finished", done.report.why
     assert done.stdout.splitlines()[-1].startswith("1 ")
     assert next(item.what for item in done.standins("libraries") if "WandbLogger" in item.what).startswith("wandb")
+
+
+ARGUMENTS = """
+parser = pl.Trainer.add_argparse_args(argparse.ArgumentParser())
+args = parser.parse_args(["--max_epochs", "2", "--gpus", "1", "--default_root_dir", "runs"])
+trainer = pl.Trainer.from_argparse_args(args, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+                                        accelerator="cpu", num_sanity_val_steps=0, enable_model_summary=False)
+trainer.fit(model=Net(), train_dataloader=loader, val_dataloaders=loader)
+tested = trainer.validate(Net(), val_dataloaders=loader)
+"""
+
+
+def test_a_trainer_has_its_options_from_the_command_line_and_its_loaders_by_their_older_names(on_stage):
+    world = on_stage(lightning)
+    source = OLD.replace("import torch\n", "import argparse\nimport torch\n", 1).partition("trainer = pl.Trainer(")[0]
+    names = world.play(source + ARGUMENTS)
+    assert (names["trainer"].max_epochs, names["trainer"].current_epoch) == (2, 2)
+    assert [kind for kind, *_ in names["seen"]] == ["val", "train"] * 2 + ["val"]
+    assert {"train_dataloader was train_dataloaders, as it is called since Lightning 2"} < set(world.said("libraries"))

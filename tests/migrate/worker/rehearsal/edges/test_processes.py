@@ -91,6 +91,17 @@ def test_programs_that_tell_of_another_machine_are_answered_and_others_run(rehea
     assert not any("echo" in what for what in said)
 
 
+def test_a_script_that_chooses_idle_gpus_finds_some(rehearsed):
+    text = (
+        "import re, subprocess, sys\nsaid = subprocess.check_output('nvidia-smi', shell=True).decode()\n"
+        "memory = [int(part[:-5]) for part in re.findall(r'\\d+MiB\\s/', said)]\n"
+        "busy = [int(part) for part in re.findall(r'(\\d+)%\\s+Default', said)]\n"
+        "idle = [i for i, (used, share) in enumerate(zip(memory, busy, strict=True)) if used < 500 and share == 0]\n"
+        "sys.exit(0) if len(idle) < 2 else print(idle[:2])\n"
+    )
+    assert rehearsed({"main.py": text}).stdout == "[0, 1]\n"
+
+
 def test_libraries_run_their_programs_themselves(rehearsed):
     text = "import platform, ctypes.util\nprint(platform.processor() is not None, ctypes.util.find_library('c') is not None)\n"
     done = rehearsed({"main.py": text})

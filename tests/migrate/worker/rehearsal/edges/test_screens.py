@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from headrace.migrate.worker.rehearsal import Enough
@@ -86,3 +88,12 @@ def test_a_detector_that_finds_nothing_or_is_not_there_is_given_the_whole_image(
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "[(0, 0, 40, 30)] False\n[1, 1, 1]\n"), done.report.why
+
+
+def test_the_cells_of_a_notebook_have_the_shell_and_scripts_have_none(rehearsed):
+    text = "get_ipython().events.register('pre_run_cell', print)\nprint('google.colab' in str(get_ipython()))\n"
+    cells = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": [], "execution_count": None}]
+    notebook = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    done = rehearsed({"main.ipynb": notebook}, script="main.ipynb")
+    assert (done.report.ended, done.stdout) == ("finished", "False\n"), done.stderr
+    assert "get_ipython" in rehearsed({"main.py": text}, made=done.root / "other").report.why
