@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from ..reading.edits import Edit
 from ..reading.names import uses
 from ..reading.nodes import inside
-from ..reading.scopes import Module, last_name
+from ..reading.scopes import Module, dotted, last_name
 from .rule import Context
 
 _ASKED = re.compile(r"cuda|gpu|device|distributed|world_size|local_rank", re.I)
-_FRESH = frozenset(f"torch.{name}" for name in ("empty", "full", "ones", "rand", "randn", "zeros"))
+_SIZED = frozenset(f"torch.{name}" for name in ("empty", "full", "ones", "rand", "randn", "zeros"))
+_MADE = frozenset(
+    f"torch.{name}" for name in ("arange", "eye", "FloatTensor", "from_numpy", "linspace", "LongTensor", "tensor", "Tensor")
+)
 
 
 def calls_of(context: Context, name: str) -> Iterator[ast.Call]:
@@ -87,21 +90,46 @@ def is_hard(module: Module, call: ast.Call) -> bool:
 
 
 def sized_as(module: Module, call: ast.Call) -> str | None:
-    """The tensor of a function beside which `torch.zeros(x.size(0), 3).cuda()` makes another: the one that says its size, if
-    the function does not move that itself."""
-    function = module.function_of(call)
+    """The tensor of a function beside which `torch.zeros(x.size(0), 3).cuda()` makes another, if the function does not move
+    that itself: the one that says its size, else the input of a module's `forward`, as for `self.mask.cuda()`, too."""
     made = call.func.value if isinstance(call.func, ast.Attribute) else None
     parts, first = [], made
     while isinstance(first, ast.Call):
         parts.append(first)
         wrapped = last_name(first.func) == "Variable" and first.args
         first = first.args[0] if wrapped else first.func.value if isinstance(first.func, ast.Attribute) else first.func
-    if function is None or not any(module.expand(part.func) in _FRESH for part in parts):
+    sized = any(module.expand(part.func) in _SIZED for part in parts)
+    made_here = any(module.expand(part.func) in _MADE for part in parts) or (
+        made is not None and not parts and (dotted(made) or "").startswith("self.")
+    )
+    return beside(module, parts[-1]) if sized else beside(module, call, said=False) if made_here else None
+
+
+def beside(module: Module, made: ast.Call, *, said: bool = True) -> str | None:
+    """The tensor whose size is `said` where another one is made, else the input of the `forward` around it; None where the
+    function moves it, and in any other function."""
+    function = module.function_of(made)
+    if function is None:
         return None
-    said = [node for node in ast.walk(parts[-1]) if isinstance(node, ast.Attribute) and node.attr in ("size", "shape")]
-    names = [node.value.id for node in said if isinstance(node.value, ast.Name)]
+    sizes = [node for node in ast.walk(made) if said and isinstance(node, ast.Attribute) and node.attr in ("size", "shape")]
+    names = [node.value.id for node in sizes if isinstance(node.value, ast.Name)]
+    method = isinstance(function, ast.FunctionDef) and isinstance(module.parents.get(function), ast.ClassDef)
+    if method and function.name == "forward" and function.args.args[1:] and not _of_several(function, function.args.args[1]):
+        names.append(function.args.args[1].arg)
     moved = {ast.unparse(node.value) for node in inside(function, ast.Attribute) if node.attr in ("cuda", "to", "cpu")}
     return next((name for name in names if name not in moved), None)
+
+
+def _of_several(function: ast.AST, given: ast.arg) -> bool:
+    """Whether a function takes an argument for a list of tensors: it counts, unpacks or goes through it."""
+    taken = (
+        node.value if isinstance(node, ast.Subscript | ast.Assign) else node.iter
+        for node in ast.walk(function)
+        if (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant))
+        or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple))
+        or isinstance(node, ast.For | ast.comprehension)
+    )
+    return any(isinstance(node, ast.Name) and node.id == given.arg for node in taken)
 
 
 def moved_to(context: Context, call: ast.Call, device: str) -> list[Edit]:

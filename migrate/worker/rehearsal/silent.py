@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dis
 import json
+import re
 import sys
 import types
 from collections.abc import Generator, Iterator
 from typing import Any
 
 from .stage import Stage
+
+_SCHEDULES = re.compile(r"sched|warm_?up|anneal|LR$|_lr\b", re.I)
+"""Names of what sets an optimizer's learning rate: it is left as it is by what a trainer takes for one of torch's."""
 
 
 class Silent:
@@ -27,6 +31,9 @@ class Silent:
         # A decorator that watches a function or registers a class leaves it as it is.
         if len(args) == 1 and not named and isinstance(args[0], types.FunctionType | type):
             return args[0]
+        stepped = next((arg for arg in (*args, *named.values()) if hasattr(arg, "param_groups")), None)
+        if stepped is not None and _SCHEDULES.search(self._name):
+            return sys.modules["torch"].optim.lr_scheduler.LambdaLR(stepped, lambda step: 1.0)
         if any(hasattr(arg, "parameters") or hasattr(arg, "shape") for arg in args):  # it tells of a model or its inputs
             return Silent(self._name, counts=True)
         # A bar of progress gives what is gone through.

@@ -38,3 +38,16 @@ def test_what_a_tracker_gives_is_written_to_files_and_read_again(rehearsed):
     done = rehearsed({"main.py": text})
     assert done.stdout == "['net', 'run'] {\"run\": \"\"} run: ''\n run: ''\n\n", done.report.why
     assert "Object of type object is not JSON serializable" in done.report.why
+
+
+def test_a_schedule_of_a_missing_library_leaves_the_learning_rate_as_it_is(rehearsed):
+    text = (
+        "import torch\nfrom warmup_scheduler import GradualWarmupScheduler\nnet = torch.nn.Linear(2, 2)\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.5)\n"
+        "schedule = GradualWarmupScheduler(optimizer, multiplier=1.0, total_epoch=5)\n"
+        "optimizer.step()\nschedule.step()\n"
+        "kind = torch.optim.lr_scheduler.LRScheduler\n"
+        "print(schedule.optimizer is optimizer, schedule.get_last_lr(), isinstance(schedule, kind))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True [0.5] True\n"), done.report.why
