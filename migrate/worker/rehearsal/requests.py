@@ -89,8 +89,12 @@ def forms(stage: Stage, source: str) -> list[Form]:
         "image": lambda: photo("image.jpg", SIZE),
         "array": lambda: np.asarray(photo("image.jpg", SIZE)),
     }
-    told = [name for name, pattern in _HINTS if re.search(pattern, source)]
-    return [Form(name, made[name]) for name in dict.fromkeys([*told, "upload", "bytes", "base64", *made])]
+    return [Form(name, made[name]) for name in dict.fromkeys([*spoken_of(source), "upload", "bytes", "base64", *made])]
+
+
+def spoken_of(source: str) -> list[str]:
+    """The names of the forms of which a source speaks."""
+    return [name for name, pattern in _HINTS if re.search(pattern, source)]
 
 
 def jpeg() -> bytes:

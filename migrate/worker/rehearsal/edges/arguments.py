@@ -137,6 +137,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return _give(stage, flag)
     if own and isinstance(error, TypeError | AttributeError | KeyError) and _option_of(stage, own[-1]):
         return True
+    if own and isinstance(error, TypeError) and "object is not iterable" in str(error) and _listed(stage, own[-1]):
+        return True
     if own and _handed(stage, error, own):
         return True
     if own and isinstance(error, AttributeError | TypeError) and configurations.take_another(stage):
@@ -305,6 +307,17 @@ def _option_of(stage: Stage, frame: Any) -> bool:
     for flag, value in stage.options.items():
         if _is_empty(value) and flag not in known and re.search(rf"\.{flag.lstrip('-').replace('-', '_')}\b", line):
             return _give(stage, flag)
+    return False
+
+
+def _listed(stage: Stage, frame: Any) -> bool:
+    """Give an option of several values (nargs="+") that the running line goes through, and whose default is one, that one."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    known = stage.learned.get("choices", {})
+    for flag, value in stage.options.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and flag not in known and re.search(rf"\.{flag.lstrip('-').replace('-', '_')}\b", line):
+            return stage.learn("choices", {**known, flag: str(value)})
     return False
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ....proving.rehearsal_protocol import WANTING, Rehearsal
-from .. import weights
+from .. import checkpoint_keys, weights
 from ..making import Maker
 from ..places import is_users
 from ..settings.environment import holding
@@ -51,19 +51,19 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if gave_up and weights.unpacked(stage, error, frames[-1]):
         return True
     known = stage.learned.get("checkpoint_values", {})
-    named = weights.named_value(frames)
+    named = checkpoint_keys.named_value(frames)
     missed = named is not None and isinstance(error, KeyError) and error.args == (named[0],)
     if not missed and weights.unfit(stage, error, frames):
         return True
     if named is None and WANTING in str(error):
-        named = weights.stated_value(stage, frames)
-        named = named if named is not None and weights.has_what_is_taken(named[1], str(error)) else None
+        named = checkpoint_keys.stated_value(stage, frames)
+        named = named if named is not None and checkpoint_keys.has_what_is_taken(named[1], str(error)) else None
     if named is not None and named[0] not in known:
         return stage.learn("checkpoint_values", {**known, named[0]: named[1]})
-    arguments = weights.wanted_arguments(stage, error, frames)
+    arguments = checkpoint_keys.wanted_arguments(stage, error, frames)
     if arguments:
         return stage.learn("arguments_of_a_checkpoint", {**stage.learned.get("arguments_of_a_checkpoint", {}), **arguments})
-    key = weights.missed_key(frames[-1]) if gave_up else None
+    key = checkpoint_keys.missed_key(frames[-1]) if gave_up else None
     return key is not None and stage.add("checkpoint_keys", key)
 
 

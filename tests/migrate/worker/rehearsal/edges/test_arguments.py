@@ -301,3 +301,12 @@ def test_a_script_that_called_no_model_is_told_to_evaluate_and_then_to_train(on_
     done = rehearsed({"main.py": f"{SWITCHES}print(told)\n"}, made=tmp_path / "other", learned=learned)
     assert done.stdout == "(False, True, False, True)\n"
     assert "--eval was set, for without it no model is called" in [item.what for item in done.standins("arguments")]
+
+
+def test_an_option_of_several_values_whose_default_is_one_gets_that_one(rehearsed):
+    text = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--batch_size', nargs='+', default=128)\n"
+        "args = parser.parse_args()\nprint([int(size) for size in args.batch_size])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "[128]\n"), done.report

@@ -79,3 +79,59 @@ def test_a_function_that_takes_an_address_is_given_one(on_stage, capsys):
     _, knows, _ = played(on_stage, "def predict(image_url: str):\n    return image_url\n")
     assert knows
     assert capsys.readouterr().out == f"predict: {ADDRESS}\n"
+
+
+def test_an_encoded_image_is_given_where_the_source_decodes_one(on_stage, capsys):
+    text = (
+        "import io\nfrom base64 import b64decode\nfrom PIL import Image\n"
+        "def process_image(image):\n    return Image.open(io.BytesIO(b64decode(image))).size\n"
+    )
+    played(on_stage, text)
+    assert capsys.readouterr().out == "process_image: (256, 256)\n"
+
+
+def test_what_the_parameter_does_not_say_is_read_off_the_source(on_stage, capsys):
+    played(on_stage, "import io\ndef predict(file):\n    return len(io.BytesIO(file).getvalue()) > 100\n")
+    assert capsys.readouterr().out == "predict: True\n"
+
+
+CLASS = """
+import torch
+
+class Net(torch.nn.Module):
+    def predict(self, image):
+        raise AssertionError("a model is no classifier of images by itself")
+
+class Failed(Exception):
+    def predict(self, image):
+        raise self
+
+class Classifier:
+    def __init__(self, model_path, size=4):
+        self.model, self.path, self.size = None, model_path, size
+
+    def load_model(self):
+        self.model = torch.nn.Linear(3, 2)
+
+    def explain_prediction(self, image, labels):
+        raise AssertionError("nobody has `labels`")
+
+    def predict(self, image_bytes):
+        import io
+        from PIL import Image
+        image = Image.open(io.BytesIO(image_bytes)).resize((self.size, self.size))
+        self.model(torch.tensor([[float(band) for band in image.getpixel((0, 0))]]))
+        return self.path
+"""
+
+
+def test_an_object_of_a_class_that_classifies_is_made_and_asked(on_stage, capsys):
+    world, knows, _ = played(on_stage, CLASS)
+    assert knows
+    assert capsys.readouterr().out == "Classifier.predict: checkpoint.pth\n"
+    assert world.said("functions")[0] == "Classifier.predict was called with a made image, for nothing here calls it"
+
+
+def test_the_scripts_own_object_is_asked_where_it_has_one(on_stage, capsys):
+    played(on_stage, f"{CLASS}\nclassifier = Classifier('own.pth')\nclassifier.load_model()\n")
+    assert capsys.readouterr().out == "Classifier.predict: own.pth\n"
