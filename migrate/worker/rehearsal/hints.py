@@ -10,12 +10,16 @@ import json
 import os
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...reading.source import NOTEBOOK, read_source
 from .places import is_users
 
+_CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
+_SETTING = re.compile(r"""^\s*["']?(\w+)["']?\s*[:=]\s*(\d+)\s*,?\s*(?:#.*)?$""", re.M)
+"""A line of such a file that says a number: `num_classes: 8`, `"num_classes": 8,`."""
+_MOST_CHARACTERS = 1_000_000
 COUNT = re.compile(
     r"^(num|n|nb|number)_?(of_?)?(class|classes|labels|cls|outputs?)$|^(class|classes|cls)_?(num|count|number)$", re.I
 )
@@ -202,6 +206,19 @@ def class_count(root: str, script: str) -> int | None:
         return number
     names = class_names(root, script)
     return len(names) if names is not None else next(itertools.chain.from_iterable(map(_counts, others)), None)
+
+
+def configured_count(root: str, argv: Sequence[str]) -> int | None:
+    """How many classes the configuration files state that a command line names."""
+    for word in argv:
+        path = os.path.join(root, word.partition("=")[2] or word)
+        if path.lower().endswith(_CONFIGURATIONS) and os.path.isfile(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                stated = _SETTING.findall(file.read(_MOST_CHARACTERS))
+            found = [int(number) for name, number in stated if COUNT.match(name) and 2 <= int(number) <= _MOST]
+            if found:
+                return found[0]
+    return None
 
 
 def _counts(tree: ast.Module) -> Iterator[int]:

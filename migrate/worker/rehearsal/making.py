@@ -129,7 +129,8 @@ class Maker:
         request = stage.request
         names = hints.class_names(stage.root, request.script)
         learned = stage.learned.get("classes")
-        stated = len(names) if names else hints.class_count(stage.root, request.script)
+        stated = len(names) if names else hints.configured_count(stage.root, request.argv)
+        stated = stated or hints.class_count(stage.root, request.script)
         self.classes: int = learned or stated or hints.CLASSES
         self.guessed = not (learned or stated)
         names = names if names and len(names) == self.classes else hints.mapped_names(stage.root, self.classes)

@@ -57,6 +57,8 @@ _NO_LABEL = re.compile(r"\b(un(known|expected|recogni[sz]ed|supported)|invalid|b
 """What a script says of a number where it knows the names of the classes."""
 _YES_OR_NO = re.compile(r"all elements of target should be between 0 and 1|multi_class must be in")
 """What a loss for one output, and the area under a curve, say of labels of more than two classes."""
+_CONFUSED = re.compile(r"shape '\[(\d+), \1\]' is invalid for input of size")
+"""What a metric of so many classes says of labels beyond them."""
 _IN_TEXT = re.compile(
     r"(expected str instance, |can only concatenate str \(not \"|argument must be str, .*not '|or bytes-like object, got ')"
     r"(numpy\.)?int\d*\b"
@@ -255,6 +257,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if _YES_OR_NO.search(text) and stage.learn("classes", 2):
         return True
+    counted = _CONFUSED.search(text) if any(f"{os.sep}torchmetrics{os.sep}" in name for name in names) else None
+    if counted is not None:
+        return stage.learn("classes", int(counted[1]))
     if arrays.lesson(stage, text):
         return True
     if _TOO_FEW_EACH.search(text) and stage.learn("full", True):

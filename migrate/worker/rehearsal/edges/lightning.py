@@ -48,16 +48,20 @@ def _loggers(stage: Stage, loggers: Any) -> None:
         module = sys.modules.get(getattr(kind, "__module__", ""))
         wanted = [item for item in vars(module).values() if type(item).__name__ == "RequirementCache"] if module else []
         if isinstance(kind, type) and issubclass(kind, loggers.Logger) and wanted and not any(wanted):
-            made = _silent_logger(stage, loggers, name, str(getattr(wanted[0], "requirement", name)))
+            made = _silent_logger(stage, loggers, kind, str(getattr(wanted[0], "requirement", name)))
             for owner in (loggers, module):
                 stage.patch(owner, name, made)
 
 
-def _silent_logger(stage: Stage, loggers: Any, name: str, requirement: str) -> type:
+def _silent_logger(stage: Stage, loggers: Any, kind: type, requirement: str) -> type:
+    name = kind.__name__
+
     def start(own: Any, *_: Any, **__: Any) -> None:
         loggers.logger.DummyLogger.__init__(own)
         stage.note("libraries", f"{requirement} is not installed; a silent stub stood in for {name}")
 
+    with contextlib.suppress(KeyError, TypeError, ValueError):  # a command line asks what may be told
+        start.__signature__ = inspect.signature(vars(kind)["__init__"])  # type: ignore[attr-defined]
     experiment = property(lambda own: Silent(f"{name}.experiment"))
     return type(name, (loggers.logger.DummyLogger,), {"__init__": start, "experiment": experiment})
 

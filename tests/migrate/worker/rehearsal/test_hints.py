@@ -241,3 +241,19 @@ def test_images_end_as_the_sources_tell_them(says, text, ending):
 )
 def test_what_is_read_from_a_file_is_asked_for_by_keys(says, text, keyed):
     assert hints.is_keyed(*says(main=text), "made/data_batch_1.pkl") is keyed
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", "model:\n  num_classes: 8  # kinds\n"),
+        ("a.json", '{\n  "epochs": 3,\n  "num_classes": 8,\n  "x": 1\n}\n'),
+        ("a.toml", "[model]\nnum_classes = 8\n"),
+    ],
+)
+def test_a_configuration_that_the_command_line_names_says_how_many_classes_there_are(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    (tmp_path / "other.yaml").write_text("num_classes: 5\n")
+    assert hints.configured_count(str(tmp_path), ("fit", "-c", name)) == 8
+    assert hints.configured_count(str(tmp_path), (f"--config={name}",)) == 8
+    assert hints.configured_count(str(tmp_path), ("--epochs", "3", "missing.yaml")) is None

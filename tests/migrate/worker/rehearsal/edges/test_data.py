@@ -58,6 +58,17 @@ def test_more_labels_than_the_model_has_outputs_teaches_the_count(on_stage):
     assert world.stage.learned["classes"] == 4
 
 
+def test_a_metric_of_fewer_classes_teaches_how_many(on_stage):
+    pytest.importorskip("torchmetrics")
+    world = on_stage(data)
+    text = (
+        "import torch, torchmetrics\nmetric = torchmetrics.Accuracy(task='multiclass', num_classes=8, validate_args=False)\n"
+        "metric(torch.tensor([1, 2]), torch.tensor([9, 1]))\n"
+    )
+    assert data.lesson(world.stage, stopped(world, text))
+    assert world.stage.learned == {"classes": 8}
+
+
 def test_a_model_of_one_size_teaches_to_try_another(on_stage):
     world = on_stage(data)
     error = stopped(world, "import torch\ntorch.nn.Linear(4, 2)(torch.zeros(2, 5))\n")

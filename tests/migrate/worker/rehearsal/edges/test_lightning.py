@@ -114,3 +114,13 @@ def test_a_trainer_has_its_options_from_the_command_line_and_its_loaders_by_thei
     assert (names["trainer"].max_epochs, names["trainer"].current_epoch) == (2, 2)
     assert [kind for kind, *_ in names["seen"]] == ["val", "train"] * 2 + ["val"]
     assert {"train_dataloader was train_dataloaders, as it is called since Lightning 2"} < set(world.said("libraries"))
+
+
+def test_a_logger_whose_tracker_is_missing_says_what_it_may_be_told(on_stage):
+    """LightningCLI reads it off the class before it makes one."""
+    if importlib.util.find_spec("wandb") is not None:
+        pytest.skip("wandb is installed")
+    text = (
+        "import inspect\nfrom pytorch_lightning.loggers import WandbLogger\nfound = inspect.signature(WandbLogger).parameters\n"
+    )
+    assert {"project", "name"} <= set(on_stage(lightning).play(text)["found"])
