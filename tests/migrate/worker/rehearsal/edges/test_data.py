@@ -63,7 +63,8 @@ def test_a_metric_of_fewer_classes_teaches_how_many(on_stage):
     world = on_stage(data)
     text = (
         "import torch\nfrom torchmetrics.classification import MulticlassAccuracy\n"
-        "metric = MulticlassAccuracy(8, average='macro', validate_args=False)\nmetric(torch.tensor([1, 2]), torch.tensor([9, 1]))\n"
+        "metric = MulticlassAccuracy(8, average='macro', validate_args=False)\n"
+        "metric(torch.tensor([1, 2]), torch.tensor([9, 1]))\n"
     )
     assert data.lesson(world.stage, stopped(world, text))
     assert world.stage.learned == {"classes": 8}
