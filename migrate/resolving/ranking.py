@@ -7,7 +7,7 @@ import itertools
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..reading.arguments import OPEN, documented, flag_of, split
@@ -15,8 +15,9 @@ from ..reading.facts import Command, Option, Script, Survey
 from ..reading.scopes import Module, apart
 from ..reading.source import NOTEBOOK, readme_text
 from ..slicing.recipes import configuration_files, names_configuration, names_model, working_folder
+from ..survey.importers import leading_to
 from ..survey.submodules import submodule_paths
-from ..survey.survey import ProjectIndex, project_index, runnable
+from ..survey.survey import is_guarded, project_index, runnable
 from .construction import imported_paths
 
 _BARE = re.compile(r"[A-Za-z_ -]+")
@@ -64,7 +65,7 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
     known = project_index(survey)
     modules = known.repository.modules
     imported = imported_paths(known)
-    holding, with_layers, with_images = _leading_to(known, _holds_models, _holds_layers, _holds_images)
+    holding, with_layers, with_images = leading_to(known.repository, _holds_models, _holds_layers, _holds_images)
     others = tuple(f"{path}/" for path in submodule_paths(survey.root))
     calls = any(script.roles for script in scripts)
     shallowest = min((script.path.count("/") for script in scripts), default=0)
@@ -114,31 +115,12 @@ def _holds_images(module: Module) -> bool:
 def importing(survey: Survey, libraries: Iterable[str]) -> set[str]:
     """The files that import one of the libraries, or one of these files."""
     wanted = set(libraries)
-    (found,) = _leading_to(project_index(survey), lambda module: not wanted.isdisjoint(_libraries(module)))
+    (found,) = leading_to(project_index(survey).repository, lambda module: not wanted.isdisjoint(_libraries(module)))
     return found
 
 
 def _libraries(module: Module) -> set[str]:
     return {name.partition(".")[0] for name in (*module.imports.values(), *module.star_imports)}
-
-
-def _leading_to(known: ProjectIndex, *wanted: Callable[[Module], bool]) -> Iterator[set[str]]:
-    """For each of `wanted`: the files for which it holds, and those that import one of them or of these."""
-    repository = known.repository
-    leads: dict[str, set[str]] = {}
-    for module in repository.modules.values():
-        names = {*module.imports.values(), *module.star_imports}
-        for part in {part for name in names for part in (name, name.rpartition(".")[0]) if part}:
-            if (other := repository.module(part, module.path)) is not None:
-                leads.setdefault(other.path, set()).add(module.path)
-    for holds in wanted:
-        found = {module.path for module in repository.modules.values() if holds(module)}
-        queue = list(found)
-        while queue:
-            new = leads.get(queue.pop(), set()) - found
-            found |= new
-            queue += new
-        yield found
 
 
 def candidates(survey: Survey) -> list[Script]:
@@ -149,6 +131,14 @@ def candidates(survey: Survey) -> list[Script]:
     if all(path.endswith(NOTEBOOK) for path in known):  # what people tried in a notebook comes after what they made of it
         named += [script for script in others if _purpose(script) and script not in named]
     return ranked(survey, [*survey.scripts, *(named or (others if not known else []))])
+
+
+def last_candidates(survey: Survey) -> list[Script]:
+    """What else may be run where none of `candidates` shows a model: files that start something when they are run."""
+    known = {script.path for script in candidates(survey)}
+    modules = project_index(survey).repository.modules
+    others = [script for script in runnable(survey) if script.path not in known and script.path != "setup.py"]
+    return ranked(survey, [script for script in others if is_guarded(modules[script.path]) and not is_test(script.path)])
 
 
 def _purpose(script: Script) -> bool:

@@ -25,6 +25,7 @@ from ..resolving.ranking import (
     documented_folder,
     documented_models,
     importing,
+    last_candidates,
     listed,
     other_arguments,
     other_configurations,
@@ -79,7 +80,11 @@ def rehearse_model(
     seconds = patience() * (_PREVIEW_SECONDS if migration.options.preview else _ALL_SECONDS)
     end = time.monotonic() + seconds
     left = list(scripts)
-    while left:
+    spare = [] if entry is not None or model is not None else last_candidates(surveyed)
+    while left or (spare and all(run.best is None for run in runs)):
+        if not left:
+            scripts += (more := [(script, list[str]()) for script in spare])
+            left, spare = more, []
         if runs and time.monotonic() > end:
             _cut_short(migration, seconds, [script.path for script, _ in left])
             break

@@ -18,6 +18,7 @@ from ..reading.source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
 from ..slicing.factories import ModelTable
 from .checkpoints import find_checkpoints
 from .documented_commands import documented_commands
+from .importers import leading_to
 from .library_trainers import find_library_trainers, find_owned_loops
 from .lightning_module import find_trainer_calls
 from .loops import CallSite, TrainerSite, find_calls
@@ -108,23 +109,25 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
 
 
 def runnable(survey: Survey) -> list[Script]:
-    """The files that do something when they are run, and mention torch or are documented: scripts, also where no call of a
+    """The files that do something when they are run, and come to torch or are documented: scripts, also where no call of a
     model was seen."""
     found = project_index(survey)
-    return [_script_of(module, found, ()) for module in found.repository.modules.values() if is_runnable(survey, module)]
+    (with_torch,) = leading_to(found.repository, _mentions_torch)
+    documented = {command.script for command in survey.commands}
+    return [
+        _script_of(module, found, ())
+        for module in found.repository.modules.values()
+        if does_something(module) and module.path in with_torch | documented
+    ]
 
 
 def does_something(module: Module) -> bool:
     """Whether a file does more than to define things when it is run: it asks whether it is, or starts work."""
-    return _is_guarded(module) or started_work([item for item in module.tree.body if not isinstance(item, Definition)])
+    return is_guarded(module) or started_work([item for item in module.tree.body if not isinstance(item, Definition)])
 
 
-def is_runnable(survey: Survey, module: Module) -> bool:
-    """Whether a file does something when it is run, and mentions torch or is documented."""
-    if not does_something(module):
-        return False
-    documented = any(command.script == module.path for command in survey.commands)
-    return documented or _TORCH.search((module.file.text or "").encode()) is not None
+def _mentions_torch(module: Module) -> bool:
+    return _TORCH.search((module.file.text or "").encode()) is not None
 
 
 def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
@@ -237,7 +240,7 @@ def _script(
     sites += [site for site in by_function.get(module.tree, []) if site not in sites]
     own = {site for site in found.own if not names.intersection((site.fact.function or "").split("."))}
     sites = [site for site in sites if site not in own]  # a method that nothing calls makes a script no other
-    runs = _is_guarded(module) or library or (started_work(started) and not _only_routes(module))
+    runs = is_guarded(module) or library or (started_work(started) and not _only_routes(module))
     if not (called or (sites and runs)):
         return None
     facts = tuple(sorted({site.fact for site in sites}, key=lambda fact: (fact.path != module.path, fact.path, fact.call_line)))
@@ -259,7 +262,8 @@ def _served(module: Module, found: ProjectIndex) -> dict[str, list[Definition]]:
     return called
 
 
-def _is_guarded(module: Module) -> bool:
+def is_guarded(module: Module) -> bool:
+    """Whether a file asks whether it is the one that is run."""
     return any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in module.tree.body)
 
 
@@ -278,7 +282,7 @@ def _script_of(module: Module, found: ProjectIndex, facts: tuple[Loop, ...]) -> 
         options=options,
         argparse_required=tuple(option.dest for option in options if option.required),
         image_argument=_image_argument(module, options),
-        main_guard=_is_guarded(module),
+        main_guard=is_guarded(module),
         server=server,
     )
 

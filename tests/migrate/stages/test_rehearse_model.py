@@ -598,3 +598,27 @@ def test_where_nothing_judges_the_model_of_the_first_configuration_the_others_ar
         "told what another of 3 configurations tells: --config-file conf/b_plain.yaml; "
         '--entry "main.py ..." tells something else'
     ]
+
+
+@pytest.mark.usefixtures("torch_sandbox")
+def test_a_script_that_only_leads_to_torch_is_run_where_the_others_show_no_model(tmp_path: Path) -> None:
+    """It holds no call of a model: the one that it makes goes through the data by itself."""
+    files = {
+        "net.py": (
+            "import torch\n\n\nclass Net(torch.nn.Module):\n    def __init__(self, data):\n        super().__init__()\n"
+            "        self.data = data\n        self.body = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), "
+            "torch.nn.Linear(144, 5))\n\n    def forward(self):\n"
+            "        return [self.predict(images) for images in self.data]\n\n    def predict(self, images):\n"
+            "        return self.body(images).argmax(1)\n\n\ndef build():\n"
+            "    return Net([torch.rand(2, 3, 8, 8) for _ in range(2)]).eval()\n"
+        ),
+        "start.py": "from net import build\n\nif __name__ == '__main__':\n    net = build()\n    print(len(net()))\n",
+        "broken.py": (
+            "import torch\nfrom net import build\n\nnet = build()\nfor images in torch.missing():\n    print(net.body(images))\n"
+        ),
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    report = headrace.migrate(tmp_path)
+    assert [(model.input, model.classes) for model in report.models] == [([3, 8, 8], 5)], report.findings
+    assert [item.path for item in report.findings if item.code == "PS516"] == ["broken.py"]
