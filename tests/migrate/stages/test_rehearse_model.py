@@ -614,7 +614,8 @@ def test_a_script_that_only_leads_to_torch_is_run_where_the_others_show_no_model
         ),
         "start.py": "from net import build\n\nif __name__ == '__main__':\n    net = build()\n    print(len(net()))\n",
         "broken.py": (
-            "import torch\nfrom net import build\n\nnet = build()\nfor images in torch.missing():\n    print(net.body(images))\n"
+            "import torch\nfrom net import build\n\nnet = build()\n"
+            "for images in torch.missing():\n    print(net.body(images))\n"
         ),
     }
     for name, text in files.items():
