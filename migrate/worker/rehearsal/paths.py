@@ -205,12 +205,15 @@ class Paths:
     def _note_written(self, file: Any, mode: Any) -> None:
         """Have the next attempt not find what this one writes: the first did not either, nor does the run that repeats it."""
         writes = isinstance(mode, str) and set(mode) & set("wxa") and isinstance(file, str | os.PathLike)
-        if not writes or self._busy or self._written >= _MOST_WRITTEN:
+        path = os.path.abspath(os.fsdecode(file)) if writes else ""
+        if writes and not os.path.lexists(path):
+            self._note_new(path)
+
+    def _note_new(self, path: str) -> None:
+        """Remember a file, or a folder, that the script itself makes in the repository."""
+        if self._busy or self._written >= _MOST_WRITTEN or path.startswith(self._ours):
             return
-        path = os.path.abspath(os.fsdecode(file))
-        if path.startswith(self._ours):
-            return
-        if path.startswith(self.stage.root + os.sep) and not os.path.lexists(path) and user_place(self.stage.root):
+        if path.startswith(self.stage.root + os.sep) and user_place(self.stage.root):
             self._written += 1
             self.stage.keep(path)
 
@@ -296,7 +299,10 @@ class Paths:
 
     def _mkdir(self, original: Callable[..., Any], path: Any, *args: Any, **named: Any) -> Any:
         try:
-            return original(path, *args, **named)
+            made = original(path, *args, **named)
+            if original.__name__ == "mkdir" and isinstance(path, str | os.PathLike) and named.get("dir_fd") is None:
+                self._note_new(os.path.abspath(os.fsdecode(path)))
+            return made
         except FileExistsError:
             raise
         except OSError as error:

@@ -34,6 +34,19 @@ def test_a_path_without_an_ending_that_has_to_be_a_file_is_one_of_weights(rehear
     assert done.report.user_weights is False
 
 
+def test_a_folder_that_the_script_made_is_not_left_to_the_next_attempt(rehearsed):
+    text = (
+        "import os, sys\nfrom pathlib import Path\nout = Path('runs/1')\n"
+        "if out.exists():\n    raise RuntimeError(f'{out} already exists')\n"
+        "out.mkdir(parents=True)\n(out / 'config.yaml').write_text('x')\nos.makedirs('logs/deep')\n"
+        "if not os.path.isdir('pictures/train'):\n    sys.exit('put the data there')\nprint('well')\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.report.attempts, done.stdout) == ("finished", 2, "well\n"), done.report
+    again = rehearsed({"main.py": text})  # nor to a run that repeats it
+    assert (again.report.ended, again.stdout) == ("finished", "well\n"), again.report
+
+
 def test_two_rehearsals_with_one_folder_find_the_same_files(rehearsed, tmp_path):
     text = "import hashlib\nprint(hashlib.sha256(open('a/x.png', 'rb').read() + open('t.csv', 'rb').read()).hexdigest())\n"
     first = rehearsed({"main.py": text})
