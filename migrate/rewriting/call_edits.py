@@ -114,8 +114,9 @@ def beside(module: Module, made: ast.Call, *, said: bool = True) -> str | None:
     sizes = [node for node in ast.walk(made) if said and isinstance(node, ast.Attribute) and node.attr in ("size", "shape")]
     names = [node.value.id for node in sizes if isinstance(node.value, ast.Name)]
     method = isinstance(function, ast.FunctionDef) and isinstance(module.parents.get(function), ast.ClassDef)
-    if method and function.name == "forward" and function.args.args[1:] and not _of_several(function, function.args.args[1]):
-        names.append(function.args.args[1].arg)
+    given = function.args.args if method and function.name == "forward" else []
+    if len(given) - len(function.args.defaults) > 1 and not _of_several(function, given[1]):
+        names.append(given[1].arg)
     moved = {ast.unparse(node.value) for node in inside(function, ast.Attribute) if node.attr in ("cuda", "to", "cpu")}
     return next((name for name in names if name not in moved), None)
 

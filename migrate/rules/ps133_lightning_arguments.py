@@ -54,6 +54,8 @@ import torch
 from pytorch_lightning import Trainer
 
 x = Trainer(accelerator='gpu', devices=1)
+net = skorch.NeuralNet(Net)
+net.fit(train_dataloader=loader)
 """
 _BEFORE_1 = """\
 import torch
@@ -154,6 +156,8 @@ class LightningArguments(Repair):
         for call in ast.walk(context.module.tree):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _LOADERS:
                 continue
+            if not _is_trainer(context, call.func.value):
+                continue
             old, new = _LOADERS[call.func.attr]
             for item in call.keywords:
                 if item.arg == old and new not in {other.arg for other in call.keywords}:
@@ -187,15 +191,24 @@ def _edits(context: Context, call: ast.Call, item: ast.keyword) -> list[Edit]:
     return [Edit(*context.positions.span(item), text)]
 
 
+def _is_trainer(context: Context, node: ast.expr) -> bool:
+    """Whether an expression is a Trainer, or is called like one where nothing tells what it is."""
+    made = values_of(context.module.tree, node.id) if isinstance(node, ast.Name) else []
+    if made:
+        return all(isinstance(item, ast.Call) and "Trainer" in (dotted(item.func) or "") for item in made)
+    return "trainer" in last_name(node).lower()
+
+
 def _renamed(context: Context, hook: Function) -> list[Edit]:
     """A hook as it is called today, where it uses no outputs and nothing else calls it."""
     name, given = hook.name, hook.args
     start, end = context.positions.span(hook)
     named = any(isinstance(node, ast.Name) and len(given.args) == 2 and node.id == given.args[1].arg for node in ast.walk(hook))
     others = given.posonlyargs or given.vararg or given.kwonlyargs or given.kwarg or given.defaults
-    if len(given.args) != 2 or others or named or context.positions.text.count(name) != 1:
+    text = context.positions.text
+    if len(given.args) != 2 or others or named or text.count(name) != 1 or _HOOKS[name] in text:
         return []
-    at = context.positions.text.index(name, start, end)
+    at = text.index(name, start, end)
     own, outputs = (context.positions.span(arg)[1] for arg in given.args)
     return [Edit(at, at + len(name), _HOOKS[name]), Edit(own, outputs, "")]
 
