@@ -193,7 +193,8 @@ def _edits(context: Context, call: ast.Call, item: ast.keyword) -> list[Edit]:
 
 def _is_trainer(context: Context, node: ast.expr) -> bool:
     """Whether an expression is a Trainer, or is called like one where nothing tells what it is."""
-    made = values_of(context.module.tree, node.id) if isinstance(node, ast.Name) else []
+    made: list[ast.expr] = [node] if isinstance(node, ast.Call) else []
+    made = values_of(context.module.tree, node.id) if isinstance(node, ast.Name) else made
     if made:
         return all(isinstance(item, ast.Call) and "Trainer" in (dotted(item.func) or "") for item in made)
     return "trainer" in last_name(node).lower()

@@ -40,7 +40,8 @@ _VALUE = (
     "use torch.where, or compute both branches"
 )
 
-
+_WANTS_GPU = re.compile(r"compiled with CUDA|CUDA GPUs are available|torch\.cuda\.\w+Tensor|NVIDIA driver")
+_NO_GPU = "; there is no GPU here: write .to(x.device), of the module's input x, in place of .cuda()"
 _ROUNDED = re.compile(r"\bint\(.*\.(shape\[0\]|size\(0\)).*/(?!/)")
 
 
@@ -187,7 +188,8 @@ def from_exception(error: BaseException, *, code: str, prefix: str = "", module:
     if code == "PG121":
         return fixed_batch("", path, line)
     lines = [text for text in str(error).splitlines() if text.strip()]
-    return Obstacle(code, f"{prefix}{type(error).__name__}: {lines[0] if lines else 'no message'}", path, line)
+    remedy = _NO_GPU if _WANTS_GPU.search(str(error)) else ""
+    return Obstacle(code, f"{prefix}{type(error).__name__}: {lines[0] if lines else 'no message'}{remedy}", path, line)
 
 
 def _short(value: object) -> str:

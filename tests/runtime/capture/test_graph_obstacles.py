@@ -422,3 +422,16 @@ def test_inputs_that_no_graph_takes(inputs, code, text):
     (found,) = refused(nn.Identity(), inputs)
     assert found.code == code
     assert text in found.message
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_module_that_insists_on_a_gpu_is_told_what_to_write():
+    class Padded(nn.Module):
+        def forward(self, x):
+            return x + torch.zeros(4).cuda()
+
+    (found,) = refused(Padded(), torch.randn(2, 4))
+    assert (found.code, found.message.endswith("write .to(x.device), of the module's input x, in place of .cuda()")) == (
+        "PG100",
+        True,
+    ), found
