@@ -4,8 +4,6 @@ import http.client
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -14,25 +12,11 @@ REQUESTS = 1500  # a pipe holds some 350 lines of them
 
 
 class _Server:
-    def __init__(self, models, folder, output, *options):
+    def __init__(self, headrace, models, folder, output, *options):
         ready = folder / "ready.json"
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "headrace", "serve", str(models), "--access-log", "--ready-file", str(ready)),
-                *(
-                    "--http-port",
-                    "0",
-                    "--grpc-port",
-                    "0",
-                    "--metrics-port",
-                    "0",
-                    "--threads",
-                    "1",
-                    "--instances",
-                    "1",
-                    *options,
-                ),
-            ],
+        self.process = headrace.popen(
+            *("serve", models, "--access-log", "--ready-file", ready, "--threads", 1, "--instances", 1),
+            *("--http-port", 0, "--grpc-port", 0, "--metrics-port", 0, *options),
             stdout=output,
             stderr=output,
         )
@@ -58,10 +42,10 @@ class _Server:
 
 @pytest.mark.parametrize("options", [(), ("--frontends", "1")], ids=["one process", "front ends"])
 @pytest.mark.parametrize("what", ["gone", "still", "full"])
-def test_the_server_serves_on_and_ends_when_told(models, tmp_path, what, options):
+def test_the_server_serves_on_and_ends_when_told(warm_command, models, tmp_path, what, options):
     reader, writer = os.pipe()
     output = os.open("/dev/full", os.O_WRONLY) if what == "full" else writer
-    server = _Server(models, tmp_path, output, *options)
+    server = _Server(warm_command, models, tmp_path, output, *options)
     try:
         os.close(writer)
         if what != "still":
