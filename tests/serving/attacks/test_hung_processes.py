@@ -69,7 +69,7 @@ def test_a_server_that_was_suspended_whole_goes_on_with_the_same_processes(start
     assert server.stop() == 0, server.output
 
 
-@pytest.mark.parametrize("gone", ["engine", "frontend"])
+@pytest.mark.parametrize("gone", ["engine", pytest.param("frontend", marks=pytest.mark.slow)])  # both are started in one way
 def test_a_process_that_cannot_be_started_is_tried_again(gone, start, models, make_photo):
     """Descriptors are used up when one has ended, as memory or the number of processes might be."""
     server = start(models, frontends=1, forks=False)
