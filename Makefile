@@ -38,7 +38,7 @@ WORKERS := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 4 ? 4 : n > 
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
-# With what takes over a minute each: whole packages from the index, whole trainings.
+# With what is dear and proved by another test, or dearer yet: whole packages from the index, whole trainings.
 test-all: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 

@@ -484,7 +484,8 @@ with torch.no_grad():
 
 
 @pytest.mark.usefixtures("torch_sandbox")
-@pytest.mark.parametrize("whole", [False, True])
+# How either is loaded is held by worker/test_checkpoint.
+@pytest.mark.parametrize("whole", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_weights_are_those_of_the_file_in_which_the_script_saves_its_model(tmp_path: Path, whole: bool) -> None:
     root = tmp_path / "repository"
     (root / "kept").mkdir(parents=True)
