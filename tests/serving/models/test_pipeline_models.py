@@ -29,10 +29,13 @@ LABELS = [f"thing {number}" for number in range(CLASSES)]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(once):
     """The models folders of a model as it is, and of the same as a pipeline of 3 stages, each of which takes some
     milliseconds."""
-    tmp = tmp_path_factory.mktemp("faces")
+    return once("pipeline-models", made)
+
+
+def made(tmp):
     model = deep(width=900, blocks=12, classes=CLASSES)
     whole = deep_package(tmp, model, name="faces", labels=LABELS, preprocessing=PREPROCESSING)
     cut_model(whole, tmp / "pipeline", STAGES)

@@ -23,9 +23,12 @@ LABELS = [f"person {number}" for number in range(CLASSES)]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(once):
     """The models folders of a model as it is, and of the same split over 3 ranks."""
-    tmp = tmp_path_factory.mktemp("faces")
+    return once("split-models", made)
+
+
+def made(tmp):
     whole = package(tmp, linear(CLASSES), classes=CLASSES, labels=LABELS, preprocessing=PREPROCESSING)
     split_model(whole, tmp / "split", 3)
     return whole.parent, tmp / "split"
