@@ -70,8 +70,8 @@ def test_a_command_that_is_none_is_said_with_those_that_are_near(typed, meant):
     assert f"No such command {typed!r}. Did you mean {meant}" in done.stderr
 
 
-def test_doctor_names_devices_backends_and_versions():
-    done = headrace("doctor")
+def test_doctor_names_devices_backends_and_versions(headrace_warm):
+    done = headrace_warm("doctor")
     assert done.returncode == 0, done.stderr
     for name in ("onnxruntime", "openvino", "inductor", "eager", importlib.metadata.version("torch")):
         assert name in done.stdout
@@ -100,8 +100,8 @@ def test_a_folder_without_pytorch_is_refused_with_what_was_looked_for(warm_headr
         (["tune", "models/tiny", "--device", "tpu"], "device must be one of auto, cpu, cuda"),
     ],
 )
-def test_mistakes_get_a_message_and_status_2(warm_headrace, tmp_path, arguments, message):
-    done = warm_headrace(*arguments, cwd=tmp_path)
+def test_mistakes_get_a_message_and_status_2(headrace_warm, tmp_path, arguments, message):
+    done = headrace_warm(*arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -73,6 +73,8 @@ TORCH = (
 SERVING = (
     "onnxruntime",
     "uvloop",
+    "headrace.cli",
+    "headrace.serving.cli",
     "headrace.serving.server",
     "headrace.serving.processes.single",
     "headrace.serving.processes.supervisor",
@@ -86,6 +88,8 @@ _HUGE = 1 << 21
 _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # linux/mman.h
 # Where a program that shares a process like its own finds the number of the socket.
 SHARED = "HEADRACE_TESTS_WARM_PYTHON"
+# What starts ranks, and nothing else; with interpreters of their own it does so in worker/ranks/test_launch.py.
+LAUNCH = "headrace.migrate.worker.ranks.launch"
 # A program that is `headrace`, and runs Python in its sandbox by forks too.
 FORKED = Path(__file__).parent / "commands" / "forked.py"
 COMMANDS = ("headrace.cli", "headrace.migrate.cli", "headrace.migrate.api", "headrace.serving.cli")
@@ -294,8 +298,7 @@ def _modules(package: str) -> list[str]:
 def _serve(control: socket.socket) -> None:
     gc.freeze()  # else the first collection in each fork would copy every page
     gc.set_threshold(20_000, 20, 10)  # exporting a model makes a hundred thousand objects that stay
-    for finalizer in list(weakref.finalize._registry):  # this process's: a fork that ran them would copy thousands of pages
-        finalizer.atexit = False
+    _leave_finalizers()
     woken, waking = os.pipe()
     for number in (woken, waking):
         os.set_blocking(number, False)
@@ -329,6 +332,12 @@ def _serve(control: socket.socket) -> None:
             with contextlib.suppress(ChildProcessError):
                 while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                     control.sendall(f"ended {ended[0]} {os.waitstatus_to_exitcode(ended[1])}\n".encode())
+
+
+def _leave_finalizers() -> None:
+    """Those of this process: a fork that ran them at its end would copy thousands of pages, and take this one's files away."""
+    for finalizer in list(weakref.finalize._registry):
+        finalizer.atexit = False
 
 
 def _serve_beside(given: list[int]) -> int:
@@ -410,6 +419,36 @@ def _become(request: dict, descriptors: dict[int, int]) -> None:
     execute(request["arguments"])
 
 
+class ForkedRank:
+    """What `subprocess.Popen` is to `LAUNCH`, for a fork of that."""
+
+    _popen = subprocess.Popen
+
+    def __init__(self, command: list[str], *, env: Mapping[str, str], stdout: int | None, stderr: IO[bytes]) -> None:
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            _leave_finalizers()
+            subprocess.Popen = self._popen  # type: ignore[misc]
+            os.environ.clear()
+            os.environ.update(env)
+            os.dup2(stderr.fileno(), 2)
+            if stdout == subprocess.DEVNULL:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            execute(command[1:])
+
+    def poll(self, options: int = os.WNOHANG) -> int | None:
+        if self.returncode is None and (ended := os.waitpid(self.pid, options))[0]:
+            self.returncode = os.waitstatus_to_exitcode(ended[1])
+        return self.returncode
+
+    def wait(self) -> int | None:
+        return self.poll(0)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
 def execute(arguments: list[str]) -> None:
     """What the interpreter does from its start to its end."""
     status = 0
@@ -447,6 +486,8 @@ def _run(arguments: list[str]) -> None:
     if first == "-m":
         sys.argv = rest
         sys.path[:0] = [os.getcwd()] * folder
+        if rest[0] == LAUNCH:
+            subprocess.Popen = ForkedRank  # type: ignore[assignment,misc]
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     elif first == "-c":
         sys.argv = ["-c", *rest[1:]]

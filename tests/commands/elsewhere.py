@@ -42,6 +42,8 @@ ELSEWHERE = (
     Elsewhere(r"--devices ", "several GPUs", "make bench-gpu"),
     Elsewhere(r"^python3? tests/benchmarks/gpu ", "a GPU", "make bench-gpu"),
     Elsewhere(r"--mesh 2x4 ", "eight ranks, each of which imports torch", "make test-all"),
+    Elsewhere(r"^headrace bench .*--baseline", "a service of torch's beside ours, 20 seconds", "make test-all"),
+    Elsewhere(r"^headrace (migrate .*--write|undo )", "a whole migration once more", "make test-all", "docs/migrate.md"),
     Elsewhere(r"^headrace bench .*--formats", "all backends in all precisions, 40 CPU seconds", "make test-all"),
     Elsewhere(r"path/to/flask-app|build/app/", "a whole migration and 24 requests, 8 CPU seconds", "make test-all"),
     Elsewhere(r"localhost:(50|8080)", "an endpoint that the reader wrote", "tests/serving/verify/test_verify.py"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -86,10 +88,14 @@ def write(path: Path, cells: list[str], *, old: bool = False) -> Path:
 
 
 @pytest.fixture(scope="module")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path, Path]:
-    root = tmp_path_factory.mktemp("repository")
+def migrated(once: Callable[..., Any]) -> tuple[Report, Path, Path]:
+    return once("notebook-migrated", _migrated)
+
+
+def _migrated(folder: Path) -> tuple[Report, Path, Path]:
+    root, out = folder / "repository", folder / "out"
+    root.mkdir()
     write(root / "evaluate.ipynb", CELLS)
-    out = tmp_path_factory.mktemp("place") / "out"
     report = headrace.migrate(root, out=out, random_weights=True, precision="fp32", tuning_seconds=1)
     return report, root, out
 

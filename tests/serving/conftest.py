@@ -162,6 +162,29 @@ def _warm() -> WarmPython:
     return WarmPython(SERVING)
 
 
+# Its engine and front ends are forks too: started as a user starts them, they are in attacks/test_hung_processes.py.
+FORKS = (
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); "
+    "from tests.serving.forked_processes import install; install(); "
+)
+COMMAND = f"{FORKS}del sys.path[0]; sys.argv[0] = 'headrace'; from headrace.cli import main; main()"
+
+
+class WarmCommand:
+    """WarmCommand()("serve", ...) is `headrace serve ...`, as a fork of a process that has imported what a server does."""
+
+    def __call__(self, *arguments, **options):
+        return _warm().python(["-P", "-c", COMMAND, *map(str, arguments)], **{"cwd": Path.cwd(), **options})
+
+    def popen(self, *arguments, **options):
+        return _warm().popen(["-P", "-c", COMMAND, *map(str, arguments)], **options)
+
+
+@pytest.fixture(scope="session")
+def warm_command():
+    return WarmCommand()
+
+
 class Server:
     """A `headrace serve` process with its ports; `stop` is a clean SIGTERM.
 
@@ -191,9 +214,7 @@ class Server:
             "serve(ServeConfig.of(**{k: pathlib.Path(v) if v and k in paths else v for k, v in c.items()}))"
         )
         if forks and config.get("frontends"):
-            root = str(Path(__file__).parents[2])
-            installed = "from tests.serving.forked_processes import install; install(); "
-            code = f"import sys; sys.path.insert(0, {root!r}); {installed}{code}"
+            code = FORKS + code
         if hung_seconds:
             code = f"from headrace.serving.processes import supervisor; supervisor._HUNG_SECONDS = {hung_seconds}; {code}"
         with self.log.open("wb") as log:

@@ -321,7 +321,7 @@ class Maker:
             if pixels or each:
                 if len(drawn_texts) < _DRAWN or not texts:
                     drawn = generator(f"{row}").integers(0, 256, len(each) or pixels or 0)
-                    drawn_texts.append(sign.join(map(str, drawn)) if texts else "")
+                    drawn_texts.append(sign.join(map(str, drawn.tolist())) if texts else "")
                 cells |= dict.fromkeys(texts, drawn_texts[row % len(drawn_texts)])
                 cells |= dict(zip(each, drawn, strict=False))
                 cells |= {name: row for name in names if each and _ID.search(name) and not is_label(name)}  # it names no file

@@ -234,10 +234,11 @@ class Stage:
         original = getattr(owner, name, None)
         if original is None:
             return
-        names = _first_names(original, around)
+        named = functools.cache(functools.partial(_first_names, original, around))  # few of a hundred are ever called so
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
+            names = named() if kwargs else []
             while len(args) < len(names) and names[len(args)] in kwargs:
                 args = (*args, kwargs.pop(names[len(args)]))
             return around(original, *args, **kwargs)

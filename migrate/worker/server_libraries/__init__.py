@@ -18,6 +18,8 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def __init__(self, wanted: Callable[[str], bool]) -> None:
         self._wanted = wanted
+        self.found: set[str] = set()
+        """The names of the modules that it found."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -26,11 +28,12 @@ class Finder(importlib.abc.MetaPathFinder):
         file = Path(__file__).with_name(f"{library}.py")
         if library == "__init__" or not file.is_file():
             return None
-        if part:
-            own = getattr(sys.modules.get(library), "__file__", None) == str(file)
-            return importlib.machinery.ModuleSpec(fullname, _Part(library)) if own else None
-        if not self._wanted(library):
+        own = getattr(sys.modules.get(library), "__file__", None) == str(file)
+        if not (own if part else self._wanted(library)):
             return None
+        self.found.add(fullname)
+        if part:
+            return importlib.machinery.ModuleSpec(fullname, _Part(library))
         return importlib.util.spec_from_file_location(fullname, file, submodule_search_locations=[])
 
 

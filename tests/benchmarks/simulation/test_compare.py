@@ -1,10 +1,9 @@
 """The comparison of policies: it finds rates that are known, repeats by seed, and Headrace's policy loses to none."""
 
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,8 @@ from tests.benchmarks.simulation.report import markdown, plot
 from tests.benchmarks.simulation.rivals import FixedWindow
 from tests.benchmarks.simulation.simulate import Machine
 from tests.benchmarks.simulation.traffic import Arrival
+
+ROOT = Path(__file__).parents[3]
 
 
 def _even(rate, seconds, timeout, seed):
@@ -59,16 +60,17 @@ def test_the_table_and_the_plot(outcomes):
     assert plot(outcomes, target_ms=15.0).startswith(b"\x89PNG")
 
 
-def test_the_command_writes_json_and_a_plot(tmp_path):
+def test_the_command_writes_json_and_a_plot(tmp_path, warm_python):
     trace = tmp_path / "trace.csv"
     trace.write_text("seconds\n" + "".join(f"{number * number / 500}\n" for number in range(200)))
-    command = [sys.executable, "-m", "tests.benchmarks.simulation", "--requests", "100", "--machine", "narrow"]
+    command = ["-m", "tests.benchmarks.simulation", "--requests", "100", "--machine", "narrow"]
     command += ["--traffic", "poisson", "--trace", str(trace), "--jobs", "1", "--out", str(tmp_path / "found")]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    done = warm_python(command, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
     assert "| narrow | trace |" in done.stdout
     result = json.loads((tmp_path / "found.json").read_text())
     assert len(result["outcomes"]) == 8
     assert (tmp_path / "found.png").read_bytes().startswith(b"\x89PNG")
-    wrong = subprocess.run([*command, "--trace", str(tmp_path / "gone.csv")], check=False, capture_output=True, text=True)
+    wrong = warm_python([*command, "--trace", str(tmp_path / "gone.csv")], cwd=ROOT)
     assert wrong.returncode == 2
     assert "cannot read the trace" in wrong.stderr

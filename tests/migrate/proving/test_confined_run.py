@@ -86,7 +86,8 @@ def test_no_input_no_secrets_and_no_unsafe_pickles(tmp_path: Path, monkeypatch: 
     [
         ("while True: pass", {"timeout": 1}, "timeout"),
         ("import time, signal; signal.signal(15, signal.SIG_IGN); time.sleep(1000)", {"timeout": 1}, "timeout"),
-        ("while True: pass", {"idle": 1, "timeout": 4}, "timeout"),
+        # Below, where a child does the work.
+        pytest.param("while True: pass", {"idle": 1, "timeout": 4}, "timeout", marks=pytest.mark.slow),
         ("import os\nif os.fork(): os.wait()\nelse:\n  while True: pass", {"idle": 1, "timeout": 4}, "timeout"),
         ("import threading; threading.Event().wait()", {"idle": 1}, "idle"),
         ("import os, time\nif os.fork(): os.wait()\ntime.sleep(1000)", {"idle": 1}, "idle"),

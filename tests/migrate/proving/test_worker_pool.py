@@ -56,6 +56,7 @@ def test_answers_one_after_the_other_in_processes_of_their_own(sandbox: Sandbox)
     assert set(psutil.Process().children(recursive=True)) <= running
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_what_lies_beside_the_script_comes_before_what_the_server_loaded(sandbox: Sandbox) -> None:
     (sandbox.tree / "onnx.py").write_text("MINE = 1\n")
     try:
@@ -99,6 +100,7 @@ def test_forged_answers_are_not_taken_for_the_worker_s(sandbox: Sandbox) -> None
         assert isinstance(answer, Inspected), answer
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_requests_that_are_apart_have_a_home_of_their_own(sandbox: Sandbox) -> None:
     home = "import os, tempfile, pathlib\nhome, tmp = pathlib.Path.home(), pathlib.Path(tempfile.gettempdir())\n"
     leave = home + "(home / 'left').write_text('')\n(tmp / 'left').write_text('')\nfrom net import Net\nmodel = Net()\n"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,9 +107,12 @@ def repository(root: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
-    root = repository(tmp_path_factory.mktemp("zoo") / "repository")
-    out = tmp_path_factory.mktemp("zoo") / "out"
+def migrated(once: Callable[..., Any]) -> tuple[Report, Path]:
+    return once("all-models", _migrated)
+
+
+def _migrated(folder: Path) -> tuple[Report, Path]:
+    root, out = repository(folder / "repository"), folder / "out"
     return headrace.migrate(root, out=out, all_models=True, random_weights=True, precision="fp32", tuning_seconds=1), out
 
 

@@ -47,7 +47,7 @@ def test_a_hung_engine_is_seen_and_replaced(start, models, make_photo):
 
 
 def test_a_hung_front_end_is_replaced(start, models, make_photo):
-    server = start(models, frontends=2, forks=False, hung_seconds=HUNG)
+    server = start(models, frontends=2, hung_seconds=HUNG)
     stopped = server.children("frontend")[0]
     stopped.send_signal(signal.SIGSTOP)
     until(lambda: stopped not in server.children("frontend") and len(server.children("frontend")) == 2, FAR)
@@ -56,7 +56,7 @@ def test_a_hung_front_end_is_replaced(start, models, make_photo):
 
 
 def test_a_server_that_was_suspended_whole_goes_on_with_the_same_processes(start, models, make_photo):
-    server = start(models, frontends=1, forks=False, hung_seconds=HUNG)
+    server = start(models, frontends=1, hung_seconds=HUNG)
     processes = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children()]
     for process in processes:
         process.send_signal(signal.SIGSTOP)
@@ -69,7 +69,7 @@ def test_a_server_that_was_suspended_whole_goes_on_with_the_same_processes(start
     assert server.stop() == 0, server.output
 
 
-@pytest.mark.parametrize("gone", ["engine", "frontend"])
+@pytest.mark.parametrize("gone", ["engine", pytest.param("frontend", marks=pytest.mark.slow)])  # both are started in one way
 def test_a_process_that_cannot_be_started_is_tried_again(gone, start, models, make_photo):
     """Descriptors are used up when one has ended, as memory or the number of processes might be."""
     server = start(models, frontends=1, forks=False)

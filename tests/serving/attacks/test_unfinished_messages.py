@@ -82,7 +82,7 @@ class Unfinished:
             self.ended.set()
 
 
-@pytest.mark.parametrize("path", [INFER, CHECK])
+@pytest.mark.parametrize("path", [INFER, pytest.param(CHECK, marks=pytest.mark.slow)])  # messages are counted by the library
 def test_unfinished_messages_of_one_client_cost_no_more_than_its_share(start, models, make_photo, path):
     """The library collects them without saying how much there is, so that each counts as the longest after a second."""
     server = start(models, max_inflight_bytes=32 * MIB, max_body_bytes=2 * ANNOUNCED, body_timeout_seconds=30.0)

@@ -57,7 +57,11 @@ def test_cases_for_several_processes(tmp_path):
     assert result.problems == [], found(result)
 
 
-@pytest.mark.parametrize("name", sorted(grammars()))
+@pytest.mark.parametrize(
+    "name",
+    # Large ones; drawn by the same generator as all others.
+    [pytest.param(name, marks=pytest.mark.slow) if name == "json_bodies" else name for name in sorted(grammars())],
+)
 def test_a_number_is_always_the_same_case(name):
     known = {name: grammars()[name]}
     for number in range(200):

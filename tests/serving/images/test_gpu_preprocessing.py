@@ -1,8 +1,6 @@
 """`--decoding gpu` with its GPU part on the CPU: what goes there, what does not, and that nobody pays for another's image."""
 
 import io
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -243,14 +241,9 @@ def test_configuration(tmp_path):
         ServeConfig.of(models=tmp_path, decoding="gpu", frontends=2)
 
 
-def headrace(*arguments):
-    command = [sys.executable, "-m", "headrace", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-
-
 @pytest.mark.skipif(visible_gpus() > 0, reason="this machine has a GPU")
-def test_without_a_gpu_the_server_does_not_start(models):
-    done = headrace("serve", models, "--decoding", "gpu", "--http-port", 0, "--grpc-port", 0, "--metrics-port", 0)
+def test_without_a_gpu_the_server_does_not_start(warm_command, models):
+    done = warm_command("serve", models, "--decoding", "gpu", "--http-port", 0, "--grpc-port", 0, "--metrics-port", 0)
     assert (done.returncode, done.stdout) == (2, "")
     assert "JPEGs cannot be decoded on a GPU here" in done.stderr
     assert "--decoding fast" in done.stderr
@@ -266,7 +259,7 @@ def test_without_a_gpu_the_server_does_not_start(models):
         (["--ray"], "--decoding gpu does not go with --ray"),
     ],
 )
-def test_what_does_not_go_with_it_is_refused(models, options, message):
-    done = headrace("serve", models, "--decoding", "gpu", *options)
+def test_what_does_not_go_with_it_is_refused(warm_command, models, options, message):
+    done = warm_command("serve", models, "--decoding", "gpu", *options)
     assert done.returncode == 2
     assert message in done.stderr

@@ -455,7 +455,7 @@ def classify(server, image):
     return answer.status, json.loads(answer.read())
 
 
-@pytest.mark.parametrize("frontends", [0, 1])
+@pytest.mark.parametrize("frontends", [pytest.param(0, marks=pytest.mark.slow), 1])  # the engine does it, in either
 def test_a_server_that_is_stopped_amid_all_this_ends_cleanly(planned, start, make_photo, monkeypatch, frontends):
     """Cold, then two at once from what it kept, then with that damaged: the answers are the same, and so is the end."""
     cache = planned.parent / "cache"

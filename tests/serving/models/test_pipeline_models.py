@@ -29,10 +29,13 @@ LABELS = [f"thing {number}" for number in range(CLASSES)]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(once):
     """The models folders of a model as it is, and of the same as a pipeline of 3 stages, each of which takes some
     milliseconds."""
-    tmp = tmp_path_factory.mktemp("faces")
+    return once("pipeline-models", made)
+
+
+def made(tmp):
     model = deep(width=900, blocks=12, classes=CLASSES)
     whole = deep_package(tmp, model, name="faces", labels=LABELS, preprocessing=PREPROCESSING)
     cut_model(whole, tmp / "pipeline", STAGES)
@@ -43,7 +46,7 @@ def stages_of(server):
     return ranks_of(server, "pipeline.stage")
 
 
-@pytest.mark.parametrize("frontends", [0, 2])
+@pytest.mark.parametrize("frontends", [pytest.param(0, marks=pytest.mark.slow), 2])  # 0: under load, in the losses below
 def test_answers_are_those_of_the_whole_model(folders, start, frontends):
     before = set(os.listdir("/dev/shm"))
     whole, pipeline = folders
@@ -69,7 +72,9 @@ def test_answers_are_those_of_the_whole_model(folders, start, frontends):
     assert set(os.listdir("/dev/shm")) <= before
 
 
-@pytest.mark.parametrize(("lost", "frontends"), [(0, 0), (1, 0), (2, 0), (1, 2)])
+# In one process each is killed in turn below, and a stopped one is what clients of gRPC see; each number stopped by itself:
+# runtime/artifact/pipeline/test_stages.
+@pytest.mark.parametrize(("lost", "frontends"), [*(pytest.param(lost, 0, marks=pytest.mark.slow) for lost in range(3)), (1, 2)])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_lost_stage(folders, start, frontends, number, lost):
     server = start(folders[1], frontends=frontends)
@@ -195,7 +200,7 @@ def test_a_killed_engine_comes_back_with_its_stages(folders, start):
     assert ask(server, "/v1/classify/faces", photo(1))[0] == 200
 
 
-@pytest.mark.parametrize("stopped", [None, 0, 2])
+@pytest.mark.parametrize("stopped", [None, 0, pytest.param(2, marks=pytest.mark.slow)])  # 0 waits the same way
 def test_a_server_ends_in_order_while_requests_are_in_the_pipe(folders, start, stopped):
     server = start(folders[1])
     stages = stages_of(server)

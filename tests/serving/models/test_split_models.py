@@ -23,9 +23,12 @@ LABELS = [f"person {number}" for number in range(CLASSES)]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(once):
     """The models folders of a model as it is, and of the same split over 3 ranks."""
-    tmp = tmp_path_factory.mktemp("faces")
+    return once("split-models", made)
+
+
+def made(tmp):
     whole = package(tmp, linear(CLASSES), classes=CLASSES, labels=LABELS, preprocessing=PREPROCESSING)
     split_model(whole, tmp / "split", 3)
     return whole.parent, tmp / "split"
@@ -61,9 +64,17 @@ def test_answers_are_those_of_the_whole_model(folders, start, frontends):
     assert not any(rank.is_running() for rank in ranks)
 
 
-@pytest.mark.parametrize("frontends", [0, 2])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_lost_rank(folders, start, frontends, number):
+@pytest.mark.parametrize(
+    ("number", "frontends"),
+    [
+        (signal.SIGKILL, 0),
+        (signal.SIGSTOP, 2),
+        # Each loss and each way of serving is in one of the two above, and both together in test_pipeline_models.
+        pytest.param(signal.SIGKILL, 2, marks=pytest.mark.slow),
+        pytest.param(signal.SIGSTOP, 0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_lost_rank(folders, start, number, frontends):
     server = start(folders[1], frontends=frontends)
     ready = [ask(server, path)[0] for path in ("/v2/health/ready", "/v2/models/faces/ready", "/v2/models/faces_classify/ready")]
     assert ready == [200, 200, 200]
@@ -95,6 +106,7 @@ def test_a_lost_rank(folders, start, frontends, number):
     assert server.stop() == 0
 
 
+@pytest.mark.slow  # ranks and stages are away in one way (split/members): test_pipeline_models
 def test_what_clients_of_grpc_see(folders, start):
     server = start(folders[1])
     with grpcclient.InferenceServerClient(server.grpc) as client:
@@ -133,6 +145,7 @@ def test_no_rank_outlives_a_killed_server(folders, start, frontends):
     until(lambda: not any(rank.is_running() for rank in ranks))
 
 
+@pytest.mark.slow  # likewise
 def test_a_killed_engine_comes_back_with_its_ranks(folders, start):
     server = start(folders[1], frontends=1)
     ranks = ranks_of(server)

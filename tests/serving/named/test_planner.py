@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from headrace.migrate.named.packaged import packaged
 from headrace.runtime.artifact.artifact import load_artifact
+from headrace.serving.named import planner as module
 from headrace.serving.named.planner import Planner, unplanned
 
 
@@ -46,6 +47,12 @@ def planner(models, tmp_path, said, *more):
     return Planner(str(tmp_path / "net.onnx"), ["--name", "net", *more], models, "net", said.append)
 
 
+@pytest.fixture
+def urgent(monkeypatch):
+    """The process takes its turn: that it gives way to others is held by the first test."""
+    monkeypatch.setattr(module, "_NICE", 0)
+
+
 def wait_for(condition, seconds=200):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -66,6 +73,7 @@ def test_the_plan_takes_the_place_of_none_and_the_gain_is_said(models, tmp_path)
     assert load_artifact(models / "net").plans
 
 
+@pytest.mark.usefixtures("urgent")
 def test_one_that_fails_leaves_what_serves_and_says_why(models, tmp_path):
     said = []
     one = planner(models, tmp_path, said)
@@ -77,7 +85,15 @@ def test_one_that_fails_leaves_what_serves_and_says_why(models, tmp_path):
     assert unplanned(models) == "net"
 
 
-@pytest.mark.parametrize("edit", [lambda folder: graph(folder / "net.onnx", 1), lambda folder: ["--name", "other"]])
+@pytest.mark.usefixtures("urgent")
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda folder: graph(folder / "net.onnx", 1),
+        # Whatever is another, the model is not placed; what may be: runtime/artifact/test_same_model.
+        pytest.param(lambda folder: ["--name", "other"], marks=pytest.mark.slow),
+    ],
+)
 def test_what_was_edited_meanwhile_does_not_take_the_place_of_what_serves(models, tmp_path, edit):
     """Whoever started the server has requests answered by the model as it was, and the cache knows it by its digest."""
     said = []

@@ -20,9 +20,9 @@ from headrace.runtime.artifact.package import write_package
 from headrace.specs import Preprocessing, Resize, Signature, TensorSpec
 
 
-def headrace(*arguments):
-    command = [sys.executable, "-m", "headrace", "classify", *map(str, arguments)]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
+@pytest.fixture
+def headrace(warm_python):
+    return lambda *arguments: warm_python(["-m", "headrace", "classify", *map(str, arguments)], cwd=Path.cwd())
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def photos(tmp_path):
     return root
 
 
-def test_a_folder_is_classified_and_nothing_is_done_twice(models, photos, tmp_path):
+def test_a_folder_is_classified_and_nothing_is_done_twice(headrace, models, photos, tmp_path):
     import pyarrow.parquet as pq
 
     done = headrace(photos, "--model", models, "--out", tmp_path / "out")
@@ -93,7 +93,7 @@ def test_a_folder_is_classified_and_nothing_is_done_twice(models, photos, tmp_pa
     assert "4 images are done; 0 of 1 shards are left" in again.stderr
 
 
-def test_the_page_shows_what_there_is(models, photos, tmp_path, monkeypatch):
+def test_the_page_shows_what_there_is(headrace, models, photos, tmp_path, monkeypatch):
     page = (Path(__file__).parents[3] / "docs/classify.md").read_text()
     shown = headrace("--help").stdout
     for option in set(re.findall(r"--[a-z][\w-]+", page)):
@@ -107,7 +107,7 @@ def test_the_page_shows_what_there_is(models, photos, tmp_path, monkeypatch):
     assert names["table"].num_rows <= 3
 
 
-def test_stages_are_watched_without_a_word_in_the_json(models, photos, tmp_path):
+def test_stages_are_watched_without_a_word_in_the_json(headrace, models, photos, tmp_path):
     done = headrace(photos, "--model", models, "--out", tmp_path / "out", "--watch", "--format", "json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
@@ -164,7 +164,7 @@ def test_torch_is_not_loaded(models, photos, tmp_path):
         (["--max-errors", "0"], "more than --max-errors 0 allows"),
     ],
 )
-def test_mistakes_are_said(models, photos, tmp_path, options, says):
+def test_mistakes_are_said(headrace, models, photos, tmp_path, options, says):
     done = headrace(photos, "--model", models, "--out", tmp_path / "out", *options)
     assert done.returncode == 2
     assert says in " ".join(done.stderr.replace("│", " ").split())

@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,39 +16,42 @@ LARGE = int(os.environ.get("HEADRACE_CLASSIFY_IMAGES", "0"))
 
 def command(source, models, out, *more):
     options = ["--model", models, "--out", out, "--batch", "8", "--threads", "1", "--format", "json"]
-    return [sys.executable, "-m", "headrace", "classify", *map(str, [source, *options, *more])]
+    return ["-m", "headrace", "classify", *map(str, [source, *options, *more])]
 
 
-def killed(command, out, finished):
+def killed(warm, command, out, finished):
     """Run it until it has finished that many shards, kill it, and say how many there are then."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    end = time.monotonic() + 240
-    while len(list(out.glob("part-*"))) < finished and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.01)
-    assert process.poll() is None, process.stderr.read().decode()
-    process.kill()
-    process.communicate()
+    with tempfile.TemporaryFile("w+") as said:
+        process = warm.popen(
+            command, stdout=subprocess.DEVNULL, stderr=said, env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True
+        )
+        end = time.monotonic() + 240
+        while len(list(out.glob("part-*"))) < finished and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        if process.poll() is not None:
+            said.seek(0)
+            raise AssertionError(said.read())
+        process.kill()
+        process.wait()
     return len(list(out.glob("part-*")))
 
 
-def finish(command):
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
+def finish(warm, command):
+    done = warm.python(command, cwd=Path.cwd(), timeout=250)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def check_kills(source, models, out, expected, rows_of, *, finished, options):
+def check_kills(warm, source, models, out, expected, rows_of, *, finished, options):
     """Three kills after so many finished shards each; then every image is there once, and finished files were not touched."""
     line = command(source, models, out, *options)
     stamps = {}
     for wanted in finished:
-        killed(line, out, wanted)
+        killed(warm, line, out, wanted)
         now = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
         assert stamps.items() <= now.items()
         stamps = now
-    summary = finish(line)
+    summary = finish(warm, line)
     rows = rows_of(out)
     assert [row["image"] for row in rows] == expected
     assert summary["images"] == len(expected)
@@ -56,20 +61,22 @@ def check_kills(source, models, out, expected, rows_of, *, finished, options):
     return rows
 
 
-def test_three_kills_lose_and_double_no_image(slow_models, tmp_path, make_photo, rows_of):
+def test_three_kills_lose_and_double_no_image(warm_torch, slow_models, tmp_path, make_photo, rows_of):
     source, out = tmp_path / "photos", tmp_path / "out"
     source.mkdir()
     for number in range(112):
         (source / f"{number:04}.jpg").write_bytes(make_photo(number % 50, kind="JPEG"))
     expected = [f"{number:04}.jpg" for number in range(112)]
-    rows = check_kills(source, slow_models, out, expected, rows_of, finished=(2, 5, 9), options=("--shard-images", "8"))
+    rows = check_kills(
+        warm_torch, source, slow_models, out, expected, rows_of, finished=(2, 5, 9), options=("--shard-images", "8")
+    )
     for number in range(50, 112):
         assert rows[number]["label"] == rows[number - 50]["label"]
 
 
 @pytest.mark.skipif(not LARGE, reason="takes minutes; `make test-classify` runs it with 20,000 images")
 @pytest.mark.parametrize("kind", ["folder", "tar"])
-def test_kills_among_many_images(models, tmp_path, make_photo, make_tar, rows_of, kind):
+def test_kills_among_many_images(warm_torch, models, tmp_path, make_photo, make_tar, rows_of, kind):
     photos = [make_photo(number, (64, 48), "JPEG") for number in range(100)]
     source, out = tmp_path / "photos", tmp_path / "out"
     source.mkdir()
@@ -84,7 +91,14 @@ def test_kills_among_many_images(models, tmp_path, make_photo, make_tar, rows_of
             make_tar(source / f"{first:06}.tar", members)
         expected = [f"{number // 1000 * 1000:06}.tar/{name}" for number, name in enumerate(names)]
     rows = check_kills(
-        source, models / "tiny", out, expected, rows_of, finished=(2, LARGE // 3000, LARGE // 1500), options=("--top-k", "2")
+        warm_torch,
+        source,
+        models / "tiny",
+        out,
+        expected,
+        rows_of,
+        finished=(2, LARGE // 3000, LARGE // 1500),
+        options=("--top-k", "2"),
     )
     for number in range(100, LARGE):
         assert rows[number]["label"] == rows[number - 100]["label"]
@@ -98,7 +112,11 @@ def test_a_signal_finishes_the_batch_and_says_how_to_go_on(slow_models, tmp_path
         (source / f"{image:04}.jpg").write_bytes(make_photo(image % 9, kind="JPEG"))
     line = command(source, slow_models, out, "--shard-images", "8")
     process = subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        [sys.executable, *line],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     end = time.monotonic() + 120
     while not list(out.glob("part-*")) and time.monotonic() < end:

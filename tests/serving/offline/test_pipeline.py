@@ -24,9 +24,12 @@ ONCE = threading.Lock()  # two threads of a job ask whether it is stopped
 
 
 @pytest.fixture(scope="module")
-def cut(tmp_path_factory):
+def cut(once):
     """A classifier as a pipeline of 2 stages, which take some milliseconds each."""
-    tmp = tmp_path_factory.mktemp("cut")
+    return once("offline-cut", made)
+
+
+def made(tmp):
     preprocessing = Preprocessing(geometry=(Resize(size=(SIDE, SIDE)),), mean=(0.5,) * 3, std=(0.2,) * 3)
     labels = [f"thing {number}" for number in range(40)]
     model = deep(width=900, blocks=12, classes=40)

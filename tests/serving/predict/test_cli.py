@@ -58,9 +58,9 @@ def test_torch_is_not_loaded(tasks, photo):
         (["{tasks}/single"], "Missing argument"),
     ],
 )
-def test_mistakes_are_said(tasks, arguments, says):
-    done = headrace(*(argument.format(tasks=tasks) for argument in arguments))
+def test_mistakes_are_said(warm_command, tasks, arguments, says):
+    done = warm_command("predict", *(argument.format(tasks=tasks) for argument in arguments))
     assert done.returncode == 2
-    assert says in " ".join(done.stderr.decode().replace("│", " ").split())
-    assert b"Traceback" not in done.stderr
-    assert done.stdout == b""
+    assert says in " ".join(done.stderr.replace("│", " ").split())
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""

@@ -5,8 +5,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -377,29 +375,21 @@ def test_a_second_server_cannot_share_a_port(start, models):
             Supervisor(ServeConfig.of(models=models, frontends=1, **ports))
 
 
-def _serve_in_vain(models, *options: str) -> str:
+def _serve_in_vain(headrace, models, *options: str) -> str:
     """What the command says about models of which it can serve none."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "headrace", "serve", str(models), "--frontends", "1", *options),
-            *("--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ports = ("--http-port", 0, "--grpc-port", 0, "--metrics-port", 0)
+    done = headrace("serve", models, "--frontends", 1, *options, *ports, timeout=60)
     assert done.returncode == 2
     assert "none of the models" in done.stderr
     return done.stderr
 
 
-def test_models_that_cannot_be_served_are_said_at_once(tmp_path, models):
+def test_models_that_cannot_be_served_are_said_at_once(warm_command, tmp_path, models):
     (tmp_path / "damaged").symlink_to(models / "damaged")
-    assert "damaged/1/model.onnx is not the file" in _serve_in_vain(tmp_path)
+    assert "damaged/1/model.onnx is not the file" in _serve_in_vain(warm_command, tmp_path)
 
 
-def test_a_model_whose_requests_do_not_fit_the_memory_says_so(tmp_path):
+def test_a_model_whose_requests_do_not_fit_the_memory_says_so(warm_command, tmp_path):
     files, folder = tmp_path / "files", tmp_path / "models"
     files.mkdir()
     folder.mkdir()
@@ -425,6 +415,6 @@ def test_a_model_whose_requests_do_not_fit_the_memory_says_so(tmp_path):
         provenance={},
         max_batch_size=rows,
     )
-    said = _serve_in_vain(folder, "--ring-mib", "1")
+    said = _serve_in_vain(warm_command, folder, "--ring-mib", "1")
     assert "a request of 2 rows takes 2,560,000 bytes of shared memory" in said
     assert "--ring-mib" in said

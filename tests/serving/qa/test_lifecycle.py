@@ -90,7 +90,7 @@ def test_folders_that_are_no_versions(start, repository):
 
 def test_stopping_with_connections_that_stay(start, models):
     """L0_lifecycle: test_shutdown_with_live_connection: idle ones do not keep the server, whatever they have sent so far."""
-    server = start(models, drain_seconds=60.0)
+    server = start(models, drain_seconds=60.0, head_timeout_seconds=4.0)  # which a connection has that has said nothing yet
     with contextlib.ExitStack() as stack:
         http = stack.enter_context(triton_http.InferenceServerClient(server.http))
         grpc = stack.enter_context(triton_grpc.InferenceServerClient(server.grpc))

@@ -1,8 +1,6 @@
 """What `headrace serve --ray` takes, and what it refuses by name. No Ray is needed."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -12,16 +10,13 @@ from headrace.serving.ray.cluster import reason_of
 from headrace.serving.ray.config import RayConfig, check_options, replica_config
 
 
-def headrace(*arguments, **environment):
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    return subprocess.run(
-        [sys.executable, "-m", "headrace", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-        env=kept | environment,
-    )
+@pytest.fixture
+def headrace(warm_command):
+    def run(*arguments, **environment):
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+        return warm_command(*arguments, env=kept | environment)
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -47,13 +42,13 @@ def test_wrong_values_are_named(options, message):
     ("option", "value"),
     [("--grpc-port", 9), ("--metrics-port", 9), ("--tls-cert", "a.pem"), ("--frontends", 2), ("--model-control-mode", "poll")],
 )
-def test_what_would_be_ignored_is_refused(models, option, value):
+def test_what_would_be_ignored_is_refused(headrace, models, option, value):
     done = headrace("serve", models, "--ray", option, value)
     assert done.returncode == 2
     assert f"{option} does not go with --ray" in " ".join(done.stderr.split())
 
 
-def test_options_of_a_cluster_need_one(models):
+def test_options_of_a_cluster_need_one(headrace, models):
     done = headrace("serve", models, "--min-replicas", 2)
     assert done.returncode == 2
     assert "--min-replicas needs --ray" in done.stderr
@@ -85,14 +80,14 @@ def test_a_replica_takes_no_more_threads_than_its_cores(tmp_path):
     assert (one.control.model_control_mode, one.security.token_file) == ("explicit", None)
 
 
-def test_without_a_cluster_the_command_says_what_to_do(models, tmp_path):
+def test_without_a_cluster_the_command_says_what_to_do(headrace, models, tmp_path):
     done = headrace("serve", models, "--ray", RAY_TMPDIR=str(tmp_path))
     assert done.returncode == 2, done.stderr
     assert "pip install 'headrace[ray]'" in done.stderr or "ray start --head" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_nothing_to_serve_and_no_port_are_said_before_a_cluster_is_looked_for(models, tmp_path):
+def test_nothing_to_serve_and_no_port_are_said_before_a_cluster_is_looked_for(headrace, models, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "holds no models" in headrace("serve", tmp_path / "empty", "--ray").stderr
     assert "is no folder or file" in headrace("serve", tmp_path / "none", "--ray").stderr

@@ -35,8 +35,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.at_end(lambda: _call(stage))
     yield
     sys.meta_path.remove(finder)
-    for name, module in list(sys.modules.items()):  # a thread of the script's may still import
-        if str(getattr(module, "__file__", "")).startswith(_STANDING):
+    for name in list(finder.found):  # a thread of the script's may still import
+        if str(getattr(sys.modules.get(name), "__file__", "")).startswith(_STANDING):
             del sys.modules[name]
 
 

@@ -41,8 +41,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
     sys.meta_path.insert(0, finder)
     yield
     sys.meta_path.remove(finder)
-    for name in [name for name, module in list(sys.modules.items()) if isinstance(module, _Module)]:
-        del sys.modules[name]
+    for name in list(finder.found):
+        if isinstance(sys.modules.get(name), _Module):
+            del sys.modules[name]
 
 
 class Part:
@@ -80,12 +81,15 @@ class _Module(types.ModuleType):
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, pages: dict[str, Part], root: str) -> None:
         self._pages, self._root = pages, root
+        self.found: set[str] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        known = self._page(fullname) is not None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if known else None
+        if self._page(fullname) is None:
+            return None
+        self.found.add(fullname)
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def _page(self, fullname: str) -> Part | None:
         library = fullname.partition(".")[0]

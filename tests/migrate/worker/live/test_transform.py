@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -321,8 +321,10 @@ with ThreadPoolExecutor(1) as pool:
 """
 
 
-def test_a_fork_of_a_pools_thread_ends_with_the_function_that_it_runs(tmp_path: Path) -> None:
+def test_a_fork_of_a_pools_thread_ends_with_the_function_that_it_runs(
+    tmp_path: Path, warm_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     """Its thread would wait for more to do, and nobody is there who gives it any."""
     (tmp_path / "pooled.py").write_text(POOLED)
-    done = subprocess.run([sys.executable, tmp_path / "pooled.py"], capture_output=True, text=True, timeout=60, check=False)
+    done = warm_python([tmp_path / "pooled.py"], cwd=tmp_path, timeout=60)
     assert done.stdout == "[8, 8]\n", done.stderr

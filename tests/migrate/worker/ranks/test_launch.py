@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -51,17 +53,22 @@ def request_of(tmp_path):
 
 @pytest.fixture
 def launch(warm_python, tmp_path):
-    def run(request):
+    def run(request, *, forks=True):
         asked = tmp_path / "request.json"
         asked.write_text(request.to_json())
+        command = ["-m", "headrace.migrate.worker.ranks.launch", str(asked)]
         environment = {**os.environ, "HEADRACE_RECORD": ""}
-        return warm_python(["-m", "headrace.migrate.worker.ranks.launch", str(asked)], cwd=tmp_path, env=environment)
+        if forks:
+            return warm_python(command, cwd=tmp_path, env=environment)
+        return subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
 
     return run
 
 
 def test_two_ranks_find_each_other_in_copies_of_their_own(request_of, launch, tmp_path):
-    done = launch(request_of(None))
+    done = launch(request_of(None), forks=False)  # as a user starts them
     assert done.returncode == 0, done.stderr
     assert done.stdout == "sum 3.0 0\n"  # that of rank 0 alone
     report = RehearsalReport.from_json((tmp_path / "report.json").read_text())

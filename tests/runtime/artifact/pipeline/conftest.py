@@ -6,9 +6,12 @@ from tests.runtime.artifact.pipeline.models import deep, deep_package
 
 
 @pytest.fixture(scope="session")
-def thirds(tmp_path_factory):
+def thirds(once):
     """A deep model of two outputs as it is, and as a pipeline of 3 stages: two folders."""
-    tmp = tmp_path_factory.mktemp("thirds")
+    return once("pipeline-thirds", made)
+
+
+def made(tmp):
     whole = deep_package(tmp, deep(embedding=True))
     return whole, cut_model(whole, tmp / "out", 3).path
 

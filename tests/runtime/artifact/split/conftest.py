@@ -8,9 +8,12 @@ CLASSES = 1001
 
 
 @pytest.fixture(scope="session")
-def thirds(tmp_path_factory):
+def thirds(once):
     """A model of 1001 classes as it is, and split over 3 ranks: two folders."""
-    tmp = tmp_path_factory.mktemp("thirds")
+    return once("split-thirds", made)
+
+
+def made(tmp):
     whole = package(tmp, linear(CLASSES), classes=CLASSES)
     return whole, split_model(whole, tmp / "split", 3)[0]
 

@@ -40,6 +40,7 @@ def test_one_that_ends_again_and_again_is_started_later_and_later(sessions, monk
     """It is away for longer each time, up to a bound, and named all the while."""
     ranks, changes = sessions[1].ranks, []
     monkeypatch.setattr(module, "_FIRST_DELAY", 0.2)
+    monkeypatch.setattr(module, "_LONGEST_DELAY", 10.0)
     ranks.on_change = lambda: changes.append((time.monotonic(), ranks.trouble))
     for _ in range(4):
         until(lambda: not ranks.trouble)

@@ -56,7 +56,8 @@ def test_it_is_bounded_and_fits_a_message():
     history, models = ServiceHistory(), [_model()]
     for number in range(20_000):
         history.look(models, now=1000.0 + 5 * number)
-        history.note("m", "x" * 10_000, now=1.0)
+        if number % 20 == 0:  # five times as many as are kept
+            history.note("m", "x" * 10_000, now=1.0)
     kept = history.to_json()
     assert len(kept["models"]["m"]["hour"]) == 720
     assert len(kept["models"]["m"]["day"]) == 720

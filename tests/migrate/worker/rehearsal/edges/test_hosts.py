@@ -1,5 +1,9 @@
+import importlib
+import sys
+import types
+
 from headrace.migrate.worker.rehearsal import hosts
-from headrace.migrate.worker.rehearsal.edges.hosts import all_hosts
+from headrace.migrate.worker.rehearsal.edges.hosts import all_hosts, stand_in
 
 
 def test_every_host_says_what_it_is_for():
@@ -46,3 +50,14 @@ def test_each_of_several_is_asked_until_it_comes_to_the_model_itself(on_stage):
     stage.seen = None
     hosts.answered(stage, "third", [("the body", lambda: "no"), ("a file", lambda: called.append(1))])
     assert (stage.learned["request"], len(called)) == ("the body", 2)
+
+
+def test_what_stood_in_is_gone_afterwards_and_what_the_script_put_in_its_place_is_not(on_stage):
+    stage, own = on_stage().stage, types.ModuleType("litserve")
+    with stand_in(stage):
+        importlib.import_module("ts.torch_handler.base_handler")
+        importlib.import_module("litserve")
+        assert "ts" in sys.modules
+        sys.modules["litserve"] = own
+    assert [name for name in sys.modules if name.partition(".")[0] == "ts"] == []
+    assert sys.modules.pop("litserve") is own

@@ -1,4 +1,9 @@
+import importlib
+import sys
+
 import pytest
+
+from headrace.migrate.worker.rehearsal.edges.pages import stand_in
 
 NET = """
 import torch
@@ -113,3 +118,12 @@ def test_a_page_is_used_once_as_a_visitor_would(rehearsed, page, says):
 def test_a_page_that_ends_itself_has_shown_enough(rehearsed):
     done = rehearsed({"main.py": "import streamlit as st\nprint('on')\nst.error('no')\nst.stop()\nprint('off')\n"})
     assert (done.report.ended, done.stdout) == ("enough", "on\n")
+
+
+def test_the_libraries_are_gone_afterwards(on_stage):
+    names = ("streamlit.components.v1", "streamlit_drawable_canvas", "gradio")
+    with stand_in(on_stage().stage):
+        for name in names:
+            importlib.import_module(name)
+    libraries = {name.partition(".")[0] for name in sys.modules}
+    assert not libraries & {name.partition(".")[0] for name in names}
