@@ -32,9 +32,9 @@ endef
 demo: $(USERS)
 	@$(BIN)/python examples/demo.py
 
-# Three processes for each of two cores: half of what tests of servers, sandboxes and ranks do is to wait. They steal work from each
-# other, so that none is left with a long file at the end; what is dear and needed by several is made once (`once` in tests/conftest.py).
-WORKERS ?= 6
+# Two processes more than two cores have: many tests of the server wait. They steal work from each other, so that none is left
+# with a long file at the end; what is dear and needed by several is made once (`once` in tests/conftest.py).
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 4 ? 4 : n > 6 ? 6 : n )))
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
