@@ -216,7 +216,6 @@ def test_the_model_that_a_server_calls_is_seen_in_a_preview(
     assert not codes & {"PS503", "PS015", "PS500", "PS516"}, report.findings
 
 
-@pytest.mark.slow  # an archive: above; a program of TorchScript: worker/rehearsal/test_scripted
 @pytest.mark.usefixtures("torch_sandbox")
 def test_torchscript_in_an_archive_is_packaged(folder: Path, tmp_path: Path) -> None:
     names: dict[str, type[nn.Module]] = {}

@@ -66,10 +66,7 @@ def patient(models, launch):
         yield server
 
 
-# Packed blanks: six at a time, with images beside them, below.
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "packed blanks" else name for name in BODIES]
-)
+@pytest.mark.parametrize("name", BODIES)
 def test_others_hear_that_the_server_lives(name, target, request_to):
     path, make, headers = BODIES[name]
     body = make()

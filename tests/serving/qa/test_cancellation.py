@@ -211,7 +211,7 @@ def test_time_outs_of_every_other_call(slow):
                 assert refusal in str(error)  # noqa: PT017 - whether it is raised depends on the call
 
 
-@pytest.mark.parametrize("stream", [pytest.param(False, marks=pytest.mark.slow), True])  # False: grpc/test_server
+@pytest.mark.parametrize("stream", [False, True])
 def test_the_server_stops_meanwhile(start, slow_models, stream):
     """L0_grpc_state_cleanup: test_simple_infer_shutdownserver, test_streaming_infer_shutdownserver, ..._error_status."""
     server = start(slow_models, default_timeout_seconds=120.0)
