@@ -133,9 +133,9 @@ def candidates(survey: Survey) -> list[Script]:
     return ranked(survey, [*survey.scripts, *(named or (others if not known else []))])
 
 
-def last_candidates(survey: Survey) -> list[Script]:
-    """What else may be run where none of `candidates` shows a model: files that start something when they are run."""
-    known = {script.path for script in candidates(survey)}
+def last_candidates(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
+    """What else may be run where none of `scripts` shows a model: files that start something when they are run."""
+    known = {script.path for script in scripts}
     modules = project_index(survey).repository.modules
     others = [script for script in runnable(survey) if script.path not in known and script.path != "setup.py"]
     return ranked(survey, [script for script in others if is_guarded(modules[script.path]) and not is_test(script.path)])

@@ -153,8 +153,8 @@ class LightningArguments(Repair):
             yield from self._check_loaders(context)
 
     def _check_loaders(self, context: Context) -> Iterator[Fix]:
-        for call in ast.walk(context.module.tree):
-            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _LOADERS:
+        for call in context.module.of_kind(ast.Call):
+            if not isinstance(call.func, ast.Attribute) or call.func.attr not in _LOADERS:
                 continue
             if not _is_trainer(context, call.func.value):
                 continue

@@ -80,11 +80,12 @@ def rehearse_model(
     seconds = patience() * (_PREVIEW_SECONDS if migration.options.preview else _ALL_SECONDS)
     end = time.monotonic() + seconds
     left = list(scripts)
-    spare = [] if entry is not None or model is not None else last_candidates(surveyed)
-    while left or (spare and all(run.best is None for run in runs)):
+    widened = entry is not None or model is not None  # what the user chose is not gone beyond
+    while left or not (widened or any(run.best is not None for run in runs)):
         if not left:
-            scripts += (more := [(script, list[str]()) for script in spare])
-            left, spare = more, []
+            left, widened = [(script, []) for script in last_candidates(surveyed, [script for script, _ in scripts])], True
+            scripts += left
+            continue
         if runs and time.monotonic() > end:
             _cut_short(migration, seconds, [script.path for script, _ in left])
             break

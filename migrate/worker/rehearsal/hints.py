@@ -10,7 +10,7 @@ import json
 import os
 import re
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from ...reading.source import NOTEBOOK, read_source
@@ -208,7 +208,8 @@ def class_count(root: str, script: str) -> int | None:
     return len(names) if names is not None else next(itertools.chain.from_iterable(map(_counts, others)), None)
 
 
-def configured_count(root: str, argv: Sequence[str]) -> int | None:
+@functools.cache
+def configured_count(root: str, argv: tuple[str, ...]) -> int | None:
     """How many classes the configuration files state that a command line names."""
     for word in argv:
         path = os.path.join(root, word.partition("=")[2] or word)
