@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -86,10 +87,21 @@ def _of_settings(value: Any, depth: int = _SECTIONS) -> Iterator[Any]:
     value = vars(value) if is_dataclass(value) and not isinstance(value, type) and hasattr(value, "__dict__") else value
     if not isinstance(value, Mapping) or len(value) >= _LARGEST:
         return
-    items = [(key, item) for key, item in value.items() if isinstance(key, str)]
-    yield from (item for key, item in items if _NAMED.search(key))
+    items = list(_entries(value))
+    yield from (item for name, item in items if _NAMED.search(name))
     for _, item in items if depth else ():
         yield from _of_settings(item, depth - 1)
+
+
+def _entries(section: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Its named entries that can be read: a configuration may compute one when it is asked for, which may raise anything."""
+    names: list[Any] = []
+    with contextlib.suppress(Exception):
+        names.extend(section)
+    for name in names:
+        if isinstance(name, str):
+            with contextlib.suppress(Exception):
+                yield name, section[name]
 
 
 def _attributes(owner: Any) -> Iterator[Any]:
@@ -101,7 +113,15 @@ def _attributes(owner: Any) -> Iterator[Any]:
 
 
 def as_names(value: Any) -> tuple[str, ...] | None:
-    """Class names of a list of them, or of a mapping by index or to indices; None of anything else."""
+    """Class names of a list of them, or of a mapping by index or to indices; None of anything else, and of what raises an
+    error when it is read."""
+    try:
+        return _as_names(value)
+    except Exception:  # noqa: BLE001 - a container of the user's, which may raise anything
+        return None
+
+
+def _as_names(value: Any) -> tuple[str, ...] | None:
     if isinstance(value, Mapping):
         if value and all(_index(key) is not None for key in value):
             pairs = {_index(key): _name(item) for key, item in value.items()}

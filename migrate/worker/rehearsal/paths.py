@@ -33,6 +33,7 @@ _SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/run/", "/lib")
 _PROBES = ("genericpath.py", "posixpath.py", "pathlib.py", os.path.join("pathlib", "_local.py"))
 _MOST_WRITTEN = 1_000
 """So many files that a script writes are not left to its next attempt."""
+_LINES_TO_GIVE_UP = 3  # from `if not os.path.exists(root):` to the error that is raised
 _NAMED = re.compile(rf"image_\d{{4}}(\.jpg)?({'|'.join(map(re.escape, IMAGES))})")
 
 
@@ -48,6 +49,7 @@ class Paths:
         """Missing paths that the user's code asked for with `exists` and the like, and where."""
         self.as_file: set[str] = set()
         """Those without an ending that it took for a file's: `os.path.isfile("models/best")`."""
+        self._missed: dict[types.CodeType, tuple[int, str]] = {}
         self.bare: dict[str, str] = {}
         """Folders that the user's code listed, and where, in which only data is missing: git keeps them for it."""
         self._busy = False
@@ -294,8 +296,14 @@ class Paths:
                     self.as_file.add(path)
                 return
             if not name.endswith(_PROBES) and "<frozen" not in name:
+                self._missed[frame.f_code] = frame.f_lineno, path
                 return
             asked = frame.f_code.co_name
+
+    def missed_by(self, frame: types.FrameType) -> list[str]:
+        """The path for which a library's function looked in the lines before it gave up; it need not say which."""
+        line, path = self._missed.get(frame.f_code, (0, ""))
+        return [path] if path and 0 <= frame.f_lineno - line <= _LINES_TO_GIVE_UP else []
 
     def _mkdir(self, original: Callable[..., Any], path: Any, *args: Any, **named: Any) -> Any:
         try:

@@ -401,6 +401,7 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
         candidates += re.findall(r"[\"']([^\"']+\.\w{2,5}|[^\"' ]*/[^\"' ]+)[\"']", text)
     if isinstance(error, FileNotFoundError):  # of a library, in its own words
         candidates += re.findall(r"[\w./=-]+\.\w{2,5}\b", text)
+    candidates += paths.missed_by(frames[-1]) if frames else []
     if own and _gave_up(error, own[-1]):
         file, _, line = where.rpartition(":")
         near = [path for path, place in paths.probed.items() if place.rpartition(":")[0] == file]

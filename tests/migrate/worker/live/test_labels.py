@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections import UserDict
 from types import SimpleNamespace
 from typing import Any
 
@@ -141,6 +142,24 @@ def test_the_sections_of_a_configuration_may_hold_the_names(settings: object) ->
         return found_by(sys._getframe(), 2, own_data=False)
 
     assert script(settings) == ("ant", "bee")
+
+
+class Computed(UserDict[str, Any]):
+    """A configuration whose values are computed when they are asked for, as OmegaConf's are."""
+
+    def __getitem__(self, name: str) -> Any:
+        if (value := super().__getitem__(name)) is None:
+            raise ValueError("HydraConfig was not set")
+        return value
+
+
+def test_what_a_configuration_cannot_compute_now_keeps_nothing_else_from_being_read() -> None:
+    def script(cfg: object, classes: object) -> tuple[str, ...] | None:
+        return found_by(sys._getframe(), 2, own_data=False)
+
+    unset = Computed(output_dir=None)
+    assert script(Computed(paths=unset, work=None, data=Computed(labels=["ant", "bee"])), unset) == ("ant", "bee")
+    assert script(unset, Computed({"0": None, "1": "ant"})) is None
 
 
 def test_a_weight_deep_in_a_checkpoint_is_no_section() -> None:

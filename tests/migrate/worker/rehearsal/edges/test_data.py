@@ -248,6 +248,21 @@ def test_a_file_that_a_library_misses_in_its_own_words_is_made(rehearsed, tmp_pa
     assert (done.report.ended, done.stdout) == ("finished", "loaded\n"), done.report.why
 
 
+@pytest.mark.parametrize(
+    "insist", ["assert os.path.exists(root)", "if not os.path.isdir(root):\n        raise RuntimeError('no data')"]
+)
+def test_a_folder_on_which_a_library_insists_without_naming_it_is_made(rehearsed, tmp_path, insist):
+    library = tmp_path / "site-packages" / "reading.py"
+    library.parent.mkdir()
+    library.write_text(
+        f"import os\ndef images(name, root):\n    os.path.exists(name)\n    {insist}\n"
+        "    return [file for part in sorted(os.listdir(root)) for file in os.listdir(os.path.join(root, part))]\n"
+    )
+    text = f"import sys\nsys.path.append({str(library.parent)!r})\nimport reading\nprint(reading.images('', 'sets/val') != [])\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True\n"), done.report.why
+
+
 TABLE = "import csv, glob, os, sys\nfrom pathlib import Path\nrows = list(csv.DictReader(open('labels.csv')))\n"
 
 
