@@ -258,7 +258,7 @@ def test_a_folder_on_which_a_library_insists_without_naming_it_is_made(rehearsed
         f"import os\ndef images(name, root):\n    os.path.exists(name)\n    {insist}\n"
         "    return [file for part in sorted(os.listdir(root)) for file in os.listdir(os.path.join(root, part))]\n"
     )
-    text = f"import sys\nsys.path.append({str(library.parent)!r})\nimport reading\nprint(reading.images('', 'sets/val') != [])\n"
+    text = f"import sys\nsys.path.append({str(library.parent)!r})\nimport reading\nprint(reading.images('', 'val') != [])\n"
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "True\n"), done.report.why
 
