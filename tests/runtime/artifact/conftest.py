@@ -7,7 +7,23 @@ import pytest
 from headrace.runtime.artifact.parity import ParityRecord
 from headrace.runtime.artifact.split import members
 from headrace.runtime.artifact.write_artifact import write_artifact
+from tests.forked_members import MEMBERS, forked_by
 from tests.runtime.artifact.tiny import PREPROCESSING, SIGNATURE, plan, write_onnx
+from tests.warm_python import WarmPython
+
+
+@pytest.fixture(scope="session")
+def warm_members():
+    warm = WarmPython(MEMBERS)
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked_members(warm_members):
+    """The processes of split models are forks."""
+    with forked_by(warm_members):
+        yield
 
 
 @pytest.fixture(autouse=True)

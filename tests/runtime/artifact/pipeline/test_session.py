@@ -99,11 +99,11 @@ def test_without_memory_that_has_no_name_it_is_an_error(thirds, monkeypatch):
 def test_a_graph_that_is_no_such_stage_is_rejected(thirds, tmp_path, part, other, why):
     folder = cut_model(thirds[0], tmp_path, 3).path
     exchange(folder, part, other)
-    before = set(psutil.Process().children())
+    before = set(psutil.Process().children(recursive=True))
     with pytest.raises(BackendError, match=why) as raised:
         load_artifact(folder).open()
     assert "started again" not in str(raised.value), "nobody does: it was not loaded"
-    assert set(psutil.Process().children()) <= before
+    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 def test_a_stage_whose_file_was_changed_is_not_loaded(thirds, tmp_path):

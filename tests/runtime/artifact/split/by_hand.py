@@ -4,10 +4,10 @@ import contextlib
 import json
 import os
 import socket
-import subprocess
 import sys
 
 from headrace.runtime.artifact.manifest import digest, read_content, write_manifest
+from headrace.runtime.artifact.split import members
 from headrace.runtime.artifact.split.link import Kind, Link
 
 
@@ -20,12 +20,14 @@ def by_hand(program, artifact, part, **told):
     def begin(parent=None, **changed):
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-P", "-m", program, str(theirs.fileno()), str(parent or os.getpid())]
-            process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
+            command = [sys.executable, "-P", "-m", program, str(theirs.fileno()), str(parent or os.getpid()), "by hand"]
+            process = members.subprocess.Popen(command, pass_fds=(theirs.fileno(),))
         wanted = {"folder": str(artifact.path), "file": part.file, "digest": part.digest, **told}
         link = Link(ours)
         running.append((process, link))
-        link.send(Kind.START, 0, 0, json.dumps({**wanted, "backend": "onnxruntime", "threads": 1, **changed}).encode())
+        start = {**wanted, "backend": "onnxruntime", "threads": 1, **changed}
+        with contextlib.suppress(OSError):  # it has ended already, as receiving tells
+            link.send(Kind.START, 0, 0, json.dumps(start).encode())
         return process, link
 
     try:

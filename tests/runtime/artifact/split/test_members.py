@@ -10,6 +10,11 @@ from headrace.runtime.artifact.split import members as module
 from headrace.runtime.artifact.split.members import Members
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forked_members():
+    """They are processes as a session starts them."""
+
+
 class Started(Members):
     def __init__(self, program, count=2):
         super().__init__("member", program, [{}] * count)

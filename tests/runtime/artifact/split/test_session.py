@@ -95,11 +95,11 @@ def test_nothing_is_left_of_a_closed_session(thirds):
 def test_a_graph_that_is_no_part_is_rejected(thirds, tmp_path, part, other, why):
     folder, _ = split_model(thirds[0], tmp_path, 3)
     exchange(folder, part, other)
-    before = set(psutil.Process().children())
+    before = set(psutil.Process().children(recursive=True))
     with pytest.raises(BackendError, match=rf"rank {part[5]} of 3 cannot begin: .*{why}") as raised:
         load_artifact(folder).open()
     assert "started again" not in str(raised.value), "nobody does: it was not loaded"
-    assert set(psutil.Process().children()) <= before
+    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 def test_a_trunk_that_gives_something_else_is_rejected(thirds, tmp_path):
