@@ -281,7 +281,7 @@ class _Resolver:
         module = known.repository.modules[script.path]
         folder = posixpath.dirname(script.path)
         written = write(construction.program, known.repository, folder, "model")
-        options = options_of(written, construction.program, script)
+        options = options_of(written, script)
         given = self.settings.given
         chooser = model_option(options, self.survey.factories, self.model)
         selected = self._select(construction, chooser, given)
@@ -332,7 +332,7 @@ class _Resolver:
         fallback = self._fallback(construction, made, written.source, given)
         if fallback is not None and self.checkpoint is not None:  # what the script loads itself may be in the way
             fallback = replace(fallback, source=loaded_after(fallback, self.checkpoint).source)
-        factory = self._factory(construction, ast.parse(written.source), chooser, given)
+        factory = self._factory(construction, chooser, given)
         value = given.get(chooser.dest) if chooser is not None else None
         if chooser is not None and value is None and isinstance(chooser.default, str):
             value = chooser.default
@@ -393,15 +393,13 @@ class _Resolver:
         written = Written(bare_source, written.expression, ast.parse(bare_source))
         if bare_source == source:
             return None
-        options = options_of(written, bare.program, construction.script)
+        options = options_of(written, construction.script)
         known = {option.dest for option in options}
         settings = Settings(arguments=self.settings.arguments, given={k: v for k, v in given.items() if k in known})
         argv = tuple(settings.argv(construction.script, options))
         return replace(made, source=written.source, argv=argv, expression=written.expression)
 
-    def _factory(
-        self, construction: Construction, tree: ast.Module, chooser: Option | None, given: dict[str, str]
-    ) -> Factory | None:
+    def _factory(self, construction: Construction, chooser: Option | None, given: dict[str, str]) -> Factory | None:
         value = given.get(chooser.dest) if chooser is not None else None
         if chooser is not None and value is None and isinstance(chooser.default, str):
             value = chooser.default

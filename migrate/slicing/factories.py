@@ -373,7 +373,7 @@ class ModelTable:
             if key not in behind:
                 behind.add(key)
                 stack.extend(made_by.get(key, ()))
-        for module, node, built in chosen:
+        for module, node, _ in chosen:
             yield Factory(
                 name=node.name,
                 path=module.path,
@@ -381,7 +381,6 @@ class ModelTable:
                 kind="function",
                 module=module.name,
                 required=tuple(required_of(node)),
-                builds=next(iter(built)).rpartition(":")[2],
             )
         blocks = self._blocks()
         for model in self.classes.values():

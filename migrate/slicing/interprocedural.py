@@ -239,8 +239,8 @@ class ProgramSlicer:
         self._pending(module).live |= free
         if function.name == "__init__":
             raise SliceError(f"{module.path}:{function.lineno}: the model is used while {owner.name} is being made")
-        found = call or self._method_caller(module, owner, function)
-        made_by = self._constructor(module, owner) if found is None else None
+        found = call or self._method_caller(owner, function)
+        made_by = self._constructor(owner) if found is None else None
         found = found or made_by
         if found is None:
             raise SliceError(f"{module.path}:{function.lineno}: nothing calls {owner.name}.{function.name}")
@@ -280,7 +280,7 @@ class ProgramSlicer:
         if not used:
             self._pending(point.module).live |= free
             return Point(point.module, None, None, point.expression), None
-        found = call or self._constructor(point.module, owner)
+        found = call or self._constructor(owner)
         arguments = bind(point.function, found[1], skip=1) if found is not None else {}
         arguments = {**defaults_of(point.function), **arguments}
         if found is None or any(name not in arguments for name in used):
@@ -288,7 +288,7 @@ class ProgramSlicer:
         expression = substitute(point.expression, {name: arguments[name] for name in used})
         return self._step(point, *found, expression, free, None), found
 
-    def _method_caller(self, module: Module, owner: ast.ClassDef, function: Function) -> tuple[Module, ast.Call] | None:
+    def _method_caller(self, owner: ast.ClassDef, function: Function) -> tuple[Module, ast.Call] | None:
         outside: list[tuple[Module, ast.Call]] = []
         inside: list[tuple[Module, ast.Call]] = []
         for where, site in self.calls.by_name.get(function.name, []):
@@ -303,7 +303,7 @@ class ProgramSlicer:
                 outside.append((where, site))
         return min([*outside, *inside], key=lambda found: found[0] is not self.entry, default=None)
 
-    def _constructor(self, module: Module, owner: ast.ClassDef) -> tuple[Module, ast.Call] | None:
+    def _constructor(self, owner: ast.ClassDef) -> tuple[Module, ast.Call] | None:
         """Where an object of a class is made whose methods a framework calls."""
         sites = [
             (where, site)

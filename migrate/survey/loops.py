@@ -37,9 +37,6 @@ _BUILDING = re.compile(
 )
 _SYNTHETIC = frozenset(["randn", "rand", "zeros", "ones", "empty", "randint", "randn_like", "ones_like", "zeros_like", "full"])
 _MODE = frozenset(["eval", "train"])
-_MODEL_METHODS = frozenset(
-    ["eval", "train", "parameters", "named_parameters", "load_state_dict", "state_dict", "modules", "named_modules", "half"]
-)
 _NOT_MODELS = ("headrace.", "torch.optim", "torch.utils", "torchvision.transforms", "numpy")
 _EXECUTORS = (
     *("poptorch.", "onnxruntime.", "openvino.", "tensorrt.", "torch_tensorrt.", "torch2trt.", "deepsparse.", "tvm."),
@@ -53,7 +50,6 @@ _INPUTS = re.compile(r"^(x|pixel_values|imgs?|images?|inputs?|samples?|batch)$")
 _INPUTS_BY_NAME = re.compile(r"input|batch|encod|pixel|image|sample|feature", re.I)
 _OTHER_RUNTIMES = frozenset(["compile_model", "InferenceSession", "read_model", "read_network", "load_network", "Interpreter"])
 TRAINING_STEP = "headrace.training_step"
-_EVALUATION = re.compile(r"eval|valid|^val|_val|test|infer|predict|accuracy", re.I)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +75,6 @@ def trainer_loop(module: Module, call: ast.Call, kind: LoopKind, model: str) -> 
         path=module.path,
         function=module.qualified(module.function_of(call)),
         line=call.lineno,
-        end_line=call.end_lineno or call.lineno,
         kind=kind,
         model=model,
         inputs="",
@@ -298,7 +293,6 @@ def call_site(module: Module, call: ast.Call, function: Function | None, model: 
         path=module.path,
         function=module.qualified(function),
         line=getattr(outer, "lineno", 1),
-        end_line=getattr(outer, "end_lineno", None) or 1,
         kind=kind,
         model=model,
         inputs=ast.unparse(given),

@@ -207,24 +207,6 @@ def test_scripts_roles_and_options(tmp_path):
     assert (site.expression, site.key, site.strip) == ("'best.pth'", "state_dict", "module.")
 
 
-def test_transforms_and_their_phase(tmp_path):
-    surveyed = write(
-        tmp_path,
-        data="""
-            from torchvision import transforms as T
-            train_tf = T.Compose([T.RandomCrop(32), T.ToTensor()])
-            test_tf = T.Compose([T.Resize(32), T.ToTensor()])
-            both = {"train": T.Compose([T.RandomHorizontalFlip(), T.ToTensor()]), "val": T.Compose([T.ToTensor()])}
-        """,
-    )
-    assert [(site.name, site.phase) for site in surveyed.transforms] == [
-        ("train_tf", "train"),
-        ("test_tf", "evaluate"),
-        ("train", "train"),
-        ("val", "evaluate"),
-    ]
-
-
 def test_one_bad_file_stops_nothing(tmp_path):
     (tmp_path / "old.py").write_text("import torch\nx.cuda(async=True)\n")
     (tmp_path / "notes.ipynb").write_text("{}")
