@@ -40,6 +40,7 @@ from ..rehearsal.rehearse import ATTEMPTS, rehearse
 from ..rehearsal.scripted import name_of, unscripted
 from ..stored_weights import stored_weights_read
 from .calls import ModuleCalls, is_users, weights_of
+from .hooks import without_observers
 from .labels import class_names, names_called
 from .pretrained_names import names_of
 from .seen import Call, Seen, tensors_in, value_at
@@ -183,8 +184,11 @@ def take_model(recipe: Recipe, notes: list[str] | None = None) -> nn.Module:
     if not torch.cuda.is_available() and _told_cpu(model) and notes is not None:
         notes.append("its modules name CUDA as the device that they move values to; here they have been told the CPU")
     _drop_histories(model)
-    model = adapted(model, call, live)
-    return model.eval()
+    model = adapted(model, call, live).eval()
+    images = call.images.float() if call.images.dtype in _HALVES else call.images
+    if (left := without_observers(model, images)) and notes is not None:
+        notes.append(f"what a hook notes of its layers is no output and not packaged ({', '.join(left)})")
+    return model
 
 
 def _drop_histories(model: nn.Module) -> None:
