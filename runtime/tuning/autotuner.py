@@ -12,18 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import BackendError, InputError, ParityError
-from ...specs import FP32, PRECISIONS, Precision
-from .. import backends
 from ..artifact.agreement import fits_labels
 from ..artifact.parity import unusable
-from ..artifact.plan import Choice, Plan
-from ..base.calibration import Calibration
+from ..artifact.plan import Plan
 from ..base.config import GraphConfig
 from ..base.fingerprint import fingerprint
 from ..base.session import Target
 from .admission import Admission, no_memory, portable
 from .budget import Budget
 from .candidate import PARITY_BATCHES, PARITY_ROWS, Candidate
+from .candidate_list import candidates_of
 from .cuts import Cuts
 from .judging_data import NO_IMAGES, JudgingData
 from .measure import measure
@@ -68,7 +66,7 @@ def tune(
     """
     report = progress or (lambda fraction, text: None)
     ranges, calibrating, judging = replace(judging, whole=config.budget is not None).split(config)
-    candidates = _candidates(source, config, device, ranges, have_images=bool(judging.images), keep=keep)
+    candidates = candidates_of(source, config, device, ranges, have_images=bool(judging.images), keep=keep)
     report(0.0, "running the model as the reference")
     rows = max(*PARITY_BATCHES, min(max(config.planned(device)), PARITY_ROWS))
     target = Target(device=device, threads=config.threads)
@@ -103,53 +101,6 @@ def _check_labels(reference: Reference) -> None:
             f"labels of shape {images.labels.shape} and dtype {images.labels.dtype} cannot be those of {head.output} ({head}): "
             "give one class number per image, or for several labels a row of zeros and ones"
         )
-
-
-def _candidates(
-    source: Source, config: GraphConfig, device: str, ranges: Calibration | str, *, have_images: bool, keep: Plan | None
-) -> list[Candidate]:
-    choices = _choices(config, device, have_images) if keep is None else sorted(set(keep.choices.values()), key=str)
-    candidates = []
-    for choice in choices:
-        target = choice.target(device, config.threads)
-        candidate = Candidate(backends.get(choice.backend), target, replace(choice, files=()))
-        why = candidate.backend.supports(target) or source.why_not(choice)
-        if not why and choice.precision.is_int8:
-            if isinstance(ranges, str):
-                why = ranges
-            else:
-                candidate.calibration = ranges
-        if not why and choice.precision.in_floats:
-            why = f"{choice} was fitted to other weights"
-        if why:
-            candidate.status, candidate.why = "skipped", why
-        candidates.append(candidate)
-    if all(candidate.status for candidate in candidates):
-        reasons = "; ".join(sorted({candidate.why for candidate in candidates})) or f"none computes in {config.precision}"
-        raise BackendError(f"no backend here can run {config.precision} on {device}: {reasons}")
-    return candidates
-
-
-def _choices(config: GraphConfig, device: str, have_images: bool) -> list[Choice]:
-    for_device = [name for name, backend in backends.discover().items() if device in backend.devices]
-    names = [config.backend] if config.backend else for_device
-    precisions = _precisions(config, have_images)
-    found = [
-        Choice(backend=name, precision=precision)
-        for name in names
-        for precision in precisions
-        if precision in backends.get(name).precisions
-    ]
-    if config.backend and not found:
-        able = ", ".join(map(str, backends.get(config.backend).precisions))
-        raise BackendError(f"{config.backend} does not compute in {config.precision}; it computes in {able}")
-    return found
-
-
-def _precisions(config: GraphConfig, have_images: bool) -> tuple[Precision, ...]:
-    if config.precision == "auto":
-        return PRECISIONS if have_images else (FP32,)
-    return tuple(item for item in PRECISIONS if item.dtype in config.precisions)
 
 
 class Autotuner:
