@@ -52,6 +52,7 @@ class NumpyBytes(Repair):
                 end, parent = context.positions.span(node)[1], context.module.parents.get(call)
                 edits = [Edit(end - len(node.attr), end, "frombuffer")]
                 if not (isinstance(parent, ast.Call) and call in parent.args and last_name(parent.func) == "imdecode"):
-                    edits.append(Edit(*[context.positions.span(call)[1]] * 2, ".copy()"))
+                    behind = context.positions.span(call)[1]
+                    edits.append(Edit(behind, behind, ".copy()"))
             message = "numpy.fromstring reads no bytes since numpy 2.3; write frombuffer(data, dtype).copy()"
             yield self.fix(context, call, message, edits, severity="error")
