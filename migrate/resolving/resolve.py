@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from ...errors import AmbiguousError, MigrateError, NothingToMigrateError
 from ..reading.arguments import flag_of, split
@@ -33,6 +32,7 @@ from ..slicing.recipes import (
     write,
 )
 from ..survey.survey import ProjectIndex, project_index
+from .chain import chain_of
 from .construction import Construction, construct, direct, preferred
 from .input_size import from_name, stated_size
 from .labels import find_class_names
@@ -301,12 +301,8 @@ class _Resolver:
         for option in wanted:
             values = configurations(self.survey, script, option)
             if option == chooser:
-                values = list(
-                    map(
-                        str,
-                        chooser.choices or self.known.table.dispatched() or _told_apart(self._ranked(self.survey.factories)),
-                    )
-                )
+                named = chooser.choices or self.known.table.dispatched()
+                values = list(map(str, named or _told_apart(self._ranked(self.survey.factories))))
             if not values or (option.positional and user):
                 continue
             given[option.dest] = values[0]
@@ -344,7 +340,7 @@ class _Resolver:
             fallback_recipe=fallback,
             factory=f"{factory.path}:{factory.line}" if factory is not None else None,
             factory_name=factory.name if factory is not None else None,
-            chain=tuple(_chain(construction, factory, chooser, value)),
+            chain=tuple(chain_of(construction, factory, chooser, value)),
             script=script,
             told=told,
             loop=construction.site.fact,
@@ -439,34 +435,6 @@ def _without_launchers(built: list[Construction]) -> list[Construction]:
     paths = {item.script.path for item in built}
     own = [item for item in built if not {module.path for module, _ in item.program.callers} & (paths - {item.script.path})]
     return own or built
-
-
-def _chain(
-    construction: Construction, factory: Factory | None, chooser: Option | None, value: str | None
-) -> Iterable[ChainStep]:
-    path = construction.script.path
-    if chooser is not None:
-        yield ChainStep("argument", path, chooser.line, f"{flag_of(chooser)} = {value}")
-    model = {ast.unparse(construction.program.expression)}
-    for statement in construction.statements:
-        if construction.names_model(statement) and isinstance(statement, ast.Assign):
-            model |= {ast.unparse(target) for target in statement.targets}
-        text = ast.unparse(statement).partition("\n")[0]
-        kind: Literal["argument", "import", "factory", "checkpoint", "wrapper", "statement"] = "statement"
-        if re.search(r"torch\.load|load_state_dict|load_checkpoint|load_weights", text):
-            kind = "checkpoint"
-        elif re.search(r"DataParallel|DDP\(|convert_sync_batchnorm|\.to\(|\.cuda\(", text) and (
-            model & {ast.unparse(node) for node in ast.walk(statement) if isinstance(node, ast.Name | ast.Attribute)}
-        ):  # and not `images = images.to(device)`
-            kind = "wrapper"
-        elif construction.names_model(statement):
-            kind = "factory"
-        else:
-            continue
-        place = construction.path_of(statement)
-        yield ChainStep(kind, place, statement.lineno, text if len(text) <= 160 else f"{text[:157]}...")
-    if factory is not None:
-        yield ChainStep("factory", factory.path, factory.line, factory.name)
 
 
 def _told_apart(factories: Sequence[Factory]) -> list[str]:
