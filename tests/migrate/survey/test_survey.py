@@ -6,15 +6,7 @@ import pytest
 
 from headrace.errors import MigrateError, NothingToMigrateError
 from headrace.migrate.survey.survey import survey
-
-
-def write(root, **files):
-    for name, text in files.items():
-        path = root / (name.replace("__", "/") + ".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(text))
-    return survey(root)
-
+from tests.migrate.repositories import surveyed as write
 
 MODELS = """
     import torch
