@@ -40,7 +40,8 @@ NAMES = {
 _GRAY = ("QMNIST", "SEMEION", "USPS", "FER2013", "Omniglot")
 _SIZES = {"SVHN": 32, "STL10": 96, "EuroSAT": 64, "PCAM": 96, "QMNIST": 28, "USPS": 16, "SEMEION": 16, "FER2013": 48}
 ROWS = 64
-_MOST_ITEMS = 20_000
+_FEWEST_ITEMS, _MOST_ITEMS = 5_000, 20_000
+"""Of a whole set: as many as the smallest of these sets have, so that no batch is larger, at least."""
 _CREATED = ("FakeData", "DatasetFolder", "ImageFolder", "VisionDataset")
 
 
@@ -118,7 +119,7 @@ def _item_by_item(
 ) -> None:
     """A set of the same class, whose items are drawn when they are asked for."""
     count = CLASSES.get(name, maker.classes)
-    rows = max(ROWS, min(PER_CLASS * count, _MOST_ITEMS)) if full else ROWS
+    rows = min(max(PER_CLASS * count, _FEWEST_ITEMS), _MOST_ITEMS) if full else ROWS
     side = _SIZES.get(name)
     size = (side, side) if side else maker.size
     labels = [row * max(1, count // rows) % count for row in range(rows)]
