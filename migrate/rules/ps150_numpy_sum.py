@@ -49,5 +49,5 @@ def _is_taken(module: Module) -> bool:
     """Whether `sum` may be another one somewhere in the file."""
     bound = {node.id for node in module.of_kind(ast.Name) if isinstance(node.ctx, ast.Store)}
     bound |= {node.arg for node in module.of_kind(ast.arg)} | {*module.imports}
-    bound |= {node.name for kind in (ast.FunctionDef, ast.ClassDef) for node in module.of_kind(kind)}
+    bound |= {node.name for node in module.of_kind(ast.FunctionDef)} | {node.name for node in module.of_kind(ast.ClassDef)}
     return "sum" in bound or bool(module.star_imports)
