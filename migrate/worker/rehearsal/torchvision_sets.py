@@ -83,6 +83,7 @@ def _starter(stage: Stage, maker: Maker, active: list[Any], datasets: Any) -> An
             folder.mkdir(parents=True, exist_ok=True)
             stage.keep(str(folder))
             make(folder, kind, bool(stage.learned.get("full")))
+            stage.size_of_set = (32, 32) if make is _cifar else stage.size_of_set
             original(self, root, *args[1:], **named)
 
     return start

@@ -311,8 +311,8 @@ def _misses_names(stage: Stage, error: BaseException, frames: list[Any]) -> bool
 
 def _has_keys(stage: Stage) -> bool:
     """Whether files were made whose parts have names: a KeyError may be one that they should have."""
-    matlab = any(item.edge == "data" and item.what.lower().endswith(".mat") for item in stage.standins)
-    return matlab or bool(stage.learned.get("keys"))
+    keyed = any(item.edge == "data" and item.what.lower().endswith((".mat", ".pkl", ".pickle")) for item in stage.standins)
+    return keyed or bool(stage.learned.get("keys"))
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:

@@ -78,7 +78,9 @@ def _arguments(stage: Stage, trainer: Any) -> None:
     """A trainer's options on a command line, and a trainer made of them."""
     known = [name for name in inspect.signature(trainer).parameters if name != "self"]
 
-    def add(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> argparse.ArgumentParser:
+    def add(parser: Any, *_: Any, **__: Any) -> argparse.ArgumentParser:
+        if not isinstance(parser, argparse.ArgumentParser):  # a group, which shares the options of its parser
+            parser = argparse.ArgumentParser(parents=[parser], add_help=False)
         stage.note("libraries", "Trainer.add_argparse_args, which Lightning 2 has no more, added a trainer's options")
         for name in (*known, *_LEFT_OUT):
             with contextlib.suppress(argparse.ArgumentError):  # the script has one of its own by that name
