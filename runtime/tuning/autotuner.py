@@ -361,6 +361,20 @@ class Autotuner:
                 return candidate
         return None
 
+    def _parted(self, bucket: int, winner: Candidate) -> Candidate | None:
+        """For a batch size that nobody had time to measure, where the next larger one is fastest compiled for it alone and side
+        by side: the same for this one, if that is right."""
+        streams = _streams(bucket, winner.target.streams)
+        if winner.target.batch is None or streams < 2 or not bucket < winner.target.batch <= 2 * bucket:
+            return None
+        other = winner.fixed(bucket, streams)
+        if no_memory(self.candidates):
+            return None
+        other.prepare(self.source, self.directory, self.reference)
+        self.candidates.append(other)
+        able = not other.status and other.passes(self.reference, self.config, winner)
+        return other if able and other.right_at(bucket, self.reference, self.config) else None
+
     def _plan(self, winners: dict[int, Candidate]) -> Plan:
         measured = sorted(winners)
         measurements = [
@@ -372,7 +386,11 @@ class Autotuner:
         choices = {bucket: candidate.choice for bucket, candidate in winners.items()}
         for bucket in set(self.config.planned(self.device)) - set(measured):
             nearest = min(measured, key=lambda known: abs(known - bucket))
-            if (chosen := self._proved(bucket, nearest)) is None:  # the next larger batch size runs it, or the largest in parts
+            larger = next((known for known in measured if known > bucket), bucket)
+            if (parted := self._parted(bucket, winners[larger]) if larger in winners else None) is not None:
+                nearest = larger
+            chosen = parted or self._proved(bucket, nearest)
+            if chosen is None:  # the next larger batch size runs it, or the largest in parts
                 measurements += [
                     candidate.unmeasured(bucket, *reversed(candidate.lost[bucket]))
                     for candidate in self.candidates
@@ -383,7 +401,7 @@ class Autotuner:
             why = f"max_tuning_seconds={self.config.seconds(self.device):g} was used up; batch {nearest} decides"
             for candidate in self.candidates:
                 status, known = candidate.lost.get(bucket, (candidate.status or "skipped", candidate.why or why))
-                if candidate.target.batch is None:
+                if candidate.target.batch is None or candidate is parted:
                     measurements.append(candidate.unmeasured(bucket, known, status))
         return Plan(
             fingerprint=fingerprint(),

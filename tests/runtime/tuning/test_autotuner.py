@@ -664,6 +664,26 @@ def test_between_the_ends_only_forms_that_won_there_are_compiled(conv_net, tuned
     assert seen
 
 
+@pytest.mark.parametrize(("parted", "streams"), [(0.7, [2, 2, None]), (1.1, [None, None, None])])
+def test_what_won_in_parts_at_the_next_larger_size_is_compiled_for_one_that_nobody_measured(
+    conv_net, tuned, monkeypatch, parted, streams
+):
+    with_clocks(monkeypatch, 1.0, **MODELS)
+    known = dict(backends.discover())
+    plain = known["best"]
+    names = ("name", "clocks", "per_row", "efficiency")
+    known["best"] = FixedBackend(**{name: getattr(plain, name) for name in names}, parted=parted)
+    monkeypatch.setattr(backends, "discover", lambda: known)
+    affordable = tune.Autotuner._affordable
+    monkeypatch.setattr(
+        tune.Autotuner, "_affordable", lambda self, able, known, bucket: bucket == 8 and affordable(self, able, known, bucket)
+    )
+    plan = tuned(conv_net, buckets=(1, 2, 4, 8), max_tuning_seconds=60, threads=2)
+    assert [plan.choices[bucket].streams if plan.choices[bucket].batch else None for bucket in (8, 4, 2)] == streams
+    (own,) = (item for item in plan.measurements if item.bucket == 4 and item.choice == replace(plan.choices[4], files=()))
+    assert own.why.endswith("batch 8 decides") == (streams[1] is not None)
+
+
 @pytest.mark.parametrize("seconds", [4.0, 8.0, 16.0])
 def test_a_busy_machine_gets_the_plan_of_a_quiet_one(conv_net, tuned, monkeypatch, seconds):
     found = []
