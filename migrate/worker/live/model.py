@@ -43,6 +43,7 @@ from .calls import ModuleCalls, is_users, weights_of
 from .hooks import without_observers
 from .labels import class_names, names_called
 from .pretrained_names import names_of
+from .rows import keep_rows
 from .scores import adapted
 from .seen import Call, Seen, tensors_in
 from .shortcuts import shortcuts
@@ -189,6 +190,8 @@ def take_model(recipe: Recipe, notes: list[str] | None = None) -> nn.Module:
     images = call.images.float() if call.images.dtype in _HALVES else call.images
     if (left := without_observers(model, images)) and notes is not None:
         notes.append(f"what a hook notes of its layers is no output and not packaged ({', '.join(left)})")
+    if keep_rows(model, images) and notes is not None:
+        notes.append("of one image alone it gives a row without the dimension of the batch; the package gives it as of several")
     return model
 
 

@@ -25,11 +25,11 @@ class ScoresOf(nn.Module):  # type: ignore[misc]
             cut = next((i for i, value in enumerate(args) if i > int(self._slot[1]) and _of_batch(value, rows)), len(args))
             args = args[:cut]
         kept = {name: value for name, value in kwargs.items() if name == self._slot[1] or not _of_batch(value, rows)}
-        self._given = (_with(tuple(args), self._slot[1:], None) if self._slot[0] == 0 else tuple(args), kept)
+        self._given = (with_item(tuple(args), self._slot[1:], None) if self._slot[0] == 0 else tuple(args), kept)
 
     def forward(self, images: torch.Tensor) -> Any:
         """The scores, [rows, classes], for images [rows, channels, height, width]."""
-        given = _with(self._given, self._slot, images.flatten(1) if self._flat else images)
+        given = with_item(self._given, self._slot, images.flatten(1) if self._flat else images)
         made = self.model(*given[0], **given[1])
         return value_at(made, self._output) if self._output is not None else made
 
@@ -45,11 +45,12 @@ def _of_batch(value: Any, rows: int) -> bool:
     return any(item.dim() > 0 and len(item) == rows for _, item in tensors_in(value))
 
 
-def _with(value: Any, place: Place, item: Any) -> Any:
+def with_item(value: Any, place: Place, item: Any) -> Any:
+    """A nested value with another item at that place of it."""
     if not place:
         return item
     step, *rest = place
-    changed = _with(value[step], tuple(rest), item)
+    changed = with_item(value[step], tuple(rest), item)
     if isinstance(value, Mapping):
         return {**value, step: changed}
     assert isinstance(step, int)
