@@ -344,6 +344,8 @@ def _take_weights(own: Mapping[str, torch.Tensor], seen: Seen, live: LiveModel) 
 def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None, *, own_data: bool) -> SeenModel:
     evaluating = True in seen.first
     call = seen.first.get(True) or seen.first[False]
+    if call.training:
+        call = replace(call, output=_given_in_evaluation(seen.module, call))
     leaves = dict(tensors_in(call.output))
     output = chosen_place(seen, call, leaves)
     parts = leaves if output is None else {output: leaves[output]}
@@ -400,6 +402,22 @@ def _labels(
     if names is None and not seen.learned:  # what a script trains may tell other classes apart
         names = names_of(seen.module, width)
     return names[-width:] if names is not None else None
+
+
+def _given_in_evaluation(module: nn.Module, call: Call) -> Any:
+    """What the model gives in evaluation mode where it was called in training mode, in which some give more: the scores of an
+    auxiliary head, or those that a teacher judges."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        for part, _ in modes:
+            part.training = False
+        with torch.no_grad():
+            return module(*call.args, **call.kwargs)
+    except Exception:  # noqa: BLE001 - whatever the user's model raises; then what it gave is all that is known
+        return call.output
+    finally:
+        for part, training in modes:
+            part.training = training
 
 
 def _told_apart(module: nn.Module) -> tuple[str, ...]:
