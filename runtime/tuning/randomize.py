@@ -13,7 +13,7 @@ from torch import nn
 
 _OPENED = 0.2
 _SHARES = (1.0, 0.5, 0.0)  # of the measured statistics, the others being those of fresh norms
-_MOST_AMPLIFIED = 1e-4  # of what tells two rows apart, for a change of a millionth: a hundred times as much
+_MOST_AMPLIFIED = 1e-3  # of what tells two rows apart, for a change of a millionth: a thousand times as much
 
 
 def randomized(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int = 0) -> nn.Module:
@@ -34,6 +34,15 @@ def settled(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int = 0)
     return _drawn(model, example, seed, keeps_drawn=True)
 
 
+def drawn(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int = 0) -> nn.Module:
+    """`randomized`, or `settled` where all weights drawn anew amplify rounding so that nothing agrees with the model."""
+    made = randomized(model, example, seed=seed)
+    rows = [value.repeat(2, *[1] * (value.dim() - 1))[:2] for value in example]
+    rows = [noise(value.shape, seed=seed).to(value) if value.is_floating_point() else value for value in rows]
+    with torch.no_grad():
+        return settled(model, example, seed=seed) if _amplifies(made, rows) else made
+
+
 def _drawn(model: nn.Module, example: Sequence[torch.Tensor], seed: int, *, keeps_drawn: bool) -> nn.Module:
     model = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(seed)
@@ -49,7 +58,7 @@ def _drawn(model: nn.Module, example: Sequence[torch.Tensor], seed: int, *, keep
                 # The last norm of a residual branch, zero so that the branch starts closed: training opens it a little, and a
                 # deep network with all of them wide open amplifies rounding.
                 parameter.mul_(_OPENED)
-        _settle(model, example, generator)
+        _settle(model, example, generator, _SHARES if keeps_drawn else _SHARES[:1])
     return model
 
 
@@ -77,7 +86,7 @@ def _draw(parameter: torch.Tensor, generator: torch.Generator, *, is_norm_scale:
     parameter.copy_(value)
 
 
-def _settle(model: nn.Module, example: Sequence[torch.Tensor], generator: torch.Generator) -> None:
+def _settle(model: nn.Module, example: Sequence[torch.Tensor], generator: torch.Generator, shares: Sequence[float]) -> None:
     """Measure batch-norm statistics on noise, then move them a little: folding must not be able to cancel."""
     norms = [module for module in model.modules() if isinstance(getattr(module, "running_mean", None), torch.Tensor)]
     for norm in norms:
@@ -92,12 +101,12 @@ def _settle(model: nn.Module, example: Sequence[torch.Tensor], generator: torch.
         for norm, (mean, variance) in zip(norms, kept, strict=True)
         if _is_finite(norm, mean, variance)
     ]
-    for share in _SHARES if found else ():
+    for share in shares if found else ():
         for norm, mean, deviation, measured, spread, shift, scale in found:
             spread_now = spread**share * deviation ** (1 - share)
             norm.running_mean.copy_(torch.lerp(mean, measured, share) + 0.1 * spread_now * shift)
             norm.running_var.copy_((spread_now * scale) ** 2)
-        if not _amplifies(model, rows):
+        if share == shares[-1] or not _amplifies(model, rows):
             break
 
 
