@@ -251,7 +251,6 @@ class Failed:
     stage: str
     error: str
     where: str | None = None
-    traceback: str = ""
     obstacles: tuple[Obstacle, ...] = ()
     random_weights: bool = False
 

@@ -1,4 +1,4 @@
-"""What a survey of a repository states: factories, scripts, model calls, transforms, checkpoints. Plain values, no code runs.
+"""What a survey of a repository states: factories, scripts, model calls, checkpoints. Plain values, no code runs.
 
 Paths are POSIX and relative to the repository root; lines count from 1, columns (in characters) from 0.
 """
@@ -11,7 +11,6 @@ from .finding import Finding
 from .source import SourceFile
 
 LoopKind = Literal["train", "evaluate", "predict"]
-Phase = Literal["train", "evaluate", "predict", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +25,6 @@ class Factory:
     """Dotted import name as seen from the repository root, e.g. "models.resnet"."""
     required: tuple[str, ...] = ()
     """Parameters without a default."""
-    builds: str = ""
-    """The class or factory that a function returns ("" for a class)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +39,6 @@ class Loop:
     function: str | None
     """Qualified name of the enclosing function, e.g. "Trainer.evaluate"; None at module level."""
     line: int
-    end_line: int
     kind: LoopKind
     model: str
     inputs: str
@@ -56,18 +52,6 @@ class Loop:
     """Files of the modules that a trainer may be given here, whose steps it calls."""
     steps: tuple["Loop", ...] = ()
     """The calls of the network in those steps. They serve training, too: they count where no gradients are wanted."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransformSite:
-    """A composed image transform (`Compose([...])`, `create_transform(...)`, a preprocessing function) and what it is for."""
-
-    path: str
-    line: int
-    expression: str
-    phase: Phase = "unknown"
-    name: str = ""
-    """The variable, keyword or dict key that holds it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +129,6 @@ class Survey:
     root: Path
     factories: tuple[Factory, ...] = ()
     scripts: tuple[Script, ...] = ()
-    transforms: tuple[TransformSite, ...] = ()
     checkpoints: tuple[CheckpointSite, ...] = ()
     findings: tuple[Finding, ...] = ()
     files: tuple[SourceFile, ...] = field(default=(), repr=False)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .finding import Finding
-from .notebook import Notebook, read_notebook
+from .notebooks.notebook import Notebook, read_notebook
 from .text_lines import split_lines
 
 __all__ = [

@@ -14,10 +14,10 @@ from ..reading.facts import Factory, Script
 from ..reading.recipe import Recipe
 from ..reading.scopes import Module, dotted, last_name
 from ..reading.source import NOTEBOOK
-from ..slicing.factories import makes_itself
 from ..slicing.heads import is_zoo_constructor
 from ..slicing.interprocedural import Point, Program, ProgramSlicer
 from ..slicing.liveness import Options
+from ..slicing.model_class import makes_itself
 from ..slicing.recipes import recipe, write
 from ..survey.lightning_module import LightningSite, WithoutCheckpoint, reduction
 from ..survey.loops import CallSite

@@ -29,6 +29,9 @@ _LOADER_TO_TRANSFORM = frozenset(
     ["input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode", "crop_border_pixels", "tf_preprocessing"]
 )
 """Arguments of timm's create_loader that it hands on to create_transform."""
+_COLORED = frozenset(
+    ["ImageFolder", "DatasetFolder", "CIFAR10", "CIFAR100", "ImageNet", "SVHN", "STL10", "Flowers102", "Food101"]
+)
 _TRANSFORM = re.compile(r"transform|preproc|augment|tfm|^tf$|_tf$", re.I)
 
 
@@ -105,7 +108,7 @@ class Tracer:
             return found
         for keyword in node.keywords:
             if keyword.arg and _is_evaluation_transform(keyword.arg):
-                found = self._accept(place.at(keyword.value), convert=self._mode(place.module, node))
+                found = self._accept(place.at(keyword.value), convert=_mode(node))
                 if found is not None:
                     return found
         if target is not None and isinstance(target[1], ast.FunctionDef | ast.AsyncFunctionDef):
@@ -113,7 +116,7 @@ class Tracer:
         if target is None and name not in _WRAPPERS | _DATASETS:
             for argument in node.args:
                 if self._composes(place.at(argument)):
-                    return self._accept(place.at(argument), convert=self._mode(place.module, node))
+                    return self._accept(place.at(argument), convert=_mode(node))
         inner = [keyword.value for keyword in node.keywords if keyword.arg in ("dataset", "data_source", "loader", "iterable")]
         for argument in [*inner, *node.args]:
             found = self.dataset(place.at(argument)) if not isinstance(argument, ast.Constant) else None
@@ -169,7 +172,7 @@ class Tracer:
         opened = None
         if getter is not None:
             opened = self._getter(module, getter)
-        convert = opened.convert if opened is not None else self._mode(place.module, node)
+        convert = opened.convert if opened is not None else _mode(node)
         if init is not None:
             arguments = bind(init, node, skip=1)
             for name in [argument.arg for argument in parameters(init)[1:]]:
@@ -195,27 +198,10 @@ class Tracer:
                     return found
         return None
 
-    def _mode(self, module: Module, node: ast.Call) -> str | None:
-        """What torchvision's own data sets hand to their transform."""
-        name = last_name(node.func)
-        if name in (
-            "ImageFolder",
-            "DatasetFolder",
-            "CIFAR10",
-            "CIFAR100",
-            "ImageNet",
-            "SVHN",
-            "STL10",
-            "Flowers102",
-            "Food101",
-        ):
-            return "RGB"
-        return "L" if re.search(r"MNIST|USPS", name) else None
-
     def _composes(self, place: Place, depth: int = 0) -> bool:
         """Whether an expression leads to a composed transform."""
         node = place.expression
-        if is_composed(place.module, node):
+        if is_composed(node):
             return True
         if depth > 5:
             return False
@@ -243,7 +229,7 @@ class Tracer:
         )
 
     def _augments(self, place: Place, depth: int = 0) -> bool:
-        if is_composed(place.module, place.expression):
+        if is_composed(place.expression):
             return is_random(place.expression)
         if depth < 5 and isinstance(place.expression, ast.Name | ast.Subscript):
             sources = (
@@ -307,6 +293,14 @@ class Tracer:
         for node in ast.walk(place.expression):
             if isinstance(node, ast.Name) and node.id in names and not place.stack:
                 yield from self.sources.call_sites(place, place.function, node.id)
+
+
+def _mode(node: ast.Call) -> str | None:
+    """What torchvision's own data sets hand to their transform."""
+    name = last_name(node.func)
+    if name in _COLORED:
+        return "RGB"
+    return "L" if re.search(r"MNIST|USPS", name) else None
 
 
 def _is_evaluation_transform(name: str) -> bool:

@@ -16,7 +16,7 @@ def trained_otherwise(evaluation: Numbers, modules: Iterable[Module]) -> tuple[s
     that can be read agrees. Only numbers that stand in the source are compared; `Normalize` and `A.Normalize` alike."""
     for module in modules:
         for node in module.nodes:
-            if isinstance(node, ast.Call) and is_composed(module, node) and is_random(node):
+            if isinstance(node, ast.Call) and is_composed(node) and is_random(node):
                 stated = [found for inner in ast.walk(node) if (found := _normalization(module, inner)) is not None]
                 if len(stated) == 1 and not _alike(stated[0], evaluation):
                     return module.path, node.lineno, stated[0]

@@ -75,7 +75,7 @@ class ModelMetadata:
         except SliceError:
             return None
         written = write(program, self.known.repository, posixpath.dirname(script.path), name)
-        argv = self.settings.argv(script, options_of(written, program, script))
+        argv = self.settings.argv(script, options_of(written, script))
         return recipe(self.survey.root, self.module, self.known.repository, written, argv)
 
     def _transform(self) -> tuple[TransformRecipe | None, EvaluationTransform | None]:

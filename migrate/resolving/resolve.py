@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from ...errors import AmbiguousError, MigrateError, NothingToMigrateError
 from ..reading.arguments import flag_of, split
@@ -33,6 +32,7 @@ from ..slicing.recipes import (
     write,
 )
 from ..survey.survey import ProjectIndex, project_index
+from .chain import chain_of
 from .construction import Construction, construct, direct, preferred
 from .input_size import from_name, stated_size
 from .labels import find_class_names
@@ -281,7 +281,7 @@ class _Resolver:
         module = known.repository.modules[script.path]
         folder = posixpath.dirname(script.path)
         written = write(construction.program, known.repository, folder, "model")
-        options = options_of(written, construction.program, script)
+        options = options_of(written, script)
         given = self.settings.given
         chooser = model_option(options, self.survey.factories, self.model)
         selected = self._select(construction, chooser, given)
@@ -301,12 +301,8 @@ class _Resolver:
         for option in wanted:
             values = configurations(self.survey, script, option)
             if option == chooser:
-                values = list(
-                    map(
-                        str,
-                        chooser.choices or self.known.table.dispatched() or _told_apart(self._ranked(self.survey.factories)),
-                    )
-                )
+                named = chooser.choices or self.known.table.dispatched()
+                values = list(map(str, named or _told_apart(self._ranked(self.survey.factories))))
             if not values or (option.positional and user):
                 continue
             given[option.dest] = values[0]
@@ -332,7 +328,7 @@ class _Resolver:
         fallback = self._fallback(construction, made, written.source, given)
         if fallback is not None and self.checkpoint is not None:  # what the script loads itself may be in the way
             fallback = replace(fallback, source=loaded_after(fallback, self.checkpoint).source)
-        factory = self._factory(construction, ast.parse(written.source), chooser, given)
+        factory = self._factory(construction, chooser, given)
         value = given.get(chooser.dest) if chooser is not None else None
         if chooser is not None and value is None and isinstance(chooser.default, str):
             value = chooser.default
@@ -344,7 +340,7 @@ class _Resolver:
             fallback_recipe=fallback,
             factory=f"{factory.path}:{factory.line}" if factory is not None else None,
             factory_name=factory.name if factory is not None else None,
-            chain=tuple(_chain(construction, factory, chooser, value)),
+            chain=tuple(chain_of(construction, factory, chooser, value)),
             script=script,
             told=told,
             loop=construction.site.fact,
@@ -393,15 +389,13 @@ class _Resolver:
         written = Written(bare_source, written.expression, ast.parse(bare_source))
         if bare_source == source:
             return None
-        options = options_of(written, bare.program, construction.script)
+        options = options_of(written, construction.script)
         known = {option.dest for option in options}
         settings = Settings(arguments=self.settings.arguments, given={k: v for k, v in given.items() if k in known})
         argv = tuple(settings.argv(construction.script, options))
         return replace(made, source=written.source, argv=argv, expression=written.expression)
 
-    def _factory(
-        self, construction: Construction, tree: ast.Module, chooser: Option | None, given: dict[str, str]
-    ) -> Factory | None:
+    def _factory(self, construction: Construction, chooser: Option | None, given: dict[str, str]) -> Factory | None:
         value = given.get(chooser.dest) if chooser is not None else None
         if chooser is not None and value is None and isinstance(chooser.default, str):
             value = chooser.default
@@ -441,34 +435,6 @@ def _without_launchers(built: list[Construction]) -> list[Construction]:
     paths = {item.script.path for item in built}
     own = [item for item in built if not {module.path for module, _ in item.program.callers} & (paths - {item.script.path})]
     return own or built
-
-
-def _chain(
-    construction: Construction, factory: Factory | None, chooser: Option | None, value: str | None
-) -> Iterable[ChainStep]:
-    path = construction.script.path
-    if chooser is not None:
-        yield ChainStep("argument", path, chooser.line, f"{flag_of(chooser)} = {value}")
-    model = {ast.unparse(construction.program.expression)}
-    for statement in construction.statements:
-        if construction.names_model(statement) and isinstance(statement, ast.Assign):
-            model |= {ast.unparse(target) for target in statement.targets}
-        text = ast.unparse(statement).partition("\n")[0]
-        kind: Literal["argument", "import", "factory", "checkpoint", "wrapper", "statement"] = "statement"
-        if re.search(r"torch\.load|load_state_dict|load_checkpoint|load_weights", text):
-            kind = "checkpoint"
-        elif re.search(r"DataParallel|DDP\(|convert_sync_batchnorm|\.to\(|\.cuda\(", text) and (
-            model & {ast.unparse(node) for node in ast.walk(statement) if isinstance(node, ast.Name | ast.Attribute)}
-        ):  # and not `images = images.to(device)`
-            kind = "wrapper"
-        elif construction.names_model(statement):
-            kind = "factory"
-        else:
-            continue
-        place = construction.path_of(statement)
-        yield ChainStep(kind, place, statement.lineno, text if len(text) <= 160 else f"{text[:157]}...")
-    if factory is not None:
-        yield ChainStep("factory", factory.path, factory.line, factory.name)
 
 
 def _told_apart(factories: Sequence[Factory]) -> list[str]:

@@ -72,7 +72,7 @@ def _runs_once(context: Context, site: CallSite) -> bool:
     around = [function] if function is not None else main_statements(module)
     if site.loop is None or not _calls_eval(call for item in around for call in inside(item, ast.Call)):
         return False
-    return function is None or (function.name == "main" and _guarded(module)) or runs_once(context, module, function)
+    return function is None or (function.name == "main" and _guarded(module)) or runs_once(context, function)
 
 
 def _guarded(module: Module) -> bool:

@@ -71,7 +71,7 @@ def runs_per_input(context: Context, group: Group) -> bool:
     if _reruns(context.module):
         return True
     function = None if group.model.startswith("self.") else binder(context.module, group)
-    return function is not None and group.single and not runs_once(context, context.module, function)
+    return function is not None and group.single and not runs_once(context, function)
 
 
 def outlives_calls(context: Context, group: Group) -> bool:
@@ -115,7 +115,7 @@ def _bound_around(module: Module, group: Group, root: str) -> bool:
     return False
 
 
-def runs_once(context: Context, module: Module, function: Function, depth: int = 0) -> bool:
+def runs_once(context: Context, function: Function, depth: int = 0) -> bool:
     """Whether a function runs at most once in a process: one call in the repository, outside of loops, from code that does."""
     sites = [
         (where, call)
@@ -128,7 +128,7 @@ def runs_once(context: Context, module: Module, function: Function, depth: int =
     where, call = sites[0]
     for node in where.ancestors(call):
         if isinstance(node, Function):
-            return runs_once(context, where, node, depth + 1)
+            return runs_once(context, node, depth + 1)
         if isinstance(
             node, ast.For | ast.AsyncFor | ast.While | ast.comprehension | ast.ListComp | ast.GeneratorExp | ast.Lambda
         ):

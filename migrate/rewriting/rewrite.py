@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..reading.edits import Positions, apply_edits
 from ..reading.facts import Loop, Survey
 from ..reading.finding import Finding
-from ..reading.notebook import cell_sources
+from ..reading.notebooks.notebook import cell_sources
 from ..reading.source import NOTEBOOK, SourceFile, parse_source
 from ..survey.survey import ProjectIndex, project_index, resurvey
 from .repair import Repaired, draft_edits, remarks, repair_file

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
+from ..reading.lightning_2 import HOOKS, LOADERS
 from ..reading.names import uses
 from ..reading.nodes import values_of
 from ..reading.scopes import Function, dotted, last_name
@@ -35,18 +36,6 @@ _ARGUMENTS = {
     "prepare_data_per_node": "leave it out",
     "move_metrics_to_cpu": "leave it out",
 }
-_LOADERS = {
-    "fit": ("train_dataloader", "train_dataloaders"),
-    "validate": ("val_dataloaders", "dataloaders"),
-    "test": ("test_dataloaders", "dataloaders"),
-}
-"""How these called their loaders, and how they call them today."""
-_HOOKS = {
-    "training_epoch_end": "on_train_epoch_end",
-    "validation_epoch_end": "on_validation_epoch_end",
-    "test_epoch_end": "on_test_epoch_end",
-}
-
 _PACKAGES = ("pytorch_lightning", "lightning", "lightning.pytorch")
 
 _VALID_1 = """\
@@ -154,11 +143,11 @@ class LightningArguments(Repair):
 
     def _check_loaders(self, context: Context) -> Iterator[Fix]:
         for call in context.module.of_kind(ast.Call):
-            if not isinstance(call.func, ast.Attribute) or call.func.attr not in _LOADERS:
+            if not isinstance(call.func, ast.Attribute) or call.func.attr not in LOADERS:
                 continue
             if not _is_trainer(context, call.func.value):
                 continue
-            old, new = _LOADERS[call.func.attr]
+            old, new = LOADERS[call.func.attr]
             for item in call.keywords:
                 if item.arg == old and new not in {other.arg for other in call.keywords}:
                     message = f"{call.func.attr}() has no {old} in Lightning 2; write {new}=..."
@@ -170,8 +159,8 @@ class LightningArguments(Repair):
         for method in owner.body:
             if not isinstance(method, Function):
                 continue
-            if method.name in _HOOKS:
-                message = f"Lightning 2 does not call {method.name}; collect the outputs and use {_HOOKS[method.name]}"
+            if method.name in HOOKS:
+                message = f"Lightning 2 does not call {method.name}; collect the outputs and use {HOOKS[method.name][1]}"
                 yield self.fix(context, method, message, _renamed(context, method), severity="error")
             for statement in method.body:
                 if isinstance(statement, ast.Assign) and [dotted(item) for item in statement.targets] == ["self.hparams"]:
@@ -207,11 +196,11 @@ def _renamed(context: Context, hook: Function) -> list[Edit]:
     named = any(isinstance(node, ast.Name) and len(given.args) == 2 and node.id == given.args[1].arg for node in ast.walk(hook))
     others = given.posonlyargs or given.vararg or given.kwonlyargs or given.kwarg or given.defaults
     text = context.positions.text
-    if len(given.args) != 2 or others or named or text.count(name) != 1 or _HOOKS[name] in text:
+    if len(given.args) != 2 or others or named or text.count(name) != 1 or HOOKS[name][1] in text:
         return []
     at = text.index(name, start, end)
     own, outputs = (context.positions.span(arg)[1] for arg in given.args)
-    return [Edit(at, at + len(name), _HOOKS[name]), Edit(own, outputs, "")]
+    return [Edit(at, at + len(name), HOOKS[name][1]), Edit(own, outputs, "")]
 
 
 def _repeats(value: ast.expr) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..reading.calls import bind
@@ -28,6 +27,7 @@ from .heads import (
     makes_published,
     may_be_head,
 )
+from .model_class import ModelClass, makes_itself
 
 _NOT_IMAGES = frozenset(
     ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Conv3d", "Upsample", "PixelShuffle", "Embedding", "EmbeddingBag"]
@@ -62,42 +62,6 @@ _SAME = frozenset(["to", "cuda", "eval", "train", "half", "float"])
 _NOT_PARTS = frozenset(["super", "isinstance", "issubclass", "summary", "partial"])
 """Callees that get a class without making it a part of another network."""
 _LIGHTNING = re.compile(r"(^|\.)(LightningModule)$")
-
-
-def makes_itself(node: ast.ClassDef, name: str) -> bool:
-    """Whether a class has a class method of this name that calls the class."""
-    for item in node.body:
-        if isinstance(item, ast.FunctionDef) and item.name == name and item.args.args:
-            marked = any(last_name(decorator) == "classmethod" for decorator in item.decorator_list)
-            own = (item.args.args[0].arg, node.name)
-            return marked and any(root_of(inner.func) in own for inner in inside(item, ast.Call))
-    return False
-
-
-@dataclass(eq=False)
-class ModelClass:
-    """One nn.Module class at module level of a file."""
-
-    module: Module
-    node: ast.ClassDef
-    bases: list[ModelClass] = field(default_factory=list)
-    lightning: bool = False
-    parts: set[ModelClass] = field(default_factory=set)
-    """Module classes of the repository that its body mentions."""
-
-    def methods(self, name: str, depth: int = 0) -> Function | None:
-        for item in self.node.body:
-            if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item.name == name:
-                return item
-        for base in self.bases if depth < 20 else ():
-            if (found := base.methods(name, depth + 1)) is not None:
-                return found
-        return None
-
-    def own_nodes(self, depth: int = 0) -> Iterator[ast.AST]:
-        yield from ast.walk(self.node)
-        for base in self.bases if depth < 20 else ():
-            yield from base.own_nodes(depth + 1)
 
 
 class ModelTable:
@@ -373,7 +337,7 @@ class ModelTable:
             if key not in behind:
                 behind.add(key)
                 stack.extend(made_by.get(key, ()))
-        for module, node, built in chosen:
+        for module, node, _ in chosen:
             yield Factory(
                 name=node.name,
                 path=module.path,
@@ -381,7 +345,6 @@ class ModelTable:
                 kind="function",
                 module=module.name,
                 required=tuple(required_of(node)),
-                builds=next(iter(built)).rpartition(":")[2],
             )
         blocks = self._blocks()
         for model in self.classes.values():

@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TypeVar
 
 from ..reading.calls import Calls, SliceError, bind, reduce_function, spread, substitute
 from ..reading.nodes import defaults_of, inside, is_future_import, values_of
@@ -27,9 +26,8 @@ from .checkpoint_loading import reaches_loading, without_loading
 from .classes import ClassReduction, without_framework
 from .hydra_config import composed
 from .liveness import LiveNames, Options
+from .node_rewrites import NarrowedCalls, Node, RenamedCalls, RenamedClasses
 from .slicer import Slicer
-
-_Node = TypeVar("_Node", bound=ast.AST)
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class ProgramSlicer:
             assert isinstance(made, ast.Name)
             self.stand_ins[owner.name] = made.id
 
-    def _stand_in(self, entry: Module, nodes: list[_Node]) -> list[_Node]:
+    def _stand_in(self, entry: Module, nodes: list[Node]) -> list[Node]:
         """The nodes with reduced classes of other files in place of the imported ones."""
         names = {
             name: self.stand_ins[found[1].name]
@@ -120,11 +118,15 @@ class ProgramSlicer:
             and found[1].name in self.stand_ins
             and found[0] is self.reductions[found[1].name].module
         }
-        return [made for node in nodes if (made := _StandIn(names).visit(copy.deepcopy(node))) is not None] if names else nodes
+        return (
+            [made for node in nodes if (made := RenamedClasses(names).visit(copy.deepcopy(node))) is not None]
+            if names
+            else nodes
+        )
 
-    def _without_loading(self, module: Module, nodes: list[_Node]) -> list[_Node]:
+    def _without_loading(self, module: Module, nodes: list[Node]) -> list[Node]:
         """The nodes calling, of what other files define, the forms that load no weights."""
-        return [_Renamed(dict(self._loading_calls(module, node))).copied(node) for node in nodes]
+        return [RenamedCalls(dict(self._loading_calls(module, node))).copied(node) for node in nodes]
 
     def _loading_calls(self, module: Module, node: ast.AST) -> Iterator[tuple[ast.Call, str]]:
         for call in list(inside(node, ast.Call)):
@@ -142,7 +144,7 @@ class ProgramSlicer:
         function = point.function
         assert function is not None
         module = point.module
-        slicer = Slicer(module, function.body, self.options, top_level=False, rewrite=_Rewriter(self.reductions))
+        slicer = Slicer(module, function.body, self.options, top_level=False, rewrite=NarrowedCalls(self.reductions))
         live = LiveNames()
         slicer.mark_live(live, slicer.reads(point.expression))
         if point.statement is None:
@@ -239,8 +241,8 @@ class ProgramSlicer:
         self._pending(module).live |= free
         if function.name == "__init__":
             raise SliceError(f"{module.path}:{function.lineno}: the model is used while {owner.name} is being made")
-        found = call or self._method_caller(module, owner, function)
-        made_by = self._constructor(module, owner) if found is None else None
+        found = call or self._method_caller(owner, function)
+        made_by = self._constructor(owner) if found is None else None
         found = found or made_by
         if found is None:
             raise SliceError(f"{module.path}:{function.lineno}: nothing calls {owner.name}.{function.name}")
@@ -268,7 +270,7 @@ class ProgramSlicer:
                 reduction.follow(where, caller, receiver)
             self.reduce(reduction, where)
             if made_by is not None:
-                expression = _Rewriter(self.reductions).narrowed(expression)
+                expression = NarrowedCalls(self.reductions).narrowed(expression)
         return Point(where, caller, where.statement_of(site), expression), found
 
     def _leave_init(
@@ -280,7 +282,7 @@ class ProgramSlicer:
         if not used:
             self._pending(point.module).live |= free
             return Point(point.module, None, None, point.expression), None
-        found = call or self._constructor(point.module, owner)
+        found = call or self._constructor(owner)
         arguments = bind(point.function, found[1], skip=1) if found is not None else {}
         arguments = {**defaults_of(point.function), **arguments}
         if found is None or any(name not in arguments for name in used):
@@ -288,7 +290,7 @@ class ProgramSlicer:
         expression = substitute(point.expression, {name: arguments[name] for name in used})
         return self._step(point, *found, expression, free, None), found
 
-    def _method_caller(self, module: Module, owner: ast.ClassDef, function: Function) -> tuple[Module, ast.Call] | None:
+    def _method_caller(self, owner: ast.ClassDef, function: Function) -> tuple[Module, ast.Call] | None:
         outside: list[tuple[Module, ast.Call]] = []
         inside: list[tuple[Module, ast.Call]] = []
         for where, site in self.calls.by_name.get(function.name, []):
@@ -303,7 +305,7 @@ class ProgramSlicer:
                 outside.append((where, site))
         return min([*outside, *inside], key=lambda found: found[0] is not self.entry, default=None)
 
-    def _constructor(self, module: Module, owner: ast.ClassDef) -> tuple[Module, ast.Call] | None:
+    def _constructor(self, owner: ast.ClassDef) -> tuple[Module, ast.Call] | None:
         """Where an object of a class is made whose methods a framework calls."""
         sites = [
             (where, site)
@@ -334,7 +336,7 @@ class ProgramSlicer:
             self.options,
             top_level=True,
             wrapped=wrapped,
-            rewrite=_Rewriter(self.reductions),
+            rewrite=NarrowedCalls(self.reductions),
             replaced={**self._unloaded(module), **pending.replaced},
         )
         live = LiveNames()
@@ -407,66 +409,6 @@ class ProgramSlicer:
         ]
         candidates = [*direct, *handed] if direct or outer is None else []
         return min(candidates, key=lambda found: found[0] is not self.entry, default=None)
-
-
-class _Rewriter:
-    """Hands constructors of reduced classes only the arguments they still take."""
-
-    def __init__(self, reductions: dict[str, ClassReduction]) -> None:
-        self.reductions = reductions
-
-    def __call__(self, statement: ast.stmt) -> ast.stmt:
-        calls = [self.reductions.get(last_name(node.func)) for node in inside(statement, ast.Call)]
-        return self.narrowed(statement) if any(item is not None and item.built is not None for item in calls) else statement
-
-    def narrowed(self, node: _Node) -> _Node:
-        """A copy, of a statement or of an expression that stands in no statement yet."""
-        clone = copy.deepcopy(node)
-        for call in inside(clone, ast.Call):
-            reduction = self.reductions.get(last_name(call.func))
-            if reduction is None or reduction.built is None:
-                continue
-            if reduction.init is not None and reduction.parameters is not None:
-                given = bind(reduction.init, call, skip=1)
-                call.args = []
-                call.keywords = [ast.keyword(name, given[name]) for name in reduction.parameters if name in given]
-        return ast.fix_missing_locations(clone)
-
-
-class _StandIn(ast.NodeTransformer):
-    """Renames classes, and takes them out of the imports that brought them."""
-
-    def __init__(self, names: dict[str, str]) -> None:
-        self.names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.copy_location(ast.Name(self.names[node.id], node.ctx), node) if node.id in self.names else node
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
-        node.names = [alias for alias in node.names if (alias.asname or alias.name) not in self.names]
-        return node if node.names else None
-
-
-class _Renamed(ast.NodeTransformer):
-    """Lets some calls call something else."""
-
-    def __init__(self, names: dict[ast.Call, str]) -> None:
-        self.names = names
-
-    def copied(self, node: _Node) -> _Node:
-        if not self.names:
-            return node
-        memo: dict[int, object] = {}
-        clone = copy.deepcopy(node, memo)
-        self.names = {memo[id(call)]: name for call, name in self.names.items()}  # type: ignore[misc]
-        made: _Node = self.visit(clone)
-        return ast.fix_missing_locations(made)
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        if node in self.names:
-            node.func = ast.Name(self.names[node], ast.Load())
-        return node
 
 
 def _trail(module: Module, function: Function | None, statement: ast.stmt) -> list[ast.AST]:

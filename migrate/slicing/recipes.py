@@ -69,7 +69,7 @@ def _last(statements: list[ast.stmt]) -> ast.AST:
     )
 
 
-def options_of(written: Written, program: Program, script: Script) -> list[Option]:
+def options_of(written: Written, script: Script) -> list[Option]:
     """The options that the program's own parser still declares, or all of the script's when the parser stands elsewhere."""
     own = read_options(ast.walk(written.tree))
     if own:

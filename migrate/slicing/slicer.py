@@ -336,7 +336,7 @@ class Slicer:
                 relevant = relevant or self._kept_for_effect(call, live)
         if not relevant:
             return None
-        if self._left_out(statement, calls, bound, loads):
+        if self._left_out(calls, bound, loads):
             self.options.dropped.append(statement)
             return None
         self.stored |= bound
@@ -403,7 +403,7 @@ class Slicer:
             return isinstance(call.func.value, ast.Call) and last_name(call.func.value.func) == "super" and live.has("self")
         return self._seeds and self.options.seeds and is_seed(call)
 
-    def _left_out(self, statement: ast.stmt, calls: Sequence[ast.Call], bound: set[str], loads: bool) -> bool:
+    def _left_out(self, calls: Sequence[ast.Call], bound: set[str], loads: bool) -> bool:
         """Steps that would train, and with `checkpoints` off those that load: the objects then stay as they were before."""
         if not self.options.data and not bound and any(makes_data(call) for call in calls):
             return True

@@ -83,8 +83,11 @@ def why_none(run: Run) -> Iterator[tuple[str, str | None]]:
 
 
 def best_of(models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None:
-    """The model that the script evaluates."""
+    """The model that the script evaluates. One that is of another structure than that to which reading the sources leads, and
+    that is not trained while that one is, only teaches it."""
     fitting = [model for model in models if gives_answers(model) and not model.feeds]
+    if any(model.as_read is True and model.trained for model in fitting):
+        fitting = [model for model in fitting if model.as_read is True or model.trained or model.fits is True]
     if wanted is not None:
         named = [model for model in fitting if is_called(model, wanted, fitting)]
         fitting = named or fitting

@@ -6,29 +6,29 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from ...errors import AmbiguousError, SandboxError
 from ...specs import Preprocessing
 from ..proving.instrument import site_of
 from ..proving.routes.keep import keep_routes
-from ..proving.trace_transform import Traced, confirm, row_shape, trace
+from ..proving.trace_transform import Traced, row_shape
 from ..proving.verify import Recorded, ScriptRun
 from ..proving.visible_files import remedy
 from ..proving.worker_protocol import Failed, Inspected, Package, Row
 from ..reading.facts import CheckpointSite
-from ..reading.recipe import Recipe, TransformRecipe
+from ..reading.recipe import Recipe
 from ..reporting.report import ModelReport, Parity, Speedup
-from ..resolving.mismatch import trained_otherwise
 from ..resolving.model_metadata import imported
 from ..resolving.ranking import listed
 from ..resolving.resolved import Resolved
-from ..resolving.task import MULTI_LABEL, SINGLE_LABEL, kind_of, may_have_labels, modules_near, stated_task, with_threshold
 from ..survey.survey import project_index
 from .migration import Migration
+from .model.outputs import labels_of, remark_taken_for, task_of
+from .model.preprocessing import preprocessing_of, traced
 from .repair_parity import compare_with_unrepaired
 from .scripts.originals import Originals
-from .worker_client import class_names, inspect, model_name, package, smoke_tests
+from .worker_client import inspect, model_name, package, smoke_tests
 
 _UNSEEN = re.compile(r"safetensors|safe_open")  # reads files without Python's knowledge
 """In the source of a construction: its weights may be more than initial ones."""
@@ -98,7 +98,7 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     Raises AmbiguousError when several input sizes work and nothing says which is meant.
     """
     recorded, own = _recorded(migration, resolved, originals)
-    known = _KnownInput(traced=_trace(migration, resolved), recorded=recorded, own=own)
+    known = _KnownInput(traced=traced(migration, resolved), recorded=recorded, own=own)
     model = ModelReport(name=resolved.name, factory=resolved.factory)
     migration.stages.start("Building the model")
     built = _build(migration, resolved, known)
@@ -116,11 +116,11 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     if repaired.differs is not None:
         parity = Parity(status="failed", why=repaired.differs)
         return ModelOutcome(model=replace(model, parity=parity), weights_loaded=weights)
-    task = _task(migration, resolved, name, built.classes)
-    labels = _labels(migration, resolved, recorded, built.classes, task)
+    task = task_of(migration, resolved, name, built.classes)
+    labels = labels_of(migration, resolved, recorded, built.classes, task)
     if not task and not labels:  # as many names as outputs tell that these are classes
-        _remark_taken_for(migration, resolved, name, built.classes)
-    preprocessing, why_not = _preprocessing(migration, resolved, known.traced, row)
+        remark_taken_for(migration, resolved, name, built.classes)
+    preprocessing, why_not = preprocessing_of(migration, resolved, known.traced, row)
     request = Package(
         recipe=built.recipe,
         name=name,
@@ -213,40 +213,6 @@ def serve(migration: Migration, outcomes: Sequence[ModelOutcome]) -> list[ModelO
         replace(item, model=replace(item.model, served=item.packaged and failures[item.model.name] is None))
         for item in outcomes
     ]
-
-
-def _trace(migration: Migration, resolved: Resolved) -> Traced:
-    if resolved.transform_recipe is None:
-        return Traced(why="no evaluation transform was found in the scripts")
-    stated = resolved.stated_transform
-    if stated is None or resolved.transform_recipe.live is None:
-        return _traced(migration, resolved.transform_recipe)
-    read = _traced(migration, stated)
-    if read.candidates:
-        seen = _traced(migration, resolved.transform_recipe, read)
-        if seen is None or seen.candidates:
-            return seen or read
-    found = _traced(migration, resolved.transform_recipe)
-    return found if found.candidates or read.candidates else replace(read, why=found.why)
-
-
-@overload
-def _traced(migration: Migration, recipe: TransformRecipe) -> Traced: ...
-@overload
-def _traced(migration: Migration, recipe: TransformRecipe, read: Traced) -> Traced | None: ...
-
-
-def _traced(migration: Migration, recipe: TransformRecipe, read: Traced | None = None) -> Traced | None:
-    """What a transform does, tried once; with `read` only whether it does that, which takes a run but few images."""
-    recipe = recipe.in_copy(migration.tree)
-    known = migration.traced
-    if (recipe, read) not in known:
-        migration.stages.start("Recovering the preprocessing" if read is None else "Confirming the preprocessing")
-        if recipe.live is not None:
-            migration.fresh_tree()  # the script runs again
-        found = trace(recipe, migration.sandbox) if read is None else confirm(recipe, read, migration.sandbox)
-        known[recipe, read] = found
-    return known[recipe, read]
 
 
 def _recorded(migration: Migration, resolved: Resolved, originals: Originals) -> tuple[Recorded | None, bool]:
@@ -381,100 +347,8 @@ def _inspect(
     return answer, answer.input if isinstance(answer, Inspected) else None
 
 
-def _preprocessing(migration: Migration, resolved: Resolved, traced: Traced, row: Row) -> tuple[Preprocessing | None, str]:
-    """The recovered preprocessing that ends in the model's input; None, with a finding and why, when none does."""
-    for candidate in traced.candidates:
-        fits = row_shape(candidate)
-        if fits == row or (fits is None and len(candidate.mean) == row[0]):
-            for note in traced.notes:
-                migration.remark("PS509", note, "note", candidate.source)
-            _compare_with_training(migration, resolved, candidate)
-            return candidate, ""
-    sizes = ", ".join("x".join(map(str, row_shape(candidate) or ())) or "any size" for candidate in traced.candidates)
-    why = traced.why or f"the transform gives {sizes}, the model takes {'x'.join(map(str, row))}"
-    source = resolved.transform_recipe.source_at if resolved.transform_recipe is not None else ""
-    message = f"no preprocessing is known, so the model takes tensors, not images: {why}"
-    migration.remark("PS504", message, "warning", source)
-    return None, migration.plain(why)
-
-
-def _compare_with_training(migration: Migration, resolved: Resolved, made: Preprocessing) -> None:
-    """Remark when the training transform of the same file or script states another mean or standard deviation."""
-    modules = project_index(migration.surveyed).repository.modules
-    paths = [made.source.rpartition(":")[0], resolved.script.path if resolved.script is not None else ""]
-    near = [modules[path] for path in dict.fromkeys(paths) if path in modules]
-    per_pixel = made.scale * 255  # transforms state their numbers for pixels between 0 and 1
-    numbers = tuple(value / per_pixel for value in made.mean), tuple(value / per_pixel for value in made.std)
-    found = trained_otherwise(numbers, near)
-    if found is not None:
-        path, line, (mean, std) = found
-        message = (
-            f"training normalizes with mean {mean} and std {std}, evaluation ({made.source}) with other numbers; "
-            "the package does what evaluation does"
-        )
-        migration.remark("PS530", message, "warning", f"{path}:{line}")
-
-
 def _is_taken(recorded: Recorded | None, classes: int | None) -> bool:
     return recorded is not None and recorded.outputs.shape[1:] == (classes,)
-
-
-def _task(migration: Migration, resolved: Resolved, name: str, classes: int | None) -> str:
-    """What the outputs are: as the user says, as the run showed, or as the sources state; what is taken for granted is
-    remarked."""
-    if migration.options.task:
-        return migration.options.task
-    task = resolved.task
-    if resolved.recipe.live is None and classes is not None and resolved.script is not None:
-        near = modules_near(migration.surveyed, resolved.script)
-        task = with_threshold(stated_task(near, classes), near)
-    if any(kind_of(part) == MULTI_LABEL and ":" not in part for part in task.split(",")):
-        message = f"labels of {name} hold above a probability of 0.5, since no one threshold was found (--task multi-label:0.3)"
-        migration.remark("PS519", message, "note", resolved.place)
-    return task
-
-
-def _remark_taken_for(migration: Migration, resolved: Resolved, name: str, classes: int | None) -> None:
-    message = f"nothing tells what the one output of {name} is; it is given as a number (--task multi-label makes it a label)"
-    if classes != 1:
-        message = (
-            f"nothing tells what the {classes} outputs of {name} are; they are taken for scores of classes, one of which holds "
-            "(--task says otherwise)"
-        )
-    if classes is not None:
-        migration.remark("PS519", message, "note", resolved.place)
-
-
-def _labels(
-    migration: Migration, resolved: Resolved, recorded: Recorded | None, classes: int | None, task: str
-) -> tuple[tuple[str, ...] | None, ...]:
-    """Class names where the repository states as many as an output has entries; nothing is invented."""
-    if resolved.labels:
-        for number, (part, names) in enumerate(zip(task.split(","), resolved.labels, strict=False)):
-            if names is None and kind_of(part) in (SINGLE_LABEL, MULTI_LABEL):
-                message = f"output {number} has no labels: no list of {resolved.widths[number]} names is its alone"
-                migration.remark("PS505", message, "note")
-        return resolved.labels
-    if classes is None or not may_have_labels(task):
-        return ()
-    found: dict[str, Sequence[str]] = {}
-    if recorded is not None and recorded.classes is not None:
-        found["the dataset"] = recorded.classes
-    if resolved.class_names is not None:
-        found["the source"] = resolved.class_names
-    elif resolved.class_names_recipe is not None:
-        try:
-            found["the source"] = class_names(resolved.class_names_recipe.in_copy(migration.tree), migration.sandbox)
-        except SandboxError as error:
-            migration.remark("PS505", str(error), "note", resolved.place)
-    if classes == 1:  # the probability of the second of two
-        found = {where: names[1:] if len(names) == 2 else names for where, names in found.items()}
-    for named in found.values():
-        if len(named) == classes and all(name and "\n" not in name and "\r" not in name for name in named):
-            return (tuple(named),)
-    counts = " and ".join(f"{len(names)} in {where}" for where, names in found.items()) or "none"
-    migration.remark("PS505", f"no labels are known: the model has {classes} outputs; class names found: {counts}", "note")
-    return ()
 
 
 def _provenance(migration: Migration, resolved: Resolved, *, weights: bool, imageless: str) -> dict[str, Any]:

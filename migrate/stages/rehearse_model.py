@@ -71,6 +71,7 @@ def rehearse_model(
     `found` is what reading the sources led to: its arguments are tried first, and what a run cannot tell is taken from it.
     """
     static = found if isinstance(found, Resolved) else None
+    read_in = static.script.path if static is not None and static.script is not None else None
     if static is not None and static.script is None and model is not None:
         return []  # a model that is built as no script does it
     scripts = _scripts(migration, entry, static, model)
@@ -110,9 +111,9 @@ def rehearse_model(
         runs.append(run)
         if run.is_certain or (run.evaluated and not stored and run.fits is not False):
             break
-        if run.best is None and run.seen.absent:  # what needs the same libraries may end as this one did
-            alike = importing(surveyed, run.seen.absent)
-            left.sort(key=lambda item: item[0].path in alike)
+        if run.best is None:  # what needs the same libraries may end as this one did; what the sources tell most of may not
+            alike = importing(surveyed, run.seen.absent) if run.seen.absent else set()
+            left.sort(key=lambda item: (item[0].path in alike, item[0].path != read_in))
     else:
         if time.monotonic() > end and not any(run.evaluated for run in runs):
             _cut_short(migration, seconds, [])

@@ -69,7 +69,7 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console, *, t
     0 when both agree, 4 when they differ, 2 when the script does not run in the sandbox, 1 when nothing could be rewritten.
     """
     root = _root(_existing(script))
-    surveyed, changes = _changes(script, root)
+    surveyed, changes = _changes(root)
     changed = [change for change in changes if change.changed]
     if not changed:
         _report_unchanged(console, script, surveyed, changes)
@@ -137,7 +137,7 @@ def _root(script: Path) -> Path:
     return folder
 
 
-def _changes(script: Path, root: Path) -> tuple[Survey | None, list[Change]]:
+def _changes(root: Path) -> tuple[Survey | None, list[Change]]:
     try:
         surveyed = survey(root)
     except NothingToMigrateError:
@@ -150,7 +150,7 @@ def _changes(script: Path, root: Path) -> tuple[Survey | None, list[Change]]:
 def _rewritten(script: Path, console: Console) -> dict[Path, dict[str, str]]:
     """Real path of each changed file -> its text before and after."""
     root = _root(_existing(script))
-    surveyed, changes = _changes(script, root)
+    surveyed, changes = _changes(root)
     table: dict[Path, dict[str, str]] = {}
     for change in changes:
         if change.changed and change.path.endswith(".py"):

@@ -42,10 +42,10 @@ def explains(module: Module, call: ast.Call) -> bool:
     if not _LOSS.search(ast.unparse(call)) and not _changes_weights(module):
         return True
     function = module.function_of(call)
-    return function is not None and _changes_inputs(module, function)
+    return function is not None and _changes_inputs(function)
 
 
-def _changes_inputs(module: Module, function: ast.AST) -> bool:
+def _changes_inputs(function: ast.AST) -> bool:
     """Whether a function wants the gradient of a tensor that is no weight, reads it, and changes nothing else."""
     wanted = {
         target.value.id

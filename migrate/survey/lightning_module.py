@@ -15,8 +15,9 @@ from ..reading.facts import Loop, LoopKind
 from ..reading.nodes import inside, is_docstring, keyword_of, text_of, values_of
 from ..reading.scopes import Function, Module, Repository, dotted, last_name, parameters
 from ..slicing.classes import ClassReduction
-from ..slicing.factories import ModelClass, ModelTable
+from ..slicing.factories import ModelTable
 from ..slicing.liveness import Options
+from ..slicing.model_class import ModelClass
 from .loops import TrainerSite, call_site, trainer_loop
 
 _CALLS: dict[str, LoopKind] = {"test": "evaluate", "validate": "evaluate", "predict": "predict", "fit": "train"}

@@ -4,16 +4,16 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 from ..reading.bindings import FUNCTIONS
 from ..reading.facts import Loop, LoopKind
-from ..reading.nodes import arguments_of, inside, text_of, values_of
+from ..reading.nodes import arguments_of, inside, values_of
 from ..reading.scopes import Definition, Function, Module, bound_names, dotted, last_name, parameters
 from ..slicing.factories import ModelTable
 from ..slicing.heads import is_zoo_constructor
+from .batch_loops import enclosing_loop, purpose
 from .call_purposes import annotated_as, gives_rows
-from .gradients import always_gradless, learns, only_looks, trains_anywhere
+from .gradients import always_gradless, only_looks
 
 _NAMED = re.compile(r"^(.*_)?(model|net|network|classifier|backbone|teacher|student|ema)s?(_.*|\d*)$|^(model|net)_?\w*$", re.I)
 _WORD = re.compile(r"_?[A-Za-z]+\d*_?")
@@ -37,9 +37,6 @@ _BUILDING = re.compile(
 )
 _SYNTHETIC = frozenset(["randn", "rand", "zeros", "ones", "empty", "randint", "randn_like", "ones_like", "zeros_like", "full"])
 _MODE = frozenset(["eval", "train"])
-_MODEL_METHODS = frozenset(
-    ["eval", "train", "parameters", "named_parameters", "load_state_dict", "state_dict", "modules", "named_modules", "half"]
-)
 _NOT_MODELS = ("headrace.", "torch.optim", "torch.utils", "torchvision.transforms", "numpy")
 _EXECUTORS = (
     *("poptorch.", "onnxruntime.", "openvino.", "tensorrt.", "torch_tensorrt.", "torch2trt.", "deepsparse.", "tvm."),
@@ -53,7 +50,6 @@ _INPUTS = re.compile(r"^(x|pixel_values|imgs?|images?|inputs?|samples?|batch)$")
 _INPUTS_BY_NAME = re.compile(r"input|batch|encod|pixel|image|sample|feature", re.I)
 _OTHER_RUNTIMES = frozenset(["compile_model", "InferenceSession", "read_model", "read_network", "load_network", "Interpreter"])
 TRAINING_STEP = "headrace.training_step"
-_EVALUATION = re.compile(r"eval|valid|^val|_val|test|infer|predict|accuracy", re.I)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +75,6 @@ def trainer_loop(module: Module, call: ast.Call, kind: LoopKind, model: str) -> 
         path=module.path,
         function=module.qualified(module.function_of(call)),
         line=call.lineno,
-        end_line=call.end_lineno or call.lineno,
         kind=kind,
         model=model,
         inputs="",
@@ -287,9 +282,9 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
 
 def call_site(module: Module, call: ast.Call, function: Function | None, model: str, given: ast.expr) -> CallSite:
     """The call of a `model` on what is `given`, with the loop around it."""
-    loop = _enclosing_loop(module, call, function)
+    loop = enclosing_loop(module, call, function)
     statement = module.statement_of(call)
-    kind, targets, trained = _kind(module, call, function, loop)
+    kind, targets, trained = purpose(module, call, function, loop)
     outputs = None
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and statement.value is call:
         outputs = dotted(statement.targets[0])
@@ -298,7 +293,6 @@ def call_site(module: Module, call: ast.Call, function: Function | None, model: 
         path=module.path,
         function=module.qualified(function),
         line=getattr(outer, "lineno", 1),
-        end_line=getattr(outer, "end_lineno", None) or 1,
         kind=kind,
         model=model,
         inputs=ast.unparse(given),
@@ -394,77 +388,3 @@ def _assigned(module: Module, function: Function | None) -> set[str]:
         )
     names = {argument.arg for argument in parameters(function)}
     return names.union(*(bound_names(statement) for statement in function.body))
-
-
-def _ancestors(module: Module, node: ast.AST, stop: ast.AST | None) -> Iterator[ast.AST]:
-    return takewhile(lambda item: item is not stop, module.ancestors(node))
-
-
-def _enclosing_loop(module: Module, call: ast.Call, function: Function | None) -> ast.For | ast.AsyncFor | None:
-    """The innermost for loop around a call whose variable leads to the call's arguments."""
-    loops = [node for node in _ancestors(module, call, function) if isinstance(node, ast.For | ast.AsyncFor)]
-    for loop in loops:
-        carried = bound_names(loop.target)
-        for node in (node for statement in loop.body for node in inside(statement, ast.Assign)):
-            if _mentions(node.value, carried):
-                carried = carried.union(*map(bound_names, node.targets))
-        if any(_mentions(argument, carried) for argument in arguments_of(call)):
-            return loop
-    return None
-
-
-def _mentions(node: ast.AST, names: set[str]) -> bool:
-    return any(inner.id in names for inner in inside(node, ast.Name))
-
-
-def _kind(
-    module: Module, call: ast.Call, function: Function | None, loop: ast.For | ast.AsyncFor | None
-) -> tuple[LoopKind, str | None, bool]:
-    trained = learns(module, loop if loop is not None else function)
-    targets = _targets(loop, call) if loop is not None else None
-    if loop is None:
-        trains = trained and not always_gradless(module, call)
-        return ("train" if trains else "predict"), None, trained or trains_anywhere(module)
-    if trained and not always_gradless(module, call):
-        return "train", targets, True
-    return ("evaluate" if targets is not None else "predict"), targets, trains_anywhere(module)
-
-
-def _targets(loop: ast.For | ast.AsyncFor, call: ast.Call) -> str | None:
-    """The labels that travel with the inputs: another name of the batch that is compared or given to a loss."""
-    batch: ast.AST = loop.target
-    wrapped = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "enumerate"
-    if wrapped and isinstance(batch, ast.Tuple) and len(batch.elts) == 2:
-        batch = batch.elts[1]
-    used = {node.id for argument in arguments_of(call) for node in inside(argument, ast.Name)}
-    made = [node for statement in loop.body for node in inside(statement, ast.Assign)]
-    for node in sorted(made, key=lambda item: -item.lineno):
-        names_made = [target.id for target in node.targets if isinstance(target, ast.Name)]
-        if used & set(names_made) and node.lineno < call.lineno and not isinstance(node.value, ast.Subscript):
-            used |= {inner.id for inner in inside(node.value, ast.Name)}
-    names: list[str] = []
-    if isinstance(batch, ast.Tuple | ast.List):
-        names = [element.id for element in batch.elts if isinstance(element, ast.Name)]
-    elif isinstance(batch, ast.Name):
-        names = _unpacked(loop, batch.id)
-        keyed = [node for statement in loop.body for node in inside(statement, ast.Subscript) if dotted(node.value) == batch.id]
-        labels = [node for node in keyed if re.search(r"label|target|^class", text_of(node.slice) or "", re.I)]
-        if not names and labels:
-            return ast.unparse(labels[0])
-    for name in names:
-        if name not in used and name != "_" and not re.search(r"path|file|name|^idx|index", name, re.I):
-            return name
-    return None
-
-
-def _unpacked(loop: ast.For | ast.AsyncFor, batch: str) -> list[str]:
-    """Names that `images, target = batch`, `target = batch[-1]`, `batch["label"]` take out of one batch variable."""
-    names: list[str] = []
-    for statement in loop.body:
-        if isinstance(statement, ast.Assign) and _mentions(statement.value, {batch}):
-            for target in statement.targets:
-                if isinstance(target, ast.Tuple | ast.List):
-                    names += [element.id for element in target.elts if isinstance(element, ast.Name)]
-                elif isinstance(target, ast.Name) and isinstance(statement.value, ast.Subscript | ast.Call | ast.Attribute):
-                    names.append(target.id)
-    return names if len(names) > 1 else []

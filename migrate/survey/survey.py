@@ -10,7 +10,7 @@ from pathlib import Path
 from ...errors import MigrateError, NothingToMigrateError
 from ..reading.arguments import is_parse_call, read_options
 from ..reading.calls import Calls
-from ..reading.facts import CheckpointSite, Command, Factory, Loop, LoopKind, Option, Script, Survey, TransformSite
+from ..reading.facts import CheckpointSite, Command, Factory, Loop, LoopKind, Option, Script, Survey
 from ..reading.finding import Finding
 from ..reading.nodes import arguments_of, inside
 from ..reading.scopes import Definition, Function, Module, Repository, dotted, last_name
@@ -27,10 +27,9 @@ from .own_calls import find_own_calls
 from .pointers import missing_contents
 from .served_classes import served
 from .submodules import missing_submodules
-from .transforms import find_transforms
 from .usages import usages
 
-__all__ = ["CheckpointSite", "Factory", "Finding", "Loop", "Option", "Script", "Survey", "TransformSite", "survey"]
+__all__ = ["CheckpointSite", "Factory", "Finding", "Loop", "Option", "Script", "Survey", "survey"]
 
 _IMAGE = re.compile(
     r"^(im|img|image|picture|photo)s?(_?(path|file|name|filename|url)s?)?$|(path|file)_?(to_)?(img|image)s?$|^input_image", re.I
@@ -164,7 +163,6 @@ def _stated(
         root=root,
         factories=found.table.factories,
         scripts=_scripts(found),
-        transforms=tuple(item for module in modules for item in find_transforms(module)),
         checkpoints=tuple(item for module in modules for item in find_checkpoints(module, found.calls)),
         findings=tuple(sorted([*findings, *(item for module in modules for item in find_owned_loops(module))])),
         files=files,
@@ -268,7 +266,7 @@ def is_guarded(module: Module) -> bool:
 
 
 def _script_of(module: Module, found: ProjectIndex, facts: tuple[Loop, ...]) -> Script:
-    options = _options(module, found)
+    options = _options(module)
     order: tuple[LoopKind, ...] = ("train", "evaluate", "predict")
     server = next(iter(_served(module, found)), None)
     return Script(
@@ -314,7 +312,7 @@ def _mounted(module: Module, value: ast.expr) -> Iterator[tuple[Module, ast.AST]
         yield from ((other, node) for node in _handlers(other))
 
 
-def _options(module: Module, found: ProjectIndex) -> tuple[Option, ...]:
+def _options(module: Module) -> tuple[Option, ...]:
     """The script's own options, and those of the parser that it imports from another file."""
     own = read_options(module.nodes)
     if own:

@@ -36,7 +36,7 @@ from ...runtime.lowering.portable import write_onnx
 from ...runtime.tuning.autotuner import Progress, tune
 from ...runtime.tuning.judging_data import JudgingData
 from ...runtime.tuning.measure import measure
-from ...runtime.tuning.randomize import device_of, noise, randomized
+from ...runtime.tuning.randomize import device_of, drawn, noise
 from ...runtime.tuning.reference import known_answers, noise_where_off
 from ...runtime.tuning.source import CapturedSource
 from ...specs import Preprocessing
@@ -260,11 +260,11 @@ def _tune(
         plan = tune(source, order.config, directory=directory, device=device, judging=judging, progress=tell)
         return plan, source.captured
     # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.
-    other = randomized(model, source.captured.example)
-    drawn = CapturedSource.of(_captured(other, source.captured.example, order))
+    other = drawn(model, source.captured.example)
+    proved = CapturedSource.of(_captured(other, source.captured.example, order))
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
-        plan = tune(drawn, order.config, directory=Path(scratch), device=device, progress=tell)
-    return source.prepare_all(plan, directory), drawn.captured
+        plan = tune(proved, order.config, directory=Path(scratch), device=device, progress=tell)
+    return source.prepare_all(plan, directory), proved.captured
 
 
 def _with_original(captured: CapturedGraph, order: Order, device: str) -> ParityRecord | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
     from .packaging import Order, Packaged
 
-_TRACEBACK = 16_000
 Report = Callable[[float, str], None]
 
 
@@ -238,7 +236,6 @@ def _failure(error: BaseException, root: str | None, stage: str) -> Failed:
         stage=stage,
         error=text if isinstance(error, HeadraceError) else f"{type(error).__name__}: {text}",
         where=_where(cause, root),
-        traceback="".join(traceback.format_exception(cause))[-_TRACEBACK:],
         obstacles=obstacles,
         random_weights=isinstance(error, SandboxError) and error.random_weights,
     )

@@ -98,11 +98,8 @@ class Staging:
                 f"stages must be numbered 0, 1, 2 and so on; set_stage was given {sorted(set(self._stages.values()))}"
             )
         self._pipeline.check_stages(count)
-        old, modules = self._trainer, distinct_modules(vars(self))
         self._trainer = self._staged_trainer = StagedTrainer(
-            *(self.build, modules, old.optimizer, old.options, self.config, self._journal),
-            mesh=self._pipeline,
-            stages=self._stages,
+            self._trainer, distinct_modules(vars(self)), self.config, mesh=self._pipeline, stages=self._stages
         )
         return self._staged_trainer
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ...errors import HeadraceError, InputError
 from ..base.config import GraphConfig
@@ -21,6 +22,7 @@ from ..inspect.recompiles import kinds_of
 from .account import TIMES, Account, own_bucket
 from .checks import check_tensors
 from .loaded import LoadedGraph
+from .observers import observers
 from .packaged import RARE_ROWS, find_packaged, otherwise, packages_of
 from .watch import Watch
 
@@ -62,6 +64,7 @@ class TieredGraph:
     $HEADRACE_PATIENCE, else 10); 0 opens or captures at the first call.
 
     A module that cannot be captured stays eager, with one warning; with patience 0 that raises CaptureError, as for any graph.
+    So does one, while that lasts, at whose layers a hook of the script's looks on (`observers`).
     `eager` is called instead of the module, where that runs in a wrapper. What else a graph does (`compile`, `save`, `debug`,
     `plan`) is done by the `graph` behind it, for which `compile` does not wait.
     """
@@ -86,6 +89,8 @@ class TieredGraph:
         self._accounts: dict[Hashable, Account] = {}
         self._watched: Watch | None = None
         self._seen = _Seen(model)
+        self._hooks = -1  # how many there had been in the process when it was last looked whether one looks on here
+        self._observed = False
         self._looked = False
         self._put_off = False  # packages of another program, with the same weights
         self._lock = threading.RLock()
@@ -121,6 +126,8 @@ class TieredGraph:
             if self._seen.lazy:  # its first call gives it its tensors
                 outputs, self._seen = self._eagerly(*inputs), _Seen(self.model)
                 return outputs
+            if self._is_observed():
+                return self._eagerly(*inputs)
             account = self._account(inputs)
             if not account.eager_next and self._graph is not None and self._graph.ready(*inputs):  # it sees changes itself
                 return self._timed(account, True, self._graph, *inputs)
@@ -184,6 +191,14 @@ class TieredGraph:
         """
         with LOCK, torch.no_grad(), _evaluating(self._seen.modules):
             return self._call_eagerly(*inputs)
+
+    def _is_observed(self) -> bool:
+        if self._observed or self._hooks != RemovableHandle.next_id:
+            before, self._hooks = self._observed, RemovableHandle.next_id
+            self._observed = any(True for _ in observers(self._seen.modules))
+            if self._observed and not before:
+                self._journal.report(1, "a hook of the script's looks on at its layers: the module answers while it does")
+        return self._observed
 
     @property
     def evaluates(self) -> bool:

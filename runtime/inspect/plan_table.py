@@ -52,7 +52,7 @@ def plan_table(plan: Mapping[str, Any]) -> RenderableType:
             f"{first:.3g} ms",
             f"{memory:.0f} MB" if memory is not None else "-",
             _parity(items),
-            _outcome(items, plan, batches),
+            _outcome(items, plan),
             style="bold green" if any(item["status"] == "won" for item in items) else None,
         )
     if cut := plan.get("cut"):
@@ -83,7 +83,7 @@ def _parity(items: Sequence[_Item]) -> str:
     return f"{record['status']}{agreement}{difference}"
 
 
-def _outcome(items: Sequence[_Item], plan: Mapping[str, Any], batches: Sequence[int]) -> str:
+def _outcome(items: Sequence[_Item], plan: Mapping[str, Any]) -> str:
     if any(item["status"] == "won" for item in items):
         return "won"
     if any(item["status"] not in ("won", "lost") for item in items):

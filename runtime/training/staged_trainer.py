@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,11 +15,10 @@ from torch.overrides import TorchFunctionMode
 from ...errors import InputError
 from ..base.config import GraphConfig
 from ..base.structure import Structure, flatten
-from ..inspect.journal import Journal
 from ..parallel.schedule import PipelineMesh
 from ..parallel.stage_parameters import StageParameters
 from .kinds import StepKind
-from .options import StepRecord, TrainingOptions
+from .options import StepRecord
 from .pipeline_run import PipelineRun, assembled, of_all_rows
 from .stage_recorder import StageRecorder
 from .stage_split import StagedStep, split_step
@@ -38,7 +37,7 @@ _OTHER_PROGRAMS = "compute other operations; let build, its modules and set_stag
 
 
 class StagedTrainer(Trainer):
-    """A `Trainer` whose steps run over the ranks of a pipeline. All ranks make each call alike.
+    """The `whole` graph's trainer, whose steps run over the ranks of a pipeline. All ranks make each call alike.
 
     The step of a microbatch is captured and cut into programs, forward and back, of each stage. The first step is proved:
     what build gives for this rank's rows as a whole must be what the microbatches give together. Then each rank keeps the
@@ -47,20 +46,17 @@ class StagedTrainer(Trainer):
 
     def __init__(
         self,
-        build: Callable[..., Any],
+        whole: Trainer,
         modules: Sequence[nn.Module],
-        optimizer: torch.optim.Optimizer,
-        options: TrainingOptions,
         config: GraphConfig,
-        journal: Journal,
         *,
         mesh: PipelineMesh,
         stages: Mapping[nn.Module, int],
     ) -> None:
-        super().__init__(build, modules, optimizer, options, config, journal)
+        super().__init__(whole._build, modules, whole.optimizer, whole.options, config, whole._journal)
         if config.backend not in (None, "captured") or config.precision not in ("auto", "fp32"):
             raise InputError("a pipeline runs captured and in fp32; leave backend and precision out of its GraphConfig")
-        if options.grad_scaler is not None or options.checkpoint:
+        if self.options.grad_scaler is not None or self.options.checkpoint:
             raise InputError("a pipeline takes neither grad_scaler nor checkpoint; leave them out of add_optimizer")
         self.mesh, self.stages = mesh, stages
         self._runs: dict[Any, PipelineRun] = {}

@@ -12,18 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import BackendError, InputError, ParityError
-from ...specs import FP32, PRECISIONS, Precision
-from .. import backends
 from ..artifact.agreement import fits_labels
 from ..artifact.parity import unusable
-from ..artifact.plan import Choice, Plan
-from ..base.calibration import Calibration
+from ..artifact.plan import Plan
 from ..base.config import GraphConfig
 from ..base.fingerprint import fingerprint
 from ..base.session import Target
 from .admission import Admission, no_memory, portable
 from .budget import Budget
 from .candidate import PARITY_BATCHES, PARITY_ROWS, Candidate
+from .candidate_list import candidates_of
 from .cuts import Cuts
 from .judging_data import NO_IMAGES, JudgingData
 from .measure import measure
@@ -68,7 +66,7 @@ def tune(
     """
     report = progress or (lambda fraction, text: None)
     ranges, calibrating, judging = replace(judging, whole=config.budget is not None).split(config)
-    candidates = _candidates(source, config, device, ranges, have_images=bool(judging.images), keep=keep)
+    candidates = candidates_of(source, config, device, ranges, have_images=bool(judging.images), keep=keep)
     report(0.0, "running the model as the reference")
     rows = max(*PARITY_BATCHES, min(max(config.planned(device)), PARITY_ROWS))
     target = Target(device=device, threads=config.threads)
@@ -103,53 +101,6 @@ def _check_labels(reference: Reference) -> None:
             f"labels of shape {images.labels.shape} and dtype {images.labels.dtype} cannot be those of {head.output} ({head}): "
             "give one class number per image, or for several labels a row of zeros and ones"
         )
-
-
-def _candidates(
-    source: Source, config: GraphConfig, device: str, ranges: Calibration | str, *, have_images: bool, keep: Plan | None
-) -> list[Candidate]:
-    choices = _choices(config, device, have_images) if keep is None else sorted(set(keep.choices.values()), key=str)
-    candidates = []
-    for choice in choices:
-        target = choice.target(device, config.threads)
-        candidate = Candidate(backends.get(choice.backend), target, replace(choice, files=()))
-        why = candidate.backend.supports(target) or source.why_not(choice)
-        if not why and choice.precision.is_int8:
-            if isinstance(ranges, str):
-                why = ranges
-            else:
-                candidate.calibration = ranges
-        if not why and choice.precision.in_floats:
-            why = f"{choice} was fitted to other weights"
-        if why:
-            candidate.status, candidate.why = "skipped", why
-        candidates.append(candidate)
-    if all(candidate.status for candidate in candidates):
-        reasons = "; ".join(sorted({candidate.why for candidate in candidates})) or f"none computes in {config.precision}"
-        raise BackendError(f"no backend here can run {config.precision} on {device}: {reasons}")
-    return candidates
-
-
-def _choices(config: GraphConfig, device: str, have_images: bool) -> list[Choice]:
-    for_device = [name for name, backend in backends.discover().items() if device in backend.devices]
-    names = [config.backend] if config.backend else for_device
-    precisions = _precisions(config, have_images)
-    found = [
-        Choice(backend=name, precision=precision)
-        for name in names
-        for precision in precisions
-        if precision in backends.get(name).precisions
-    ]
-    if config.backend and not found:
-        able = ", ".join(map(str, backends.get(config.backend).precisions))
-        raise BackendError(f"{config.backend} does not compute in {config.precision}; it computes in {able}")
-    return found
-
-
-def _precisions(config: GraphConfig, have_images: bool) -> tuple[Precision, ...]:
-    if config.precision == "auto":
-        return PRECISIONS if have_images else (FP32,)
-    return tuple(item for item in PRECISIONS if item.dtype in config.precisions)
 
 
 class Autotuner:
@@ -410,6 +361,20 @@ class Autotuner:
                 return candidate
         return None
 
+    def _parted(self, bucket: int, winner: Candidate) -> Candidate | None:
+        """For a batch size that nobody had time to measure, where the next larger one is fastest compiled for it alone and side
+        by side: the same for this one, if that is right."""
+        streams = _streams(bucket, winner.target.streams)
+        if winner.target.batch is None or streams < 2 or not bucket < winner.target.batch <= 2 * bucket:
+            return None
+        other = winner.fixed(bucket, streams)
+        if no_memory(self.candidates):
+            return None
+        other.prepare(self.source, self.directory, self.reference)
+        self.candidates.append(other)
+        able = not other.status and other.passes(self.reference, self.config, winner)
+        return other if able and other.right_at(bucket, self.reference, self.config) else None
+
     def _plan(self, winners: dict[int, Candidate]) -> Plan:
         measured = sorted(winners)
         measurements = [
@@ -421,7 +386,11 @@ class Autotuner:
         choices = {bucket: candidate.choice for bucket, candidate in winners.items()}
         for bucket in set(self.config.planned(self.device)) - set(measured):
             nearest = min(measured, key=lambda known: abs(known - bucket))
-            if (chosen := self._proved(bucket, nearest)) is None:  # the next larger batch size runs it, or the largest in parts
+            larger = next((known for known in measured if known > bucket), bucket)
+            if (parted := self._parted(bucket, winners[larger]) if larger in winners else None) is not None:
+                nearest = larger
+            chosen = parted or self._proved(bucket, nearest)
+            if chosen is None:  # the next larger batch size runs it, or the largest in parts
                 measurements += [
                     candidate.unmeasured(bucket, *reversed(candidate.lost[bucket]))
                     for candidate in self.candidates
@@ -432,7 +401,7 @@ class Autotuner:
             why = f"max_tuning_seconds={self.config.seconds(self.device):g} was used up; batch {nearest} decides"
             for candidate in self.candidates:
                 status, known = candidate.lost.get(bucket, (candidate.status or "skipped", candidate.why or why))
-                if candidate.target.batch is None:
+                if candidate.target.batch is None or candidate is parted:
                     measurements.append(candidate.unmeasured(bucket, known, status))
         return Plan(
             fingerprint=fingerprint(),

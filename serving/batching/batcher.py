@@ -9,15 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-
 from ...errors import ExecutionError, HeadraceError, InputError, OverloadedError, RankLostError
-from .collate import Collator, Placed, joined, split
+from .collate import Collator, Placed
+from .executor import BatchExecutor, Watch
 from .latency_table import LatencyTable
 from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait
 from .queue_rules import QueueRules
 from .staging import Staging
-from .statistics import BatchTimes, ModelStatistics, failure
+from .statistics import ModelStatistics, failure
 from .ticket import Best, Instance, Joining, Rows, Runner, Ticket, close
 from .waiting_line import WaitingLine
 from .work import Work, Workload
@@ -61,9 +60,9 @@ class Batcher:
         self._rules = rules or QueueRules()
         self._max_queue = max_queue
         self._staging = staging or Staging([], 0)
-        self._best = best
         self._joining = joining
         self._clock = clock
+        self._executor = BatchExecutor(self.table, self.statistics, self._staging, best=best, joining=joining, clock=clock)
         self._serial = itertools.count()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -77,7 +76,6 @@ class Batcher:
         self._active = len(instances)
         self._rest = threading.Condition(self._lock)
         self._workload = Workload()
-        self._watch: Callable[[Sequence[np.ndarray], Rows, int], None] | None = None
         self._threads = [self._thread(number) for number in range(len(instances))]
         for thread in self._threads:
             thread.start()
@@ -105,10 +103,10 @@ class Batcher:
         with self._lock:
             self._workload.under_pressure(call)
 
-    def watch(self, call: Callable[[Sequence[np.ndarray], Rows, int], None]) -> None:
+    def watch(self, call: Watch) -> None:
         """Have `call` called with each batch's inputs, outputs and number of real rows, once its requests are answered. It must
         copy what it keeps, take next to no time and raise nothing."""
-        self._watch = call
+        self._executor.watch = call
 
     @property
     def instances(self) -> int:
@@ -195,7 +193,7 @@ class Batcher:
             raise InputError(f"a request may hold 1 to {self.table.largest} rows for model '{self._name}', got {rows}")
         now = self._clock()
         arrived = now if arrived is None else arrived
-        if best and self._best is None:
+        if best and not self._executor.gives_best:
             raise InputError(f"model '{self._name}' does not give one class of several")
         level, serial, deadline = self._rules.level(priority) or DEFAULT_PRIORITY, next(self._serial), arrived + timeout
         ticket = Ticket(rows, deadline, level, arrived, serial, best)
@@ -410,7 +408,7 @@ class Batcher:
         while (work := self._next_batch(number)) is not None:
             batch, bucket = work
             try:
-                self._run(sessions[bucket], collator, batch, bucket)
+                self._executor.run(sessions[bucket], collator, batch, bucket)
             except RankLostError as error:  # which is started again
                 log.error("model %s failed on a batch of %d: %s", self._name, len(batch), error)
                 self._fail(batch, OverloadedError(f"model '{self._name}': {error}", retry_after=_RANK_BACK_SECONDS))
@@ -424,65 +422,6 @@ class Batcher:
                     for ticket in batch:
                         self._leave_place(ticket)
                     self._changed.notify()
-
-    def _run(self, session: Runner, collator: Collator, batch: list[Ticket], bucket: int) -> None:
-        began, begin = self._clock(), time.perf_counter_ns()
-        rows = sum(ticket.rows for ticket in batch)
-        if self._joining is Joining.PADDED:
-            size, staged = bucket, self._staging.batch(batch, bucket)
-            inputs = collator.collate(batch, bucket) if staged is None else staged
-        else:
-            size, inputs = rows, joined([ticket.inputs for ticket in batch])
-        collated = time.perf_counter_ns()
-        best = self._best_alone(session, batch)
-        outputs = session.run(inputs) if best is None else best(inputs, max(ticket.best for ticket in batch))
-        ran = time.perf_counter_ns()
-        if any(output.shape[:1] != (size,) for output in outputs):
-            raise ExecutionError(f"outputs of a batch of {size} have shapes {[output.shape for output in outputs]}")
-        answers = self._answers(outputs, collator, batch, rows, found=best is not None)
-        done = time.perf_counter_ns()
-        now = self._clock()
-        times = BatchTimes(rows, collated - begin, ran - collated, done - ran)
-        compute_ns = done - begin
-        self.statistics.batch_done(
-            times,
-            [(int((now - t.arrived) * 1e9), max(0, int((now - t.queued) * 1e9) - compute_ns), t.deadline - now) for t in batch],
-        )
-        for ticket, answer in zip(batch, answers, strict=True):
-            self.table.settle(in_time=now <= ticket.deadline)
-            ticket.state = "done"
-            ticket.began, ticket.ended, ticket.batch = began, now, rows
-            ticket.future.set_result(answer)
-        if self._watch is not None and best is None:
-            self._watch(inputs, outputs, rows)
-        # Handing answers over counts as well: until it is done no other batch begins.
-        self.table.observe(bucket, (time.perf_counter_ns() - begin) / 1e9)
-
-    def _best_alone(self, session: Runner, batch: list[Ticket]) -> Callable[[Rows, int], Rows] | None:
-        """What computes the best classes without the outputs, of a session that can, for requests that all ask for no more."""
-        best: Callable[[Rows, int], Rows] | None = getattr(session, "best", None)
-        return best if self._watch is None and all(ticket.best for ticket in batch) else None
-
-    def _answers(self, outputs: Rows, collator: Collator, batch: list[Ticket], rows: int, *, found: bool) -> list[Rows]:
-        """Each request's own rows, of the outputs or of what is best in them, found for all of them at once; with `found` the
-        outputs are what is best already."""
-        most = max(ticket.best for ticket in batch)
-        best: list[Rows] = []
-        if self._best and most:
-            kept = [output[:rows] for output in outputs]
-            best = split(kept if found else self._best(kept, most), batch)
-        if best and all(ticket.best for ticket in batch):
-            wholes = best
-        else:
-            wholes = split([output.copy() if self._reused(output, collator) else output for output in outputs], batch)
-        return [
-            [each[:, : ticket.best] for each in best[number]] if ticket.best else wholes[number]
-            for number, ticket in enumerate(batch)
-        ]
-
-    def _reused(self, output: np.ndarray, collator: Collator) -> bool:
-        """Whether the memory of an output is that of inputs, which others come into."""
-        return collator.owns(output) or self._staging.owns(output)
 
     def _fail(self, tickets: Sequence[Ticket], error: HeadraceError) -> None:
         now = self._clock()

@@ -51,7 +51,7 @@ def usual_header(data: bytes) -> JpegHeader | None:
                 return None
         elif marker >> 4 == _APP0 >> 4:
             segment = data[begin:at]
-            if not _is_plain(marker, segment):
+            if not _is_plain(segment):
                 return None
             if segment.startswith(b"JFIF") and marker == _APP0:
                 has_density = segment[7] in (1, 2)
@@ -71,7 +71,7 @@ def _is_usual(frame: bytes) -> bool:
     return frame[5] == 1 or (frame[5] == 3 and frame[7] in _LUMA and frame[10] == frame[13] == _CHROMA)
 
 
-def _is_plain(marker: int, segment: bytes) -> bool:
+def _is_plain(segment: bytes) -> bool:
     """Whether Pillow takes an application's segment as it is, and does not make several pictures of the file."""
     if segment.startswith(b"JFIF"):
         return len(segment) >= 12

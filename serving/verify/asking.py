@@ -115,7 +115,7 @@ def under_load(chosen: Sequence[int], loaded: Answers, before: Answers, scale: S
         return None
     others = sorted(set(chosen))
     taken = sum(_is_anothers(loaded.subset([place]), chosen[place], others, before, scale, tolerance) for place in wrong)
-    return _of_neighbors(wrong, len(chosen), taken, f"of {len(chosen)} requests, {AT_ONCE} at a time,", "load", errors)
+    return _of_neighbors(wrong, taken, f"of {len(chosen)} requests, {AT_ONCE} at a time,", "load", errors)
 
 
 def in_batches(found: Sequence[Batch], before: Answers, scale: Scale, tolerance: float) -> tuple[list[Finding], list[str]]:
@@ -135,11 +135,11 @@ def in_batches(found: Sequence[Batch], before: Answers, scale: Scale, tolerance:
                 for place in wrong
             ]
             where = f"of {len(batch.indices)} rows in one request"
-            findings.append(_of_neighbors(wrong, len(errors), sum(alone), where, "batch", errors))
+            findings.append(_of_neighbors(wrong, sum(alone), where, "batch", errors))
     return findings, notes
 
 
-def _of_neighbors(wrong: Sequence[int], total: int, taken: int, where: str, fault: str, errors: np.ndarray) -> Finding:
+def _of_neighbors(wrong: Sequence[int], taken: int, where: str, fault: str, errors: np.ndarray) -> Finding:
     if taken == len(wrong):
         text = f"{where} {len(wrong)} have the answer that belongs to another one: rows or requests are exchanged"
         return Finding(fault="exchanged-rows", text=text)

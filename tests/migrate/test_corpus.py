@@ -70,7 +70,6 @@ def found_in(surveyed: Survey, rules: list[str], outcome: Resolved | MigrateErro
             f"{item.path}:{item.call_line} {item.kind} {item.outputs} = {item.model}({item.inputs}), targets {item.targets}"
             for item in surveyed.loops
         ],
-        "transforms": [f"{item.path}:{item.line} {item.phase}" for item in surveyed.transforms],
         "checkpoints": [
             f"{item.path}:{item.line} {item.expression} key={item.key} strip={item.strip}" for item in surveyed.checkpoints
         ],

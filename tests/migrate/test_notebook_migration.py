@@ -13,7 +13,7 @@ import pytest
 
 import headrace
 from headrace.errors import NothingToMigrateError
-from headrace.migrate.reading.notebook import cell_sources
+from headrace.migrate.reading.notebooks.notebook import cell_sources
 from headrace.migrate.reporting.report import Report
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.rewriting.rewrite import choose_rules, rewrite, rewrite_all

@@ -9,13 +9,7 @@ from headrace.migrate.proving.trace_transform import row_shape
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.survey.survey import survey
 from headrace.specs import Preprocessing, Resize
-
-
-def write(root, **files):
-    for name, text in files.items():
-        (root / f"{name}.py").write_text(textwrap.dedent(text))
-    return survey(root)
-
+from tests.migrate.repositories import surveyed as write
 
 MIXER = """
     from torch import nn

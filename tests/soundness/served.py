@@ -18,7 +18,7 @@ import torch
 
 import headrace
 from headrace.errors import BackendError
-from headrace.serving.batching import batcher
+from headrace.serving.batching import executor
 from headrace.serving.batching.collate import Collator, split
 from headrace.serving.config import ServeConfig
 from headrace.serving.models import loading
@@ -60,7 +60,7 @@ def _planted(make: Callable[[float], AbstractContextManager[Any]]) -> Callable[[
 
 
 def _splitting(change: Split) -> Callable[[float], str | None]:
-    return _planted(lambda _: patch.object(batcher, "split", change))
+    return _planted(lambda _: patch.object(executor, "split", change))
 
 
 def _exchanged(outputs: Sequence[np.ndarray], items: Sequence[Any]) -> list[list[np.ndarray]]:
@@ -80,7 +80,7 @@ def _a_batch_late(_: float) -> AbstractContextManager[Any]:
         same = [other for other in before[:-1] if len(other[0]) == len(outputs[0])]
         return split(same[-1] if same else outputs, items)
 
-    return patch.object(batcher, "split", late)
+    return patch.object(executor, "split", late)
 
 
 def _unchanged_buffer(_: float) -> AbstractContextManager[Any]:

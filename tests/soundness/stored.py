@@ -110,9 +110,9 @@ def _captured(model: nn.Module) -> Any:
 
 def _computation(graph: Any) -> Any:
     from headrace.runtime.graph.compiler import Computation
-    from headrace.runtime.graph.graph import _modules
+    from headrace.runtime.graph.watch import distinct_modules
 
-    return Computation(graph.build, _modules(graph), title=graph._title(), described=graph._described())
+    return Computation(graph.build, distinct_modules(vars(graph)), title=graph._title(), described=graph._described())
 
 
 class _Block(nn.Module):

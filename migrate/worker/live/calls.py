@@ -173,7 +173,7 @@ class ModuleCalls:
             return plain(module, *args, **kwargs)
         found = self._images(args, kwargs)
         if found is None:
-            if (source := self._source(module, args, kwargs)) is not None:
+            if (source := self._source(args, kwargs)) is not None:
                 self._flow.note_module(module, args, kwargs)
                 return self._record_joined(module, plain, args, *source)
             if (found := self._flattened(args, kwargs)) is None:
@@ -206,7 +206,7 @@ class ModuleCalls:
         call = Call(images, slot, args, kwargs, site, inner.training, grad, row, flattened is not None, self._dataset, frame)
         return self._made(seen, call, module, plain, args, kwargs)
 
-    def _source(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Seen, Place, bool] | None:
+    def _source(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Seen, Place, bool] | None:
         """The model whose output is all that a module is called with by the script itself, if it is one of a few parts."""
         value = takes(args, kwargs)
         source = self._flow.source(value) if value is not None else None

@@ -20,6 +20,7 @@ _SAME_NUMBERS = frozenset({
     "dropout", "feature_dropout",  # which does nothing while evaluating: the numbers are compared as well
 })  # fmt: skip
 _COMPARISONS = frozenset({"gt", "ge", "lt", "le", "greater", "greater_equal", "less", "less_equal"})
+_REDUCTIONS = frozenset({"mean", "sum", "prod", "norm"})
 PAIRINGS = frozenset({"cosine_similarity", "matmul", "mm", "bmm", "rmatmul", "cdist", "pairwise_distance", "einsum"})
 """What holds vectors against others: what is read of that is said of both."""
 
@@ -85,7 +86,7 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
             seen.reads.setdefault(path, Counter())[name] += 1
             if seen.last:
                 seen.evaluated.setdefault(path, Counter())[name] += 1
-        if name.strip("_") in _COMPARISONS or name == "round":
+        if not entry.one_of_all and (name.strip("_") in _COMPARISONS or name == "round"):
             other = 0.5 if name == "round" else next((value for value in args if value is not entry.value), None)
             if (values := _numbers(other, entry.value)) is not None:
                 seen.limits.setdefault(path, Counter())[Limit(values, entry.after_sigmoid)] += 1
@@ -97,14 +98,17 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
             after = entry.after_sigmoid or name == "sigmoid"
             for value in result if isinstance(result, list | tuple) else (result,):
                 if isinstance(value, torch.Tensor):
-                    made = _Followed(value, seen, path, entry.given, _version(value), same, entry.length + 1, after)
+                    loss = name in _REDUCTIONS or name.endswith("_loss") or "cross_entropy" in name
+                    one = entry.one_of_all or (loss and value.dim() == 0)
+                    made = _Followed(value, seen, path, entry.given, _version(value), same, entry.length + 1, after, one)
                     self._tracked.setdefault(id(value), made)
 
 
 @dataclass(frozen=True, eq=False)
 class _Followed:
     """A value that a model gave or that became of one, so many functions later. `given` is a copy of what the model gave,
-    and `same` says that no function came after it but such as leave the numbers as they are."""
+    `same` says that no function came after it but such as leave the numbers as they are, and `one_of_all` that it is one
+    number that was computed from all of them, as a loss is."""
 
     value: torch.Tensor
     seen: Seen
@@ -114,6 +118,7 @@ class _Followed:
     same: bool = True
     length: int = 0
     after_sigmoid: bool = False
+    one_of_all: bool = False
 
 
 def _version(value: torch.Tensor) -> int | None:

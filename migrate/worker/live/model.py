@@ -40,9 +40,12 @@ from ..rehearsal.rehearse import ATTEMPTS, rehearse
 from ..rehearsal.scripted import name_of, unscripted
 from ..stored_weights import stored_weights_read
 from .calls import ModuleCalls, is_users, weights_of
+from .hooks import without_observers
 from .labels import class_names, names_called
 from .pretrained_names import names_of
-from .seen import Call, Seen, tensors_in, value_at
+from .rows import keep_rows
+from .scores import adapted
+from .seen import Call, Seen, tensors_in
 from .shortcuts import shortcuts
 from .task import JUDGING, chosen_place, classifies, told, width_of
 
@@ -183,8 +186,13 @@ def take_model(recipe: Recipe, notes: list[str] | None = None) -> nn.Module:
     if not torch.cuda.is_available() and _told_cpu(model) and notes is not None:
         notes.append("its modules name CUDA as the device that they move values to; here they have been told the CPU")
     _drop_histories(model)
-    model = adapted(model, call, live)
-    return model.eval()
+    model = adapted(model, call, live).eval()
+    images = call.images.float() if call.images.dtype in _HALVES else call.images
+    if (left := without_observers(model, images)) and notes is not None:
+        notes.append(f"what a hook notes of its layers is no output and not packaged ({', '.join(left)})")
+    if keep_rows(model, images) and notes is not None:
+        notes.append("of one image alone it gives a row without the dimension of the batch; the package gives it as of several")
+    return model
 
 
 def _drop_histories(model: nn.Module) -> None:
@@ -330,59 +338,14 @@ def _take_weights(own: Mapping[str, torch.Tensor], seen: Seen, live: LiveModel) 
         take_state(seen.module, own)
 
 
-# -- the model as images -> scores
-
-
-class ScoresOf(nn.Module):  # type: ignore[misc]
-    """A model that is called otherwise than `model(images)`, or gives more than scores: called as its script does."""
-
-    def __init__(self, model: nn.Module, call: Call, output: Place | None) -> None:
-        super().__init__()
-        self.model = model
-        self._slot, self._flat, self._output = call.slot, call.flat, output
-        rows = len(call.images)
-        args, kwargs = list(call.args), dict(call.kwargs)
-        if self._slot[0] == 0:
-            cut = next((i for i, value in enumerate(args) if i > int(self._slot[1]) and _of_batch(value, rows)), len(args))
-            args = args[:cut]
-        kept = {name: value for name, value in kwargs.items() if name == self._slot[1] or not _of_batch(value, rows)}
-        self._given = (_with(tuple(args), self._slot[1:], None) if self._slot[0] == 0 else tuple(args), kept)
-
-    def forward(self, images: torch.Tensor) -> Any:
-        """The scores, [rows, classes], for images [rows, channels, height, width]."""
-        given = _with(self._given, self._slot, images.flatten(1) if self._flat else images)
-        made = self.model(*given[0], **given[1])
-        return value_at(made, self._output) if self._output is not None else made
-
-
-def adapted(model: nn.Module, call: Call, live: LiveModel) -> nn.Module:
-    """The model itself where it is called with images alone and gives what is meant, else `ScoresOf` it."""
-    alone = call.slot == (0, 0) and len(call.args) == 1 and not call.kwargs and not call.flat
-    return model if alone and live.output is None else ScoresOf(model, call, live.output)
-
-
-def _of_batch(value: Any, rows: int) -> bool:
-    """Whether an argument belongs to the batch, as targets do."""
-    return any(item.dim() > 0 and len(item) == rows for _, item in tensors_in(value))
-
-
-def _with(value: Any, place: Place, item: Any) -> Any:
-    if not place:
-        return item
-    step, *rest = place
-    changed = _with(value[step], tuple(rest), item)
-    if isinstance(value, Mapping):
-        return {**value, step: changed}
-    assert isinstance(step, int)
-    return type(value)([*value[:step], changed, *value[step + 1 :]])
-
-
 # -- what is said of each
 
 
 def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None, *, own_data: bool) -> SeenModel:
     evaluating = True in seen.first
     call = seen.first.get(True) or seen.first[False]
+    if call.training:
+        call = replace(call, output=_given_in_evaluation(seen.module, call))
     leaves = dict(tensors_in(call.output))
     output = chosen_place(seen, call, leaves)
     parts = leaves if output is None else {output: leaves[output]}
@@ -439,6 +402,22 @@ def _labels(
     if names is None and not seen.learned:  # what a script trains may tell other classes apart
         names = names_of(seen.module, width)
     return names[-width:] if names is not None else None
+
+
+def _given_in_evaluation(module: nn.Module, call: Call) -> Any:
+    """What the model gives in evaluation mode where it was called in training mode, in which some give more: the scores of an
+    auxiliary head, or those that a teacher judges."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        for part, _ in modes:
+            part.training = False
+        with torch.no_grad():
+            return module(*call.args, **call.kwargs)
+    except Exception:  # noqa: BLE001 - whatever the user's model raises; then what it gave is all that is known
+        return call.output
+    finally:
+        for part, training in modes:
+            part.training = training
 
 
 def _told_apart(module: nn.Module) -> tuple[str, ...]:

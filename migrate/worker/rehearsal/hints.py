@@ -270,7 +270,7 @@ def _bindings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
 
 def columns(root: str, script: str) -> tuple[list[str], int]:
     """The names by which the sources that read tables take columns, in their order, those that they demand of a table after
-    them, and how many are taken by number."""
+    them, and how many are taken by number. A column that a file writes before it reads it is none of the file's table."""
     names: dict[str, None] = {}
     demanded: dict[str, None] = {}
     highest = 0
@@ -278,6 +278,8 @@ def columns(root: str, script: str) -> tuple[list[str], int]:
         if not _names_in(tree) & _TABLES:
             continue
         demanded |= dict.fromkeys(_demanded(tree))
+        taken: dict[str, tuple[int, bool]] = {}
+        after = {id(target): node.end_lineno for node in nodes(tree) if isinstance(node, ast.Assign) for target in node.targets}
         for node in nodes(tree):
             if not isinstance(node, ast.Subscript):
                 continue
@@ -285,7 +287,8 @@ def columns(root: str, script: str) -> tuple[list[str], int]:
             parts = [item for part in parts for item in (part.elts if isinstance(part, ast.List) else [part])]
             for part in parts:
                 if isinstance(part, ast.Constant) and isinstance(part.value, str) and is_table(node.value):
-                    names[part.value] = None
+                    place = after.get(id(node)) or node.lineno, id(node) in after
+                    taken[part.value] = min(place, taken.get(part.value, place))
             last = parts[-1] if isinstance(node.slice, ast.Tuple) else None
             if (
                 isinstance(node.value, ast.Attribute)
@@ -293,6 +296,7 @@ def columns(root: str, script: str) -> tuple[list[str], int]:
                 and isinstance(last, ast.Constant)
             ):
                 highest = max(highest, last.value + 1 if isinstance(last.value, int) else 0)
+        names |= {name: None for name, (_, is_written) in taken.items() if not is_written}
     return list(names | demanded), highest
 
 

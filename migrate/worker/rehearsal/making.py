@@ -373,7 +373,9 @@ class Maker:
             np.save(file, np.asarray(photo(path, self.size)))
             return file.getvalue()
         labels: np.ndarray = np.arange(self.rows) % self.classes
-        np.save(file, labels if self._is_labels(path) else self._drawn(path, self.rows, *self.size, 3))
+        known = self.stage.learned.get("image") or self.stage.request.image
+        size = self.stage.size_of_set if self.stage.size_of_set is not None and not known else self.size
+        np.save(file, labels if self._is_labels(path) else self._drawn(path, self.rows, *size, 3))
         return file.getvalue()
 
     def _drawn(self, path: str, *shape: int) -> np.ndarray:
@@ -419,7 +421,9 @@ class Maker:
             return pickle.dumps(self.arrays(path, 2)[0 if of_images else 1])
         labels = [row % self.classes for row in range(self.rows)]
         images = self._drawn(path, self.rows, 3 * 32 * 32)
-        keys = dict.fromkeys(self.stage.learned.get("keys", ()), labels)
+        pixels, own = self.arrays(path, 2)
+        asked = self.stage.learned.get("keys", ())
+        keys = {key: pixels.reshape(len(pixels), -1) if _OF_IMAGES.search(key) else own for key in asked}
         return pickle.dumps({"data": images, "labels": labels, "fine_labels": labels, "label_names": self.names, **keys})
 
     def arrays(self, path: str, count: int) -> list[np.ndarray]:

@@ -79,6 +79,8 @@ class Stage:
         """The file that torch read last and that stood in, by its name."""
         self.loading = ""
         """The file that torch is reading, by its name: weights, whatever it ends in."""
+        self.size_of_set: tuple[int, int] | None = None
+        """The size of images in a set of torchvision's that was made: that of others that the script puts in their place."""
         self.unset: dict[str, Unset] = {}
         """Environment variables that the script looked for and that are not set."""
         self.table: tuple[str, tuple[str, ...]] | None = None

@@ -40,7 +40,8 @@ NAMES = {
 _GRAY = ("QMNIST", "SEMEION", "USPS", "FER2013", "Omniglot")
 _SIZES = {"SVHN": 32, "STL10": 96, "EuroSAT": 64, "PCAM": 96, "QMNIST": 28, "USPS": 16, "SEMEION": 16, "FER2013": 48}
 ROWS = 64
-_MOST_ITEMS = 20_000
+_FEWEST_ITEMS, _MOST_ITEMS = 5_000, 20_000
+"""Of a whole set: as many as the smallest of these sets have, so that no batch is larger, at least."""
 _CREATED = ("FakeData", "DatasetFolder", "ImageFolder", "VisionDataset")
 
 
@@ -77,16 +78,18 @@ def _starter(stage: Stage, maker: Maker, active: list[Any], datasets: Any) -> An
                 _item_by_item(maker, self, kind.__name__, args, named, full=bool(stage.learned.get("full")))
                 return
             root = maker.home(os.path.expanduser(str(args[0] if args else named.pop("root", "data"))))
-            make(maker, root, kind, type(self).__name__, bool(stage.learned.get("full")))
+            # a user's subclass of MNIST has a folder of its own
+            folder = Path(root, kind.base_folder if make is _cifar else f"{type(self).__name__}/raw")
+            folder.mkdir(parents=True, exist_ok=True)
+            stage.keep(str(folder))
+            make(folder, kind, bool(stage.learned.get("full")))
+            stage.size_of_set = (32, 32) if make is _cifar else stage.size_of_set
             original(self, root, *args[1:], **named)
 
     return start
 
 
-def _mnist(maker: Maker, root: str, kind: Any, own: str, full: bool) -> None:
-    folder = Path(root, own, "raw")  # a user's subclass has a folder of its own
-    folder.mkdir(parents=True, exist_ok=True)
-    maker.stage.keep(str(folder))
+def _mnist(folder: Path, kind: Any, full: bool) -> None:
     splits = [("", 10)] if kind.__name__ != "EMNIST" else [(f"emnist-{name}-", count) for name, count in _LETTERS.items()]
     for prefix, classes in splits:
         for part, rows in (("train", 60_000 if full else ROWS), ("test" if prefix else "t10k", 10_000 if full else ROWS)):
@@ -97,10 +100,7 @@ def _mnist(maker: Maker, root: str, kind: Any, own: str, full: bool) -> None:
             (folder / f"{prefix}{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, rows) + labels.tobytes())
 
 
-def _cifar(maker: Maker, root: str, kind: Any, own: str, full: bool) -> None:
-    folder = Path(root, kind.base_folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    maker.stage.keep(str(folder))
+def _cifar(folder: Path, kind: Any, full: bool) -> None:
     fine = "100" in kind.__name__
     count = 100 if fine else 10
     for part, files in (("train", kind.train_list), ("test", kind.test_list)):
@@ -120,7 +120,7 @@ def _item_by_item(
 ) -> None:
     """A set of the same class, whose items are drawn when they are asked for."""
     count = CLASSES.get(name, maker.classes)
-    rows = max(ROWS, min(PER_CLASS * count, _MOST_ITEMS)) if full else ROWS
+    rows = min(max(PER_CLASS * count, _FEWEST_ITEMS), _MOST_ITEMS) if full else ROWS
     side = _SIZES.get(name)
     size = (side, side) if side else maker.size
     labels = [row * max(1, count // rows) % count for row in range(rows)]

@@ -12,6 +12,8 @@ import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ..module_alias import Alias
+
 
 class Finder(importlib.abc.MetaPathFinder):
     """To be asked last: what no installed library is. `wanted` hears of each that is asked for, and says whether it may be."""
@@ -33,20 +35,5 @@ class Finder(importlib.abc.MetaPathFinder):
             return None
         self.found.add(fullname)
         if part:
-            return importlib.machinery.ModuleSpec(fullname, _Part(library))
+            return importlib.machinery.ModuleSpec(fullname, Alias(library))
         return importlib.util.spec_from_file_location(fullname, file, submodule_search_locations=[])
-
-
-class _Part(importlib.abc.Loader):
-    """A module below the library's name."""
-
-    def __init__(self, library: str) -> None:
-        self._library = library
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        module = importlib.import_module(self._library)
-        self._spec = module.__spec__
-        return module
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        module.__spec__ = self._spec

@@ -36,7 +36,6 @@ _KINDS = {
 }  # fmt: skip
 KINDS = {name: kind for kind, names in _KINDS.items() for name in names}
 """What an operator is, by its name in torch; those that are not here are \"other\"."""
-HEAVY = ("linear", "conv", "matmul", "attention", "embedding")
 NO_COPY = ("view", "permute", "item", "cut")
 
 

@@ -48,7 +48,7 @@ if __name__ == "__main__":
 
 def loop(**changes: object) -> Loop:
     values: dict[str, object] = {
-        "path": "evaluate.py", "function": "main", "line": 22, "end_line": 24, "kind": "evaluate", "model": "net",
+        "path": "evaluate.py", "function": "main", "line": 22, "kind": "evaluate", "model": "net",
         "inputs": "images", "outputs": "outputs", "targets": "targets",
         "iterator": "enumerate(loader)", "call_line": 23, "call_column": 42,
     }  # fmt: skip

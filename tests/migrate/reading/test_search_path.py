@@ -8,6 +8,7 @@ import pytest
 from headrace.migrate.reading.search_path import added_folders
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.survey.survey import survey
+from tests.migrate.repositories import written
 
 
 def folders(text, path="tools/run.py"):
@@ -60,10 +61,7 @@ def test_the_ways_of_writing_it(text):
 
 
 def write(root, files):
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(textwrap.dedent(text))
-    return survey(root)
+    return survey(written(root, {path: textwrap.dedent(text) for path, text in files.items()}))
 
 
 NET = """

@@ -7,6 +7,7 @@ import pytest
 
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.survey.survey import survey
+from tests.migrate.repositories import written
 
 PROVE = Path(__file__).parents[2] / "open_cases" / "prove.py"
 NET = """
@@ -254,14 +255,6 @@ def small(num_classes=8, pretrained="imagenet"):
         8,
     ),
 }
-
-
-def written(root, files):
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
 
 
 @pytest.fixture(scope="module")

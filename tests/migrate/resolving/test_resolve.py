@@ -1,13 +1,11 @@
 """Small repositories, one shape each: what they build is resolved to a recipe, and the recipe is run."""
 
 import json
-import textwrap
 
 import pytest
 
 from headrace.errors import AmbiguousError, MigrateError, NothingToMigrateError
 from headrace.migrate.resolving.resolve import resolve
-from headrace.migrate.survey.survey import survey
 
 HELPER = """
 import json, os, sys, traceback
@@ -66,21 +64,6 @@ def run(warm_torch):
             return answer
 
         yield ask
-
-
-@pytest.fixture
-def repository(tmp_path):
-    def make(packages=(), **files):
-        for name in packages:
-            (tmp_path / name).mkdir()
-            (tmp_path / name / "__init__.py").write_text("from .net import *\n")
-        for name, text in files.items():
-            path = tmp_path / (name.replace("__", "/") + ".py")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(textwrap.dedent(text))
-        return survey(tmp_path)
-
-    return make
 
 
 NET = """
@@ -752,67 +735,6 @@ def test_a_launcher_is_not_a_script_of_its_own(repository):
     (line,) = [option.line for option in resolved.script.options if option.dest == "arch"]
     assert (step.text, step.line) == ("--arch = small", line)
     assert resolve(surveyed, entry="submit.py").script.path == "submit.py"
-
-
-def test_what_moves_images_to_a_device_is_no_link_of_the_chain(repository):
-    surveyed = repository(
-        net=NET,
-        serve="""
-            import torch
-            import net
-
-            device = torch.device("cpu")
-            for images, targets in loader:
-                model = net.small()
-                if len(images):
-                    images = images.to(device)
-                    model = model.to(device)
-                model.eval()
-                out = model(images)
-        """,
-    )
-    steps = [step.text for step in resolve(surveyed).chain if step.kind == "wrapper"]
-    assert steps == ["model = model.to(device)"]
-
-
-def test_a_link_of_the_chain_says_from_which_file_it_is(repository):
-    surveyed = repository(
-        epoch="""
-            import torch
-
-            def evaluate(model, loader):
-                model.eval()
-                with torch.no_grad():
-                    for images, labels in loader:
-                        print((model(images).argmax(1) == labels).sum())
-        """,
-        parts="""
-            import torch
-            from torch import nn
-            from epoch import evaluate
-
-            class Net(nn.Module):
-                def __init__(self, width):
-                    super().__init__()
-                    self.layer = nn.Linear(width, 3)
-
-                def forward(self, x):
-                    return self.layer(x.flatten(1))
-
-            def run(loader):
-                network = Net(width=12)
-                evaluate(network, loader)
-        """,
-        main="""
-            import torch
-            from parts import run
-
-            if __name__ == "__main__":
-                run(torch.utils.data.DataLoader([]))
-        """,
-    )
-    steps = [step for step in resolve(surveyed, entry="main.py").chain if step.text.startswith("network")]
-    assert [(step.path, step.line) for step in steps] == [("parts.py", 15)]
 
 
 def test_the_name_of_an_experiment_is_not_that_of_a_model(repository):

@@ -50,6 +50,16 @@ def test_of_equals_the_trained_one_is_taken_else_the_last() -> None:
     assert best_of([other(trained=True), fold], None).trained
 
 
+def test_what_only_teaches_the_model_that_was_read_is_not_taken() -> None:
+    student = other(class_name="Student", evaluating=False, evaluates=False, trained=True, as_read=True)
+    teacher = other(ordinal=1, class_name="Teacher", calls=9, as_read=False)
+    assert best_of([student, teacher], None) is student
+    assert best_of([student, replace(teacher, fits=True)], None).fits
+    assert best_of([replace(student, as_read=False), teacher], None) is teacher
+    best = other(ordinal=2, class_name="Student", as_read=True)  # with the weights of the best epoch
+    assert best_of([student, best, teacher], None) is best
+
+
 @pytest.mark.parametrize(("script", "expected"), [("run.py", True), ("other.py", False)])
 def test_a_librarys_model_is_not_the_one_that_was_read_of_another_script(script: str, expected: bool) -> None:
     read = types.SimpleNamespace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -447,6 +448,26 @@ def test_after_a_script_that_lacked_a_library_come_those_that_do_without_it(
     monkeypatch.setattr(rehearsal, "_run", run)
     migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
     rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
+    assert seen == ["eval_a.py", "eval_c.py", "eval_b.py"]
+
+
+def test_after_a_script_that_showed_no_model_comes_that_in_which_one_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, seen = tmp_path / "repository", []
+    root.mkdir()
+    for name in ("eval_a", "eval_b", "eval_c"):
+        (root / f"{name}.py").write_text(TWO.format(width=4))
+
+    def run(migration: Migration, script: Script, *rest: object) -> Run:
+        seen.append(script.path)
+        stopped = Rehearsed(models=(), why="ValueError: no", where=None, weights_from=())
+        return Run(script, Recipe(root=str(root), script=script.path), stopped, None, None, as_read=True)
+
+    monkeypatch.setattr(rehearsal, "_run", run)
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    (last,) = (script for script in migration.surveyed.scripts if script.path == "eval_c.py")
+    rehearsal.rehearse_model(migration, replace(resolve(migration.surveyed), script=last), entry=None, model=None)
     assert seen == ["eval_a.py", "eval_c.py", "eval_b.py"]
 
 

@@ -9,6 +9,7 @@ from headrace.errors import NothingToMigrateError
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.rewriting.rewrite import rewrite
 from headrace.migrate.survey.survey import resurvey, survey
+from tests.migrate.repositories import surveyed
 
 NETS = """
     from torch import nn
@@ -29,9 +30,7 @@ NETS = """
 
 
 def write(root, **files):
-    for name, text in {"nets": NETS, **files}.items():
-        (root / f"{name}.py").write_text(textwrap.dedent(text))
-    return survey(root)
+    return surveyed(root, nets=NETS, **files)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,7 @@ import json
 import pytest
 
 from headrace.migrate.survey.model_archives import MANIFEST, model_archives
-
-
-def written(tmp_path, files):
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
+from tests.migrate.repositories import written
 
 
 def test_an_unpacked_archive_says_what_it_is_made_of(tmp_path):

@@ -6,15 +6,7 @@ import pytest
 
 from headrace.errors import MigrateError, NothingToMigrateError
 from headrace.migrate.survey.survey import survey
-
-
-def write(root, **files):
-    for name, text in files.items():
-        path = root / (name.replace("__", "/") + ".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(text))
-    return survey(root)
-
+from tests.migrate.repositories import surveyed as write
 
 MODELS = """
     import torch
@@ -205,24 +197,6 @@ def test_scripts_roles_and_options(tmp_path):
     )
     (site,) = [site for site in surveyed.checkpoints if site.path == "predict.py"]
     assert (site.expression, site.key, site.strip) == ("'best.pth'", "state_dict", "module.")
-
-
-def test_transforms_and_their_phase(tmp_path):
-    surveyed = write(
-        tmp_path,
-        data="""
-            from torchvision import transforms as T
-            train_tf = T.Compose([T.RandomCrop(32), T.ToTensor()])
-            test_tf = T.Compose([T.Resize(32), T.ToTensor()])
-            both = {"train": T.Compose([T.RandomHorizontalFlip(), T.ToTensor()]), "val": T.Compose([T.ToTensor()])}
-        """,
-    )
-    assert [(site.name, site.phase) for site in surveyed.transforms] == [
-        ("train_tf", "train"),
-        ("test_tf", "evaluate"),
-        ("train", "train"),
-        ("val", "evaluate"),
-    ]
 
 
 def test_one_bad_file_stops_nothing(tmp_path):

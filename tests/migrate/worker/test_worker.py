@@ -161,7 +161,6 @@ def test_a_model_that_cannot_be_built_is_a_response(ask, source, where, text):
     assert answer.stage == "build"
     assert answer.where == where
     assert text in answer.error
-    assert "Traceback" in answer.traceback
 
 
 def test_a_forward_that_fails_is_a_response(ask):

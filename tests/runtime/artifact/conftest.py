@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.parity import ParityRecord
 from headrace.runtime.artifact.split import members
 from headrace.runtime.artifact.write_artifact import write_artifact
@@ -56,3 +57,12 @@ def write(tmp_path, files):
         return write_artifact(tmp_path / "models" / name, name=name, **{**arguments, **changes})
 
     return write_to
+
+
+@pytest.fixture(scope="module")
+def sessions(thirds):
+    """A model as it is and in three parts, open: whoever has one killed waits until it is back."""
+    opened = [load_artifact(folder).open() for folder in thirds]
+    yield opened
+    for session in opened:
+        session.close()

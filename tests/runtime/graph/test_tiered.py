@@ -341,3 +341,39 @@ def test_threads_get_their_own_answers(model, package, soon):
         thread.join()
     assert not failures
     assert graph.packaged is not None
+
+
+@pytest.mark.parametrize("by", ["a package", "a graph"])
+def test_while_a_hook_of_the_script_looks_on_the_module_answers(model, request, soon, by):
+    if by == "a package":
+        request.getfixturevalue("package")
+    graph = headrace.compile(model)
+    images = torch.randn(2, 3, 9, 9)
+    if by == "a graph":
+        graph.compile(images)
+    for _ in range(3):
+        graph(images)
+    assert (graph.packaged is not None, graph.captures) == ((True, 0) if by == "a package" else (False, 1))
+    seen, rows = [], rows_of_the_module(graph)
+    handle = model.body[0].register_forward_hook(lambda layer, inputs, output: seen.append(output))
+    for _ in range(2):
+        assert torch.equal(graph(images), wanted(model, images))
+    assert len(seen) == 4  # two by `wanted`
+    assert rows == [2, 2]
+    handle.remove()
+    rows.clear()
+    graph(images)
+    assert len(seen) == 4
+    assert rows in ([], [2])  # a package is compared now and then
+    assert graph.captures == (by == "a graph")
+
+
+def test_hooks_of_another_model_keep_no_graph_from_answering(model):
+    graph = headrace.compile(model)
+    images = torch.randn(2, 3, 9, 9)
+    graph.compile(images)
+    rows = rows_of_the_module(graph)
+    other = nn.Linear(2, 2)
+    other.register_forward_hook(lambda layer, inputs, output: None)
+    torch.testing.assert_close(graph(images), wanted(model, images), rtol=1e-4, atol=1e-5)
+    assert rows == []

@@ -21,59 +21,16 @@ from headrace.runtime import backends
 from headrace.runtime.artifact.plan import Plan
 from headrace.runtime.backends.eager import EagerBackend
 from headrace.runtime.base.fingerprint import fingerprint
-from headrace.runtime.capture.capture import capture
 from headrace.runtime.inspect.plan_table import plan_table
-from headrace.runtime.passes import run_passes
 from headrace.runtime.tuning import admission, reference
 from headrace.runtime.tuning import autotuner as tune
 from headrace.runtime.tuning.budget import Budget
 from headrace.runtime.tuning.candidate import Candidate
-from headrace.runtime.tuning.judging_data import JudgingData
 from headrace.runtime.tuning.measure import Samples
 from headrace.runtime.tuning.prediction import Prediction
-from headrace.runtime.tuning.source import CapturedSource
-from headrace.specs import BF16, FP8, FP16, FP32, INT8
+from headrace.specs import BF16, FP16, FP32, INT8
 
 HAVE_BF16 = backends.get("openvino").supports(SimpleNamespace(device="cpu", precision=BF16)) is None
-
-
-@pytest.fixture(scope="module")
-def source_of():
-    """The source of a module, whose capture and whose passes are made once for all that are alike: nothing changes them."""
-    known = {}
-
-    def made(module, example, task):
-        values = b"".join(value.detach().numpy().tobytes() for value in module.state_dict().values())
-        key = (str(module), values, tuple(example.shape), task)
-        if key not in known:
-            captured = capture(module, example, task=task)
-            known[key] = captured, run_passes(captured)[0]
-        return CapturedSource(*known[key])
-
-    return made
-
-
-@pytest.fixture
-def tuned(tmp_path, source_of):
-    def run(
-        module, *, example=None, images=None, labels=None, scores=None, calibration=None, progress=None, keep=None, **config
-    ):
-        example = torch.randn(2, 3, 16, 16) if example is None else example
-        return tune.tune(
-            source_of(module, example, config.get("task", "")),
-            GraphConfig(**{"threads": 1, "buckets": (1, 4), **config}),
-            directory=tmp_path, device="cpu", progress=progress, keep=keep,
-            judging=replace(JudgingData.of(images, labels, calibration), scores=scores),
-        )  # fmt: skip
-
-    return run
-
-
-@pytest.fixture
-def images():
-    """Noise of different colors, so that the classes differ."""
-    random = np.random.default_rng(0)
-    return (random.normal(size=(96, 3, 16, 16)) + 3 * random.normal(size=(96, 3, 1, 1))).astype(np.float32)
 
 
 def statuses(plan, bucket=1):
@@ -118,11 +75,6 @@ def test_what_the_time_does_not_allow_is_skipped_and_says_so(conv_net, tuned):
     assert plan.choice(4) == plan.choice(1)
 
 
-def test_lossless_candidates_only_without_images(conv_net, tuned):
-    plan = tuned(conv_net, max_tuning_seconds=5)
-    assert {item.choice.precision for item in plan.measurements} == {FP32}
-
-
 def test_a_zero_head_never_passes_and_eager_runs_it(conv_net, tuned, images):
     nn.init.zeros_(conv_net.head.weight)
     for given in (None, images):
@@ -138,27 +90,6 @@ def test_a_zero_head_never_passes_and_eager_runs_it(conv_net, tuned, images):
         tried = [item for item in others if item.status != "skipped"]  # a second is not enough for all of them everywhere
         assert tried
         assert all(item.status == "refused" and "does not depend on its input" in item.why for item in tried)
-
-
-def test_a_pinned_backend_is_the_only_one(conv_net, tuned):
-    plan = tuned(conv_net, backend="onnxruntime")
-    assert statuses(plan) == {("onnxruntime", "fp32"): "won"}
-
-
-def test_a_pinned_backend_that_is_missing_or_unknown_is_an_error(conv_net, tuned, monkeypatch):
-    with pytest.raises(BackendError, match="there is no backend"):
-        tuned(conv_net, backend="nonesuch")
-    with pytest.raises(BackendError, match="onnxruntime does not compute in bf16; it computes in fp32, int8"):
-        tuned(conv_net, backend="onnxruntime", precision="bf16")
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(BackendError, match=r"apt install g\+\+"):
-        tuned(conv_net, backend="inductor")
-
-
-def test_a_precision_that_nothing_computes_in_is_an_error(conv_net, tuned):
-    with pytest.raises(BackendError, match="fp16"):
-        tuned(conv_net, precision="fp16", backend="eager")
 
 
 def test_a_pinned_backend_of_which_nothing_can_be_proved_is_an_error(conv_net, tuned):
@@ -378,14 +309,6 @@ def test_too_few_images_refuse_a_lossy_precision(conv_net, tuned, images):
         tuned(conv_net, images=images[:63], precision="bf16", backend="openvino")
 
 
-def test_fp8_is_tried_on_gpus_alone(conv_net, tuned, images):
-    plan = tuned(conv_net, images=images, max_tuning_seconds=1)
-    (item,) = (item for item in plan.measurements if item.bucket == 1 and item.choice.precision == FP8)
-    assert (item.choice.backend, item.status, item.why) == ("inductor", "skipped", "fp8 is for GPUs; on a CPU use int8")
-    with pytest.raises(BackendError, match="no backend here can run fp8 on cpu: fp8 is for GPUs"):
-        tuned(conv_net, precision="fp8")
-
-
 @pytest.mark.skipif(not HAVE_BF16, reason="this CPU has no bf16 instructions")
 def test_pinned_bf16_without_images_says_what_was_not_judged(conv_net, tuned):
     plan = tuned(conv_net, precision="bf16", backend="openvino")
@@ -470,15 +393,6 @@ def test_int8_takes_its_ranges_from_calibration_images_alone(colored):
     graph = headrace.compile(NearestColor(), rows, calibration=torch.from_numpy(colored[2:40]), config=config)
     assert graph.plan.choice(2).precision == INT8
     assert "no real images were given" in graph.parity.why
-
-
-def test_int8_without_images_says_what_it_needs(conv_net, tuned, images):
-    with pytest.raises(BackendError, match="calibration images, or at least 80 images"):
-        tuned(conv_net, precision="int8")
-    plan = tuned(conv_net, images=images[:79], max_tuning_seconds=5, buckets=(1,))
-    assert {item.why for item in plan.measurements if item.choice.precision == INT8} == {
-        "int8 takes its ranges from real images: give calibration images, or at least 80 images (got 79)"
-    }
 
 
 class Loud(NearestColor):
@@ -750,6 +664,26 @@ def test_between_the_ends_only_forms_that_won_there_are_compiled(conv_net, tuned
     assert seen
 
 
+@pytest.mark.parametrize(("parted", "streams"), [(0.7, [2, 2, None]), (1.1, [None, None, None])])
+def test_what_won_in_parts_at_the_next_larger_size_is_compiled_for_one_that_nobody_measured(
+    conv_net, tuned, monkeypatch, parted, streams
+):
+    with_clocks(monkeypatch, 1.0, **MODELS)
+    known = dict(backends.discover())
+    plain = known["best"]
+    names = ("name", "clocks", "per_row", "efficiency")
+    known["best"] = FixedBackend(**{name: getattr(plain, name) for name in names}, parted=parted)
+    monkeypatch.setattr(backends, "discover", lambda: known)
+    affordable = tune.Autotuner._affordable
+    monkeypatch.setattr(
+        tune.Autotuner, "_affordable", lambda self, able, known, bucket: bucket == 8 and affordable(self, able, known, bucket)
+    )
+    plan = tuned(conv_net, buckets=(1, 2, 4, 8), max_tuning_seconds=60, threads=2)
+    assert [plan.choices[bucket].streams if plan.choices[bucket].batch else None for bucket in (8, 4, 2)] == streams
+    (own,) = (item for item in plan.measurements if item.bucket == 4 and item.choice == replace(plan.choices[4], files=()))
+    assert own.why.endswith("batch 8 decides") == (streams[1] is not None)
+
+
 @pytest.mark.parametrize("seconds", [4.0, 8.0, 16.0])
 def test_a_busy_machine_gets_the_plan_of_a_quiet_one(conv_net, tuned, monkeypatch, seconds):
     found = []
@@ -801,13 +735,6 @@ def test_what_takes_long_and_is_predicted_to_lose_is_not_built(conv_net, tuned, 
     assert item.status == "skipped"
     assert re.fullmatch(r"is predicted to take \d\.\d times as long as best fp32", item.why)
     assert plan.cut == ""
-
-
-def test_several_precisions_leave_the_choice_among_them(conv_net, tuned):
-    plan = tuned(conv_net, precision="fp32,int8", backend="eager", buckets=(1,))
-    assert [item.candidate for item in plan.measurements] == ["eager fp32"]
-    plan = tuned(conv_net, precision="bf16,fp32", backend="eager", buckets=(1,))
-    assert [item.candidate for item in plan.measurements] == ["eager bf16", "eager fp32"]
 
 
 def test_a_budget_asks_the_images_to_show_it(conv_net, tuned, images):

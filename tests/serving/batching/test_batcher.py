@@ -96,40 +96,6 @@ def test_a_batch_answers_what_each_asks_for(batcher_of):
     assert calls == [(3, 3)]
 
 
-class Finder(Doubler):
-    """One that finds the best classes by itself, too."""
-
-    def __init__(self, gate):
-        super().__init__(gate)
-        self.found = []
-
-    def best(self, inputs, count):
-        self.found.append((len(inputs[0]), count))
-        return greatest([inputs[0] * 3], count)
-
-
-@pytest.mark.parametrize("asked", [(2, 1, 3), (2, 0, 3)])
-def test_a_session_that_finds_the_best_is_asked_where_all_want_no_more(batcher_of, asked):
-    gate = threading.Event()
-    session = Finder(gate)
-    batcher = batcher_of(session, best=greatest)
-    first = send(batcher, 1.0)
-    assert session.entered.wait(60)
-    tickets = [batcher.admit(1, timeout=60.0, best=best) for best in asked]
-    for number, ticket in enumerate(tickets):
-        batcher.submit(ticket, [np.array([[10.0 + number]], np.float32)])
-    gate.set()
-    assert values(first) == [2.0]
-    answers = [ticket.future.result(60) for ticket in tickets]
-    alone = 0 not in asked
-    assert session.found == ([(4, 3)] if alone else [])
-    assert session.sizes == ([1] if alone else [1, 4])
-    for number, (best, answer) in enumerate(zip(asked, answers, strict=True)):
-        value = (3 if alone else 2) * (10.0 + number)
-        wanted = [[[number] * best], [[value] * best]] if best else [[[value]]]
-        assert [found.tolist() for found in answer] == wanted
-
-
 def test_a_lost_rank_is_named_and_may_be_asked_again(batcher_of):
     class Lost(Doubler):
         def run(self, inputs):

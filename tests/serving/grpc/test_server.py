@@ -5,14 +5,9 @@ import threading
 import time
 import urllib.request
 
-import numpy as np
 import tritonclient.grpc as triton
 
-
-def _input():
-    tensor = triton.InferInput("images", [1, 3, 16, 16], "FP32")
-    tensor.set_data_from_numpy(np.random.default_rng(0).normal(size=(1, 3, 16, 16)).astype(np.float32))
-    return tensor
+from tests.serving.inputs import input_of, noise
 
 
 def test_cancelled_calls_leave_the_queue_and_draining_answers_the_others(start, slow_models):
@@ -26,7 +21,7 @@ def test_cancelled_calls_leave_the_queue_and_draining_answers_the_others(start, 
             if len(answers) == 24:
                 done.set()
 
-        calls = [own.async_infer("slow", [_input()], callback=collect) for _ in range(24)]
+        calls = [own.async_infer("slow", [input_of(triton, noise(1))], callback=collect) for _ in range(24)]
         end = time.monotonic() + 60
         while _accepted(server) < 12:
             assert time.monotonic() < end

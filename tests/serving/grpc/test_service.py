@@ -11,21 +11,13 @@ import tritonclient.http as triton_http
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
+from tests.serving.inputs import input_of, noise
+
 
 @pytest.fixture
 def client(server):
     with triton.InferenceServerClient(server.grpc) as opened:
         yield opened
-
-
-def _images(count: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(count, 3, 16, 16)).astype(np.float32)
-
-
-def _input(images: np.ndarray, module=triton):
-    tensor = module.InferInput("images", list(images.shape), "FP32")
-    tensor.set_data_from_numpy(images)
-    return tensor
 
 
 def test_health_and_metadata_are_those_of_http(server, client):
@@ -47,8 +39,8 @@ def test_health_and_metadata_are_those_of_http(server, client):
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
 def test_infer(client, scores_of, rows):
-    images = _images(rows)
-    result = client.infer("tiny", [_input(images)], request_id="x")
+    images = noise(rows)
+    result = client.infer("tiny", [input_of(triton, images)], request_id="x")
     np.testing.assert_allclose(result.as_numpy("scores"), scores_of(images), rtol=1e-4, atol=1e-5)
     assert result.get_response().id == "x"
 
@@ -67,7 +59,7 @@ def test_typed_contents(server, scores_of):
     import grpc
     from tritonclient.grpc import service_pb2_grpc
 
-    images = _images(1)
+    images = noise(1)
     with grpc.insecure_channel(server.grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         request = service_pb2.ModelInferRequest(model_name="tiny")
@@ -99,18 +91,18 @@ def test_typed_contents(server, scores_of):
 def test_errors(client):
     for name, says in (("nope", "unknown model"), ("damaged", "not served")):
         with pytest.raises(InferenceServerException, match=says):
-            client.infer(name, [_input(_images(1))])
+            client.infer(name, [input_of(triton, noise(1))])
     with pytest.raises(InferenceServerException, match="not enabled"):
         client.load_model("tiny")
     with pytest.raises(InferenceServerException, match="batch-size"):
-        client.infer("tiny", [_input(_images(9))])
+        client.infer("tiny", [input_of(triton, noise(9))])
     with pytest.raises(InferenceServerException, match="fragile"):
-        client.infer("fragile", [_input(_images(1) * 1e9)])
-    assert client.infer("tiny", [_input(_images(1))]).as_numpy("scores").shape == (1, 7)
+        client.infer("fragile", [input_of(triton, noise(1) * 1e9)])
+    assert client.infer("tiny", [input_of(triton, noise(1))]).as_numpy("scores").shape == (1, 7)
 
 
 def test_statistics(client):
-    client.infer("tiny", [_input(_images(2))])
+    client.infer("tiny", [input_of(triton, noise(2))])
     entry = client.get_inference_statistics("tiny").model_stats[0]
     assert entry.inference_count >= 2
     assert entry.inference_stats.success.count >= 1
@@ -122,8 +114,8 @@ def test_many_clients(server, scores_of):
     def work(seed: int) -> None:
         with triton.InferenceServerClient(server.grpc) as own:
             for repeat in range(5):
-                images = _images(1 + seed % 3, seed=100 * seed + repeat)
-                got = own.infer("tiny", [_input(images)]).as_numpy("scores")
+                images = noise(1 + seed % 3, seed=100 * seed + repeat)
+                got = own.infer("tiny", [input_of(triton, images)]).as_numpy("scores")
                 np.testing.assert_allclose(got, scores_of(images), rtol=1e-4, atol=1e-5)
 
     with ThreadPoolExecutor(32) as pool:
@@ -133,8 +125,8 @@ def test_many_clients(server, scores_of):
 def test_asyncio_client_and_cancellation(server, scores_of):
     async def work() -> None:
         async with triton_aio.InferenceServerClient(server.grpc) as own:
-            images = _images(1)
-            results = await asyncio.gather(*(own.infer("tiny", [_input(images, triton_aio)]) for _ in range(16)))
+            images = noise(1)
+            results = await asyncio.gather(*(own.infer("tiny", [input_of(triton_aio, images)]) for _ in range(16)))
             for result in results:
                 np.testing.assert_allclose(result.as_numpy("scores"), scores_of(images), rtol=1e-4, atol=1e-5)
 

@@ -12,24 +12,16 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-
-def _images(count: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(count, 3, 16, 16)).astype(np.float32)
-
-
-def _input(images: np.ndarray, module=triton):
-    tensor = module.InferInput("images", list(images.shape), "FP32")
-    tensor.set_data_from_numpy(images)
-    return tensor
+from tests.serving.inputs import input_of, noise
 
 
 def test_many_requests_of_one_stream(server, scores_of):
     answers: queue.Queue = queue.Queue()
     with triton.InferenceServerClient(server.grpc) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
-        batches = {str(number): _images(1 + number % 4, seed=number) for number in range(200)}
+        batches = {str(number): noise(1 + number % 4, seed=number) for number in range(200)}
         for number, images in batches.items():
-            client.async_stream_infer("tiny", [_input(images)], request_id=number)
+            client.async_stream_infer("tiny", [input_of(triton, images)], request_id=number)
         got = {}
         for _ in batches:
             result, error = answers.get(timeout=30)
@@ -47,8 +39,8 @@ def test_an_error_ends_its_request_and_not_the_stream(server):
     with triton.InferenceServerClient(server.grpc) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
         for model, rows in (("nope", 1), ("tiny", 9), ("fragile", 1), ("tiny", 1)):
-            images = _images(rows) * (1e9 if model == "fragile" else 1)
-            client.async_stream_infer(model, [_input(images)])
+            images = noise(rows) * (1e9 if model == "fragile" else 1)
+            client.async_stream_infer(model, [input_of(triton, images)])
         got = [answers.get(timeout=30) for _ in range(4)]
         client.stop_stream()
     errors = sorted(str(error) for _, error in got if error is not None)
@@ -63,11 +55,11 @@ def test_an_error_ends_its_request_and_not_the_stream(server):
 
 def test_asyncio_client(server, scores_of):
     async def work():
-        images = _images(2)
+        images = noise(2)
 
         async def requests():
             for number in range(20):
-                yield {"model_name": "tiny", "inputs": [_input(images, triton_aio)], "request_id": str(number)}
+                yield {"model_name": "tiny", "inputs": [input_of(triton_aio, images)], "request_id": str(number)}
 
         async with triton_aio.InferenceServerClient(server.grpc) as client:
             seen = set()
@@ -103,7 +95,7 @@ def test_a_cancelled_stream_leaves_the_queue(start, slow_models):
         sent = 0
         while _pending(server) < 100 and sent < 20_000:  # a busy machine may look, and send, later than they are answered
             for _ in range(400):
-                client.async_stream_infer("slow", [_input(_images(1))])
+                client.async_stream_infer("slow", [input_of(triton, noise(1))])
             sent += 400
         client.stop_stream(cancel_requests=True)
         end = time.monotonic() + 60
@@ -113,7 +105,7 @@ def test_a_cancelled_stream_leaves_the_queue(start, slow_models):
         statistics = client.get_inference_statistics("slow").model_stats[0]
         assert statistics.inference_count < sent
         assert statistics.inference_stats.fail.count > 0
-        assert client.infer("slow", [_input(_images(1))]).as_numpy("scores").shape == (1, 7)
+        assert client.infer("slow", [input_of(triton, noise(1))]).as_numpy("scores").shape == (1, 7)
 
 
 def _pending(server) -> float:

@@ -7,7 +7,6 @@ import urllib.error
 import urllib.request
 
 import grpc
-import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.grpc.aio as triton_grpc_aio
@@ -18,6 +17,7 @@ import trustme
 from headrace.errors import HeadraceError
 from headrace.serving.config import ServeConfig
 from headrace.serving.guard.tls import load_tls
+from tests.serving.inputs import input_of, noise
 
 
 class Files:
@@ -67,26 +67,19 @@ def mutual(models, launch, files):
         yield server
 
 
-def _input(module):
-    images = np.zeros((1, 3, 16, 16), np.float32)
-    tensor = module.InferInput("images", list(images.shape), "FP32")
-    tensor.set_data_from_numpy(images)
-    return [tensor]
-
-
 def test_the_real_clients(secured, files):
     address = f"localhost:{secured.http.split(':')[1]}"
     options = {"ca_certs": str(files.ca)}
     with triton_http.InferenceServerClient(address, ssl=True, ssl_options=options) as client:
-        assert client.infer("tiny", _input(triton_http)).as_numpy("scores").shape == (1, 7)
+        assert client.infer("tiny", [input_of(triton_http, noise(1))]).as_numpy("scores").shape == (1, 7)
     with triton_grpc.InferenceServerClient(secured.grpc, ssl=True, root_certificates=str(files.ca)) as client:
-        assert client.infer("tiny", _input(triton_grpc)).as_numpy("scores").shape == (1, 7)
+        assert client.infer("tiny", [input_of(triton_grpc, noise(1))]).as_numpy("scores").shape == (1, 7)
 
     async def work():
         async with triton_http_aio.InferenceServerClient(secured.http, ssl=True, ssl_context=files.context()) as client:
-            assert (await client.infer("tiny", _input(triton_http_aio))).as_numpy("scores").shape == (1, 7)
+            assert (await client.infer("tiny", [input_of(triton_http_aio, noise(1))])).as_numpy("scores").shape == (1, 7)
         async with triton_grpc_aio.InferenceServerClient(secured.grpc, ssl=True, root_certificates=str(files.ca)) as client:
-            assert (await client.infer("tiny", _input(triton_grpc_aio))).as_numpy("scores").shape == (1, 7)
+            assert (await client.infer("tiny", [input_of(triton_grpc_aio, noise(1))])).as_numpy("scores").shape == (1, 7)
 
     asyncio.run(work())
 

@@ -17,16 +17,13 @@ from tritonclient.utils import InferenceServerException
 import headrace
 from headrace.serving.images.fast_preprocessing import make_preprocessor
 from headrace.specs import Preprocessing, Resize
+from tests.serving.inputs import noise
 
 
 @pytest.fixture
 def client(server):
     with triton.InferenceServerClient(server.http, concurrency=4) as opened:
         yield opened
-
-
-def _images(count: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(count, 3, 16, 16)).astype(np.float32)
 
 
 def _input(images: np.ndarray, binary: bool = True) -> triton.InferInput:
@@ -69,7 +66,7 @@ def test_repository_index_says_why_a_model_is_not_served(client):
 @pytest.mark.parametrize("rows", [1, 2, 3, 8])
 @pytest.mark.parametrize("binary", [True, False])
 def test_infer(client, scores_of, rows, binary):
-    images = _images(rows, seed=rows)
+    images = noise(rows, seed=rows)
     outputs = [triton.InferRequestedOutput("scores", binary_data=binary)]
     result = client.infer("tiny", [_input(images, binary)], outputs=outputs, request_id="abc")
     np.testing.assert_allclose(result.as_numpy("scores"), scores_of(images), rtol=1e-4, atol=1e-5)
@@ -78,7 +75,7 @@ def test_infer(client, scores_of, rows, binary):
 
 
 def test_infer_without_naming_outputs_and_compressed(client, scores_of):
-    images = _images(2)
+    images = noise(2)
     for algorithm in ("gzip", "deflate"):
         result = client.infer(
             "tiny", [_input(images)], request_compression_algorithm=algorithm, response_compression_algorithm=algorithm
@@ -87,13 +84,13 @@ def test_infer_without_naming_outputs_and_compressed(client, scores_of):
 
 
 def test_non_contiguous_input(client, scores_of):
-    images = _images(4).transpose(0, 1, 3, 2)[::2]
+    images = noise(4).transpose(0, 1, 3, 2)[::2]
     result = client.infer("tiny", [_input(np.ascontiguousarray(images))])
     np.testing.assert_allclose(result.as_numpy("scores"), scores_of(images), rtol=1e-4, atol=1e-5)
 
 
 def test_classification(client, scores_of, labels):
-    images = _images(2)
+    images = noise(2)
     result = client.infer("tiny", [_input(images)], outputs=[triton.InferRequestedOutput("scores", class_count=3)])
     strings = result.as_numpy("scores")
     assert strings.shape == (2, 3)
@@ -128,7 +125,7 @@ def test_raw_body(server, make_photo, reference, scores_of):
             length = int(response.headers["Inference-Header-Content-Length"])
             return np.frombuffer(response.read()[length:], np.float32).reshape(-1, 7)
 
-    images = _images(2)
+    images = noise(2)
     np.testing.assert_allclose(post("tiny", images.tobytes()), scores_of(images), rtol=1e-4, atol=1e-5)
     image = make_photo(3)
     np.testing.assert_allclose(post("tiny_classify", image)[0], reference(image)[1], rtol=1e-3, atol=1e-4)
@@ -185,7 +182,7 @@ def test_statistics_count_requests_rows_and_batches(client):
 
     before = read()
     for rows in (1, 3):
-        client.infer("tiny", [_input(_images(rows))])
+        client.infer("tiny", [_input(noise(rows))])
     after = read()
     assert after["inference_count"] - before["inference_count"] == 4
     assert after["execution_count"] - before["execution_count"] == 2
@@ -201,7 +198,7 @@ def test_64_clients_each_get_their_own_answer(server, scores_of, make_photo, ref
     def work(seed: int) -> None:
         with triton.InferenceServerClient(server.http) as own:
             for repeat in range(4):
-                images = _images(1 + (seed + repeat) % 4, seed=1000 * seed + repeat)
+                images = noise(1 + (seed + repeat) % 4, seed=1000 * seed + repeat)
                 result = own.infer("tiny", [_input(images)]).as_numpy("scores")
                 np.testing.assert_allclose(result, scores_of(images), rtol=1e-4, atol=1e-5)
                 image = make_photo(1000 * seed + repeat)
@@ -217,7 +214,7 @@ def test_64_clients_each_get_their_own_answer(server, scores_of, make_photo, ref
 
 
 def test_metrics(server, client):
-    client.infer("tiny", [_input(_images(1))])
+    client.infer("tiny", [_input(noise(1))])
     with urllib.request.urlopen(f"http://{server.metrics}/metrics") as response:
         text = response.read().decode()
     samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))

@@ -9,7 +9,7 @@ from headrace.errors import BackendError
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.known_answers import known_rows, record
 from headrace.runtime.artifact.manifest import read_manifest, write_manifest
-from headrace.serving.batching import batcher
+from headrace.serving.batching import executor
 from headrace.serving.batching.collate import split
 from headrace.serving.config import ServeConfig
 from headrace.serving.models.loading import load_tensor_model
@@ -72,7 +72,7 @@ FAULTS = {"a row of padding": of_the_end, "rows of two requests exchanged": exch
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_requests_that_do_not_get_their_own_rows_are_seen(repository, monkeypatch, name):
-    monkeypatch.setattr(batcher, "split", FAULTS[name])
+    monkeypatch.setattr(executor, "split", FAULTS[name])
     with pytest.raises(BackendError, match="an answer that is not its own"):
         load(repository)
 
@@ -84,7 +84,7 @@ def test_a_batch_late_is_seen(repository, monkeypatch):
         last, before[len(outputs[0])] = before.get(len(outputs[0]), outputs), [value.copy() for value in outputs]
         return split(last, items)
 
-    monkeypatch.setattr(batcher, "split", late)
+    monkeypatch.setattr(executor, "split", late)
     with pytest.raises(BackendError, match="an answer that is not its own"):
         load(repository)
 

@@ -5,7 +5,6 @@ import urllib.error
 import urllib.request
 
 import grpc
-import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
@@ -13,16 +12,10 @@ import trustme
 from tritonclient.utils import InferenceServerException
 
 from headrace.serving.config import ServeConfig
+from tests.serving.inputs import input_of, noise
 
 INFER, METRICS = "infer-0123456789abcdef", "metrics-0123456789abcdef"
 CALLS = 12  # enough connections that the kernel gives some to each front end
-
-
-def _input(module):
-    images = np.zeros((1, 3, 16, 16), np.float32)
-    tensor = module.InferInput("images", list(images.shape), "FP32")
-    tensor.set_data_from_numpy(images)
-    return [tensor]
 
 
 def test_tokens_and_tls(models, launch, tmp_path):
@@ -40,18 +33,22 @@ def test_tokens_and_tls(models, launch, tmp_path):
             options = {"ca_certs": str(tmp_path / "ca.pem")}
             with triton_http.InferenceServerClient(address, ssl=True, ssl_options=options) as client:
                 assert client.is_server_ready()
-                assert client.infer("tiny", _input(triton_http), headers=dict(headers)).as_numpy("scores").shape == (1, 7)
+                assert client.infer("tiny", [input_of(triton_http, noise(1))], headers=dict(headers)).as_numpy(
+                    "scores"
+                ).shape == (1, 7)
                 with pytest.raises(InferenceServerException, match="with a token only"):
-                    client.infer("tiny", _input(triton_http))
+                    client.infer("tiny", [input_of(triton_http, noise(1))])
             with pytest.raises(OSError, match=r"reset|closed|EOF|refused"):
                 urllib.request.urlopen(f"http://{server.http}/v2/health/live", timeout=10)
         credentials = {"ssl": True, "root_certificates": str(tmp_path / "ca.pem")}
         for _ in range(CALLS):
             with triton_grpc.InferenceServerClient(server.grpc, **credentials) as client:
                 assert client.is_server_ready()
-                assert client.infer("tiny", _input(triton_grpc), headers=dict(headers)).as_numpy("scores").shape == (1, 7)
+                assert client.infer("tiny", [input_of(triton_grpc, noise(1))], headers=dict(headers)).as_numpy(
+                    "scores"
+                ).shape == (1, 7)
                 with pytest.raises(InferenceServerException, match="with a token only"):
-                    client.infer("tiny", _input(triton_grpc))
+                    client.infer("tiny", [input_of(triton_grpc, noise(1))])
         with grpc.insecure_channel(server.grpc) as channel, pytest.raises(grpc.FutureTimeoutError):
             grpc.channel_ready_future(channel).result(timeout=1)
         context = ssl.create_default_context(cafile=tmp_path / "ca.pem")

@@ -14,7 +14,6 @@ import time
 import urllib.request
 
 import grpc
-import numpy as np
 import psutil
 import pytest
 import tritonclient.grpc as triton_grpc
@@ -22,18 +21,10 @@ import tritonclient.grpc.aio as triton_grpc_aio
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
+from tests.serving.inputs import input_of, noise
+
 # Calls that are made at a time: at some ten milliseconds each, far more than are answered before they are given up.
 MANY = 60
-
-
-def _images(rows: int = 8, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(rows, 3, 16, 16)).astype(np.float32)
-
-
-def _input(module, rows: int = 8):
-    tensor = module.InferInput("images", [rows, 3, 16, 16], "FP32")
-    tensor.set_data_from_numpy(_images(rows))
-    return tensor
 
 
 def _pending(server) -> float:
@@ -53,7 +44,7 @@ def _until(condition, seconds: float = 90) -> bool:
 def slow(slow_models, launch):
     with launch(slow_models, default_timeout_seconds=120.0) as server:
         with triton_grpc.InferenceServerClient(server.grpc) as client:
-            client.infer("slow", [_input(triton_grpc)])
+            client.infer("slow", [input_of(triton_grpc, noise(8))])
         yield server
 
 
@@ -70,7 +61,7 @@ def nothing_left(slow):
     assert _until(lambda: process.num_fds() <= files + 2), (files, process.num_fds())
     assert _until(lambda: process.num_threads() <= threads + 8), (threads, process.num_threads())
     with triton_http.InferenceServerClient(slow.http) as client:
-        assert client.infer("slow", [_input(triton_http)]).as_numpy("scores").shape == (8, 7)
+        assert client.infer("slow", [input_of(triton_http, noise(8))]).as_numpy("scores").shape == (8, 7)
 
 
 def test_calls(slow):
@@ -79,7 +70,7 @@ def test_calls(slow):
     answers: queue.Queue = queue.Queue()
     with triton_grpc.InferenceServerClient(slow.grpc) as client:
         calls = [
-            client.async_infer("slow", [_input(triton_grpc)], callback=lambda result, error: answers.put(error))
+            client.async_infer("slow", [input_of(triton_grpc, noise(8))], callback=lambda result, error: answers.put(error))
             for _ in range(MANY)
         ]
         assert _until(lambda: _pending(slow) > 5)
@@ -99,7 +90,7 @@ def test_streams(slow):
     with triton_grpc.InferenceServerClient(slow.grpc) as client:
         client.start_stream(lambda result, error: answers.put(error))
         for _ in range(MANY):
-            client.async_stream_infer("slow", [_input(triton_grpc)])
+            client.async_stream_infer("slow", [input_of(triton_grpc, noise(8))])
         assert answers.get(timeout=60) is None  # the first answer came, the others wait
         client.stop_stream(cancel_requests=True)
     rest = [answers.get() for _ in range(answers.qsize())]
@@ -111,7 +102,7 @@ def test_asyncio_calls_and_streams(slow):
 
     async def run() -> None:
         async with triton_grpc_aio.InferenceServerClient(slow.grpc) as client:
-            tasks = [asyncio.create_task(client.infer("slow", [_input(triton_grpc_aio)])) for _ in range(MANY)]
+            tasks = [asyncio.create_task(client.infer("slow", [input_of(triton_grpc_aio, noise(8))])) for _ in range(MANY)]
             await asyncio.to_thread(_until, lambda: _pending(slow) > 5)
             for task in tasks:
                 task.cancel()
@@ -120,7 +111,7 @@ def test_asyncio_calls_and_streams(slow):
 
             async def requests():
                 for _ in range(MANY):
-                    yield {"model_name": "slow", "inputs": [_input(triton_grpc_aio)]}
+                    yield {"model_name": "slow", "inputs": [input_of(triton_grpc_aio, noise(8))]}
 
             answers = client.stream_infer(requests())
             await anext(aiter(answers))
@@ -159,25 +150,25 @@ def test_time_outs_of_clients(slow):
     test_http_async_infer."""
     with triton_grpc.InferenceServerClient(slow.grpc) as client:
         with pytest.raises(InferenceServerException, match="Deadline Exceeded"):
-            client.infer("slow", [_input(triton_grpc)], client_timeout=0.001)
-        assert client.infer("slow", [_input(triton_grpc)], client_timeout=60).as_numpy("scores").shape == (8, 7)
+            client.infer("slow", [input_of(triton_grpc, noise(8))], client_timeout=0.001)
+        assert client.infer("slow", [input_of(triton_grpc, noise(8))], client_timeout=60).as_numpy("scores").shape == (8, 7)
         answers: queue.Queue = queue.Queue()
         client.async_infer(
-            "slow", [_input(triton_grpc)], callback=lambda result, error: answers.put(error), client_timeout=0.001
+            "slow", [input_of(triton_grpc, noise(8))], callback=lambda result, error: answers.put(error), client_timeout=0.001
         )
         assert "Deadline Exceeded" in str(answers.get(timeout=60))
         client.start_stream(lambda result, error: answers.put(error), stream_timeout=0.3)
         for _ in range(MANY):
-            client.async_stream_infer("slow", [_input(triton_grpc)])
+            client.async_stream_infer("slow", [input_of(triton_grpc, noise(8))])
         errors = []
         while not errors:
             errors += filter(None, [answers.get(timeout=60)])
         assert "Deadline Exceeded" in str(errors[0])
         client.stop_stream()
     with triton_http.InferenceServerClient(slow.http, network_timeout=0.001) as client, pytest.raises(TimeoutError):
-        client.infer("slow", [_input(triton_http)])
+        client.infer("slow", [input_of(triton_http, noise(8))])
     with triton_http.InferenceServerClient(slow.http, network_timeout=0.001) as client, pytest.raises(TimeoutError):
-        client.async_infer("slow", [_input(triton_http)]).get_result()
+        client.async_infer("slow", [input_of(triton_http, noise(8))]).get_result()
 
 
 def test_time_outs_of_every_other_call(slow):
@@ -221,9 +212,11 @@ def test_the_server_stops_meanwhile(start, slow_models, stream):
             client.start_stream(lambda result, error: answers.put((result, error)))
         for _ in range(10):
             if stream:
-                client.async_stream_infer("slow", [_input(triton_grpc)])
+                client.async_stream_infer("slow", [input_of(triton_grpc, noise(8))])
             else:
-                client.async_infer("slow", [_input(triton_grpc)], callback=lambda result, error: answers.put((result, error)))
+                client.async_infer(
+                    "slow", [input_of(triton_grpc, noise(8))], callback=lambda result, error: answers.put((result, error))
+                )
         assert answers.get(timeout=60)[1] is None
         server.process.send_signal(signal.SIGTERM)
         ended = [answers.get(timeout=60) for _ in range(9)]
@@ -233,4 +226,4 @@ def test_the_server_stops_meanwhile(start, slow_models, stream):
     assert server.process.wait(60) == 0, server.output
     assert "Traceback" not in server.output, server.output
     with triton_grpc.InferenceServerClient(server.grpc) as client, pytest.raises((InferenceServerException, grpc.RpcError)):
-        client.infer("slow", [_input(triton_grpc)], client_timeout=10)
+        client.infer("slow", [input_of(triton_grpc, noise(8))], client_timeout=10)

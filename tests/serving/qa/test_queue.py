@@ -15,6 +15,8 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
+from tests.serving.inputs import input_of, noise
+
 MODULES = {"http": triton_http, "grpc": triton_grpc}
 
 
@@ -23,16 +25,6 @@ def module(request):
     module = MODULES[request.param]
     module.address = lambda server: getattr(server, request.param)
     return module
-
-
-def _images(rows: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(rows, 3, 16, 16)).astype(np.float32)
-
-
-def _input(module, images: np.ndarray):
-    tensor = module.InferInput("images", list(images.shape), "FP32")
-    tensor.set_data_from_numpy(images)
-    return tensor
 
 
 def _together(count: int, work) -> list:
@@ -49,10 +41,10 @@ def _statistics(server, model: str) -> dict:
 def test_static_batches(server, module, rows, scores_of):
     """L0_batcher: test_static_batch_preferred, ..._not_preferred, ..._lt_any_preferred, ..._gt_max_preferred."""
     with module.InferenceServerClient(module.address(server)) as client:
-        found = client.infer("tiny", [_input(module, _images(rows))]).as_numpy("scores")
-        np.testing.assert_allclose(found, scores_of(_images(rows)), rtol=1e-4, atol=1e-5)
+        found = client.infer("tiny", [input_of(module, noise(rows))]).as_numpy("scores")
+        np.testing.assert_allclose(found, scores_of(noise(rows)), rtol=1e-4, atol=1e-5)
         with pytest.raises(InferenceServerException, match="batch-size"):
-            client.infer("tiny", [_input(module, _images(9))])
+            client.infer("tiny", [input_of(module, noise(9))])
 
 
 def test_batches_of_several_requests(start, models, module, scores_of):
@@ -61,9 +53,9 @@ def test_batches_of_several_requests(start, models, module, scores_of):
     rows = [1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 2, 8, 3, 3, 3, 1] * 4
 
     def ask(number: int) -> None:
-        images = _images(rows[number], number)
+        images = noise(rows[number], number)
         with module.InferenceServerClient(module.address(server)) as client:
-            found = client.infer("tiny", [_input(module, images)], request_id=str(number))
+            found = client.infer("tiny", [input_of(module, images)], request_id=str(number))
         assert (found.get_response()["id"] if module is triton_http else found.get_response().id) == str(number)
         np.testing.assert_allclose(found.as_numpy("scores"), scores_of(images), rtol=1e-4, atol=1e-5)
 
@@ -79,12 +71,12 @@ def test_shapes_that_differ_are_not_put_together(server, module, scores_of):
     """L0_batcher: test_multi_batch_different_shape*, test_multi_batch_delayed_preferred_different_shape."""
 
     def ask(number: int) -> bool:
-        images = _images(2, number)
+        images = noise(2, number)
         wrong = number % 3 == 0
         with module.InferenceServerClient(module.address(server)) as client:
             try:
                 sent = np.ascontiguousarray(images[:, :, :15]) if wrong else images
-                found = client.infer("tiny", [_input(module, sent)]).as_numpy("scores")
+                found = client.infer("tiny", [input_of(module, sent)]).as_numpy("scores")
             except InferenceServerException as error:
                 assert wrong
                 assert "shape" in str(error)  # noqa: PT017 - whether it is raised depends on the shape
@@ -99,11 +91,11 @@ def test_outputs_that_differ(server, module, scores_of, labels):
     """L0_batcher: test_multi_same_output*, test_multi_different_outputs, test_multi_different_output_order."""
 
     def ask(number: int) -> None:
-        images = _images(1, number)
+        images = noise(1, number)
         classes = number % 3
         with module.InferenceServerClient(module.address(server)) as client:
             asked = [module.InferRequestedOutput("scores", class_count=classes)] if number % 2 else None
-            found = client.infer("tiny", [_input(module, images)], outputs=asked).as_numpy("scores")
+            found = client.infer("tiny", [input_of(module, images)], outputs=asked).as_numpy("scores")
         if asked and classes:
             best = np.argsort(-scores_of(images)[0])[:classes]
             assert [value.decode().partition(":")[2] for value in found.ravel()] == [
@@ -125,7 +117,7 @@ def test_a_full_queue(start, slow_models, module):
             module.address(server), **({} if module is triton_grpc else {"network_timeout": 120})
         ) as client:
             try:
-                return client.infer("slow", [_input(module, _images(8, number))]).as_numpy("scores").shape == (8, 7)
+                return client.infer("slow", [input_of(module, noise(8, number))]).as_numpy("scores").shape == (8, 7)
             except InferenceServerException as error:
                 refused.append((error.status(), str(error)))
                 return False
@@ -144,14 +136,14 @@ def test_time_outs(start, slow_models, module):
     server = start(slow_models, default_timeout_seconds=60.0)
     with module.InferenceServerClient(module.address(server)) as client:
         with pytest.raises(InferenceServerException, match="within|deadline"):
-            client.infer("slow", [_input(module, _images(8))], timeout=1000)  # microseconds
-        assert client.infer("slow", [_input(module, _images(8))], timeout=60_000_000).as_numpy("scores").shape == (8, 7)
+            client.infer("slow", [input_of(module, noise(8))], timeout=1000)  # microseconds
+        assert client.infer("slow", [input_of(module, noise(8))], timeout=60_000_000).as_numpy("scores").shape == (8, 7)
 
     # One that gives up does not hold back those behind it.
     def ask(number: int) -> str:
         with module.InferenceServerClient(module.address(server)) as own:
             try:
-                own.infer("slow", [_input(module, _images(1, number))], timeout=5_000 if number % 4 == 0 else 0)
+                own.infer("slow", [input_of(module, noise(1, number))], timeout=5_000 if number % 4 == 0 else 0)
             except InferenceServerException as error:
                 return str(error)
         return ""
@@ -167,7 +159,7 @@ def test_priorities(start, slow_models):
     order: list[int] = []
     lock = threading.Lock()
     with triton_grpc.InferenceServerClient(server.grpc) as client:
-        client.infer("slow", [_input(triton_grpc, _images(1))])
+        client.infer("slow", [input_of(triton_grpc, noise(1))])
         done = threading.Event()
 
         def collect(priority: int, error) -> None:
@@ -181,7 +173,7 @@ def test_priorities(start, slow_models):
             priority = 2 if number < 30 else 1
             client.async_infer(
                 "slow",
-                [_input(triton_grpc, _images(8, number))],
+                [input_of(triton_grpc, noise(8, number))],
                 callback=lambda result, error, p=priority: collect(p, error),
                 priority=priority,
             )

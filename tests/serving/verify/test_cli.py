@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from headrace.cli import app
@@ -14,13 +13,6 @@ from tests.serving.verify.network import package
 from tests.serving.verify.oip_server import oip_server
 from tests.serving.verify.planted import FAULTS
 from tests.serving.verify.upload_server import Service, file_of_form, reply, serving, upload_server
-
-
-@pytest.fixture(scope="module")
-def fish(tmp_path_factory):
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("fish")
-    return package(folder / "models", folder)
 
 
 def headrace(*arguments, **environment):

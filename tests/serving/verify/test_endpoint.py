@@ -18,13 +18,6 @@ from tests.serving.verify.oip_server import METADATA, oip_server
 from tests.serving.verify.upload_server import Service, reply, serving, softmax, upload_server
 
 
-@pytest.fixture(scope="module")
-def fish(tmp_path_factory):
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("fish")
-    return package(folder / "models", folder)
-
-
 def findings(models, infer=scores, **options):
     with oip_server(infer, **options) as url:
         (judgement,) = verify(VerifyConfig(url=f"{url}/v2/models/fish", models=models, timeout_seconds=30)).judgements

@@ -8,7 +8,6 @@ import threading
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image, ImageOps
 
 from headrace.runtime.artifact.plan import Choice, Plan
@@ -19,13 +18,6 @@ from headrace.specs import INT8, CenterCrop, Preprocessing, Resize
 from tests.serving.verify.network import LABELS, MEAN, STD, network, package, scores
 from tests.serving.verify.planted import ALPHABETICAL, FAULTS
 from tests.serving.verify.upload_server import Service, normalized, opened, reply, serving, softmax, upload_server
-
-
-@pytest.fixture(scope="module")
-def fish(tmp_path_factory):
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("fish")
-    return package(folder / "models", folder)
 
 
 def judged(service, models, **options):

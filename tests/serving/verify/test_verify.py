@@ -15,12 +15,6 @@ from tests.serving.verify.oip_server import oip_server
 from tests.serving.verify.upload_server import Service, reply, serving, softmax, upload_server
 
 
-@pytest.fixture(scope="module")
-def fish(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("fish")
-    return package(folder / "models", folder)
-
-
 def judged(url, models, **options):
     done = verify(VerifyConfig(url=url, models=models, **options))
     assert [finding.text for judgement in done.judgements for finding in judgement.findings] == []

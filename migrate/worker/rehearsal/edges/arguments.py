@@ -20,7 +20,7 @@ from typing import Any
 
 from ..making import Maker
 from ..places import is_users
-from ..settings import configurations, dotenv_files, environment, settings_classes
+from ..settings import configurations, dotenv_files, environment, fire_commands, settings_classes
 from ..stage import Stage
 from .processes import LAUNCHED, launch
 
@@ -98,6 +98,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("click.core", lambda library: _click(stage, maker, library.Parameter))
     # Typer, which was built on Click, has its own of that by now.
     stage.when_imported("typer.core", lambda library: _click(stage, maker, getattr(library, "_TyperParameter", None)))
+    values, uses = lambda name: guess(name, "", maker), (_EVALUATES, _TRAINS)
+    stage.when_imported("fire", lambda library: fire_commands.stand_in(stage, library, values, uses))
     environment.stand_in(stage)
     dotenv_files.stand_in(stage)
     before = sys.argv

@@ -232,7 +232,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if _keep_rows(stage):
         return True
     own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
-    empty = _EMPTY.search(text) is not None or _went_through_nothing(stage, error, own)
+    empty = _EMPTY.search(text) is not None or _went_through_nothing(error, own)
     if line_lists.lesson(stage, error, own, empty=empty):
         return True
     if empty and (_fill(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)):
@@ -267,7 +267,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if re.search(
         r"Target \d+ is out of bounds|Assertion .t >= 0|index \d+ is out of bounds for dimension|list index out of range", text
     ):
-        return _fewer_classes(stage, frames, text)
+        return _fewer_classes(stage, frames)
     if re.search(
         r"mat1 and mat2 shapes cannot be multiplied|size of tensor a .* must match|Expected .*input size|doesn't match model",
         text,
@@ -311,8 +311,8 @@ def _misses_names(stage: Stage, error: BaseException, frames: list[Any]) -> bool
 
 def _has_keys(stage: Stage) -> bool:
     """Whether files were made whose parts have names: a KeyError may be one that they should have."""
-    matlab = any(item.edge == "data" and item.what.lower().endswith(".mat") for item in stage.standins)
-    return matlab or bool(stage.learned.get("keys"))
+    keyed = any(item.edge == "data" and item.what.lower().endswith((".mat", ".pkl", ".pickle")) for item in stage.standins)
+    return keyed or bool(stage.learned.get("keys"))
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
@@ -343,13 +343,13 @@ def _of_a_class(stage: Stage, text: str) -> bool:
     return found is not None and any(name in found[1] for name in Maker(stage).names)
 
 
-def _went_through_nothing(stage: Stage, error: BaseException, own: list[Any]) -> bool:
+def _went_through_nothing(error: BaseException, own: list[Any]) -> bool:
     """Whether a name has no value that only loops give one: they found nothing to go through."""
     found = _UNBOUND.search(str(error)) if isinstance(error, NameError) else None
     return found is not None and bool(own) and hints.bound_in_loops(own[-1].f_code, found[1])
 
 
-def _fewer_classes(stage: Stage, frames: list[Any], text: str) -> bool:
+def _fewer_classes(stage: Stage, frames: list[Any]) -> bool:
     """The model's outputs are fewer than the classes that were made: the loss's input says how many."""
     for frame in reversed(frames):
         of_loss = frame.f_code.co_name in ("cross_entropy", "nll_loss")

@@ -14,24 +14,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ....reading.lightning_2 import HOOKS, LOADERS
 from ..silent import Silent
 from ..stage import Stage
 
-_HOOKS = {
-    "training_epoch_end": ("training_step", "on_train_epoch_end"),
-    "validation_epoch_end": ("validation_step", "on_validation_epoch_end"),
-    "test_epoch_end": ("test_step", "on_test_epoch_end"),
-}
-"""What older versions called at an epoch's end, with what these steps gave; and what is called then now."""
-_RENAMED = {
-    "fit": ("train_dataloader", "train_dataloaders"),
-    "validate": ("val_dataloaders", "dataloaders"),
-    "test": ("test_dataloaders", "dataloaders"),
-}
-"""What older versions called an argument of these, and what it is called now."""
 _LEFT_OUT = ("gpus", "tpu_cores", "num_processes", "progress_bar_refresh_rate", "checkpoint_callback", "weights_summary")
 """Options of a trainer's that a command line may still give."""
-_LOADERS = ("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader")
+_OF_MODULE = ("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader")
 
 
 @contextlib.contextmanager
@@ -68,20 +57,20 @@ def _silent_logger(stage: Stage, loggers: Any, kind: type, requirement: str) -> 
 
 def _trainer(stage: Stage, library: Any) -> None:
     def run(original: Any, trainer: Any, model: Any = None, *args: Any, **named: Any) -> Any:
-        old, new = _RENAMED[original.__name__]
+        old, new = LOADERS[original.__name__]
         if old in named and old not in inspect.signature(original).parameters:
             stage.note("libraries", f"{old} was {new}, as it is called since Lightning 2")
             named[new] = named.pop(old)
         if model is not None:
-            for old, (step, hook) in _HOOKS.items():
+            for old, (step, hook) in HOOKS.items():
                 _adapt(stage, library, type(model), old, step, hook)
         return original(trainer, model, *args, **named)
 
-    for name in _RENAMED:
+    for name in LOADERS:
         stage.wrap(library.Trainer, name, run)
     if not hasattr(library.Trainer, "from_argparse_args"):
         _arguments(stage, library.Trainer)
-    for name in _LOADERS:
+    for name in _OF_MODULE:
         stage.wrap(library.LightningModule, name, _loader(stage))
 
 
@@ -89,7 +78,9 @@ def _arguments(stage: Stage, trainer: Any) -> None:
     """A trainer's options on a command line, and a trainer made of them."""
     known = [name for name in inspect.signature(trainer).parameters if name != "self"]
 
-    def add(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> argparse.ArgumentParser:
+    def add(parser: Any, *_: Any, **__: Any) -> argparse.ArgumentParser:
+        if not isinstance(parser, argparse.ArgumentParser):  # a group, which shares the options of its parser
+            parser = argparse.ArgumentParser(parents=[parser], add_help=False)
         stage.note("libraries", "Trainer.add_argparse_args, which Lightning 2 has no more, added a trainer's options")
         for name in (*known, *_LEFT_OUT):
             with contextlib.suppress(argparse.ArgumentError):  # the script has one of its own by that name

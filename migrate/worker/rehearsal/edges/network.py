@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+import runpy
+import sys
 import traceback
 import types
 import urllib.parse
@@ -20,6 +22,8 @@ from ..settings.environment import holding
 from ..stage import Stage
 
 _REPOSITORIES = re.compile(r"^pytorch/vision|pytorch-image-models|facebookresearch/(deit|convnext|swav|dino|vissl|semi)", re.I)
+_FETCHING = ("source", "force_reload", "trust_repo", "skip_validation", "verbose")
+"""What torch.hub.load itself takes by name."""
 
 _OWN_SERVICE = re.compile(r"\b(localhost|127\.0\.0\.1|0\.0\.0\.0)\b(?:[\"'() ,.\d]{0,16}?(?::| ?port[= ]|, )(\d{2,5})\b)?")
 """A service on the user's own machine, such as a database or a queue, and its port, as errors name them."""
@@ -100,13 +104,36 @@ def _torch(stage: Stage, maker: Maker, torch: Any) -> None:
         except Exception as error:
             if named.get("source") == "local":
                 raise
-            if not _REPOSITORIES.search(str(repo)):
+            named = {name: value for name, value in named.items() if name not in _FETCHING}
+            if _REPOSITORIES.search(str(repo)):
+                return _library_model(str(repo), model, args, named)
+            if model not in _own_models(stage):
                 raise ConnectionError(f"the code of {model} is that of {repo}, which cannot be fetched here") from error
-            named = {name: value for name, value in named.items() if name not in ("source", "force_reload", "trust_repo")}
-            named = {name: value for name, value in named.items() if name not in ("skip_validation", "verbose")}
-            return _library_model(str(repo), model, args, named)
+            stage.note("network", f"{model} is that of the repository's own hubconf.py, not of {repo}")
+            return original(str(stage.root), model, *args, source="local", **named)
+
+    def models(original: Any, repo: str, *args: Any, **named: Any) -> Any:
+        try:
+            return original(repo, *args, **named)
+        except Exception:
+            if not (found := _own_models(stage)):
+                raise
+            return found
 
     stage.wrap(torch.hub, "load", load)
+    stage.wrap(torch.hub, "list", models)
+
+
+def _own_models(stage: Stage) -> list[str]:
+    """What the repository's own `hubconf.py` makes for torch.hub, under whatever name the repository is there."""
+    file = Path(stage.root, "hubconf.py")
+    if not file.is_file():
+        return []
+    sys.path.insert(0, str(stage.root))
+    try:
+        return [name for name, value in runpy.run_path(str(file)).items() if callable(value) and not name.startswith("_")]
+    finally:
+        sys.path.remove(str(stage.root))
 
 
 def _library_model(repo: str, model: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:

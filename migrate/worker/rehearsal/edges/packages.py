@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...module_alias import Alias
 from .. import other_python
 from ..paths import expects_absence
 from ..places import failed_at, frames, is_users, other_folder
@@ -213,18 +214,3 @@ class _Finder(importlib.abc.MetaPathFinder):
         frame = next((frame for frame in frames() if not frame.f_code.co_filename.startswith("<frozen importlib")), None)
         package = frame.f_globals.get("__package__") if frame is not None else None
         return package if package and hasattr(sys.modules.get(package), "__path__") else None
-
-
-class Alias(importlib.abc.Loader):
-    """Another name of a module."""
-
-    def __init__(self, of: str) -> None:
-        self._of = of
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        module = importlib.import_module(self._of)
-        self._spec = module.__spec__
-        return module
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        module.__spec__ = self._spec

@@ -60,7 +60,7 @@ def _handles(kind: type, base: type | None) -> bool:
 
 def call(stage: Stage, thing: Any) -> None:
     stage.served = True
-    context = _context(stage, thing)
+    context = _context(stage)
     kind: Any = thing
     if isinstance(thing, type):
         own = thing()
@@ -113,7 +113,7 @@ def _archive(stage: Stage) -> ModelArchive | None:
     return named[0] if named else None
 
 
-def _context(stage: Stage, kind: Any) -> Any:
+def _context(stage: Stage) -> Any:
     archive = _archive(stage)
     folder = os.path.dirname(os.path.join(stage.root, stage.request.script))
     here = posixpath.dirname(stage.request.script)

@@ -35,6 +35,22 @@ def test_limits_are_noted_and_whether_they_are_of_probabilities() -> None:
 
 
 @pytest.mark.parametrize(
+    "measure",
+    [
+        lambda value: nn.functional.mse_loss(value, torch.zeros(4, 5)),
+        lambda value: nn.functional.l1_loss(value, torch.zeros(4, 5)).sqrt(),
+        lambda value: nn.functional.cross_entropy(value, torch.arange(4)),
+        lambda value: (value.argmax(1) == torch.arange(4)).float().mean(),
+    ],
+)
+def test_a_loss_or_an_accuracy_that_is_compared_with_the_best_is_no_limit_of_an_output(measure: Made) -> None:
+    seen = followed(lambda value: measure(value) < float("inf"))
+    assert seen.limits == {}
+    assert seen.reads[()]
+    assert followed(lambda value: [row.max() > 0.5 for row in value]).limits
+
+
+@pytest.mark.parametrize(
     ("become", "expected"),
     [
         (lambda value: value, ("given", False)),

@@ -225,6 +225,27 @@ for images, targets in loader:
     assert (found.live.evaluating, found.evaluates, found.in_training) == (evaluating, evaluates, in_training)
 
 
+@pytest.mark.parametrize("also", ["", "model.eval()\nwith torch.no_grad():\n    model(next(iter(loader))[0])\n"])
+def test_a_model_that_gives_more_while_it_is_trained_is_described_as_it_is_in_evaluation(tmp_path: Path, also: str) -> None:
+    text = f"""
+class Two(Net):
+    def forward(self, images):
+        scores = super().forward(images)
+        return (scores, scores * 2) if self.training else scores
+
+model = Two()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for images, targets in loader:
+    scores, more = model(images)
+    (nn.functional.cross_entropy(scores, targets) + nn.functional.cross_entropy(more, targets)).backward()
+    optimizer.step()
+{also}"""
+    found = seen(recipe := script(tmp_path, DATA, text))
+    assert (found.tasks, found.widths, found.live.output) == (("single-label",), (3,), None)
+    taken = take_model(replace(recipe, live=replace(found.live, random=True)))
+    assert taken(torch.rand(2, 3, 8, 8)).shape == (2, 3)
+
+
 def test_a_training_step_whose_accuracy_is_measured_is_not_where_the_model_is_evaluated(tmp_path: Path) -> None:
     text = """
 model = Net()

@@ -112,6 +112,22 @@ def test_columns_are_those_that_readers_of_tables_take(says):
     assert hints.columns(*says(main=text, other="state['x']; y['z']")) == (["image", "label", "a", "b"], 6)
 
 
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("for n, (_, rows) in enumerate(parts):\n    df.loc[rows, 'fold'] = n\ntrain = df[df['fold'] != 0]\n", False),
+        ("df['fold'] = 0\nprint(df['fold'])\n", False),
+        ("df['fold'] = df['fold'].astype(int)\n", True),
+        ("df['fold'] = (\n    df['kind']\n    + df['fold']\n)\n", True),
+        ("df['fold'] += 1\nprint(df['fold'])\n", True),
+        ("print(df['fold'])\ndf['fold'] = 0\n", True),
+    ],
+)
+def test_a_column_that_is_written_before_it_is_read_is_none_of_the_table(says, text, read):
+    found, _ = hints.columns(*says(main=f"df = pd.read_csv(path)\nprint(df['image'])\n{text}"))
+    assert ("fold" in found, "image" in found) == (read, True)
+
+
 def test_names_that_a_table_of_the_repository_maps(tmp_path):
     (tmp_path / "package.json").write_text('{"name": "x", "version": 1}')
     (tmp_path / "data").mkdir()

@@ -245,3 +245,18 @@ def test_what_torch_loads_is_weights_whatever_its_name(on_stage):
     world.stage.loading = "net.pkl"
     assert Maker(world.stage).file(str(world.root / "net.pkl"))
     assert (world.root / "net.pkl").read_bytes() == stand_in_file()
+
+
+def test_arrays_of_images_are_as_large_as_those_of_the_set_whose_place_they_take(maker):
+    own = maker()
+    own.stage.size_of_set = (32, 32)
+    assert np.load(io.BytesIO(own._array("fog.npy"))).shape[1:] == (32, 32, 3)
+    own = maker(image=(48, 40))
+    own.stage.size_of_set = (32, 32)
+    assert np.load(io.BytesIO(own._array("fog.npy"))).shape[1:] == (48, 40, 3)
+
+
+def test_a_pickle_holds_the_images_and_the_labels_that_were_asked_for(maker):
+    made = pickle.loads(maker(learned={"keys": ["train_img", "train_label"]})._pickle("mnist.pkl"))
+    assert made["train_img"].shape == (len(made["train_label"]), 28 * 28)
+    assert made["train_label"].max() == 9

@@ -1,6 +1,5 @@
 import pytest
 
-from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.pipeline.splitting import cut_model
 from tests.runtime.artifact.pipeline.models import deep, deep_package
 
@@ -14,12 +13,3 @@ def thirds(once):
 def made(tmp):
     whole = deep_package(tmp, deep(embedding=True))
     return whole, cut_model(whole, tmp / "out", 3).path
-
-
-@pytest.fixture(scope="module")
-def sessions(thirds):
-    """Both, open: whoever has a stage killed waits until it is back."""
-    opened = [load_artifact(folder).open() for folder in thirds]
-    yield opened
-    for session in opened:
-        session.close()

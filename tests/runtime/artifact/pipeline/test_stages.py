@@ -2,7 +2,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 
 import numpy as np
 import onnx
@@ -19,13 +18,7 @@ from headrace.runtime.artifact.pipeline.stages import Stages
 from headrace.runtime.artifact.split import members
 from tests.runtime.artifact.pipeline.models import deep, deep_package
 from tests.runtime.artifact.split.models import images
-
-
-def until(condition):
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+from tests.runtime.artifact.waiting import until
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

@@ -1,6 +1,5 @@
 import pytest
 
-from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.split.splitting import split_model
 from tests.runtime.artifact.split.models import linear, package
 
@@ -16,12 +15,3 @@ def thirds(once):
 def made(tmp):
     whole = package(tmp, linear(CLASSES), classes=CLASSES)
     return whole, split_model(whole, tmp / "split", 3)[0]
-
-
-@pytest.fixture(scope="module")
-def sessions(thirds):
-    """Both, open: whoever has a rank killed waits until it is back."""
-    opened = [load_artifact(folder).open() for folder in thirds]
-    yield opened
-    for session in opened:
-        session.close()

@@ -8,6 +8,7 @@ import pytest
 from headrace.errors import BackendError
 from headrace.runtime.artifact.split import members as module
 from headrace.runtime.artifact.split.members import Members
+from tests.runtime.artifact.waiting import until
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -19,13 +20,6 @@ class Started(Members):
     def __init__(self, program, count=2):
         super().__init__("member", program, [{}] * count)
         self._start()
-
-
-def until(condition):
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("program", "why"), [("this", "status 0"), ("no.such.module", "status 1")])

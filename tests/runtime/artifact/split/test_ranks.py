@@ -2,7 +2,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 
 import numpy as np
 import psutil
@@ -13,13 +12,7 @@ from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.split import members as module
 from headrace.runtime.artifact.split.splitting import split_model
 from tests.runtime.artifact.split.models import images, linear, package
-
-
-def until(condition):
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+from tests.runtime.artifact.waiting import until
 
 
 @pytest.mark.parametrize("number", [0, 2])

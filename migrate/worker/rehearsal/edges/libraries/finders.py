@@ -12,10 +12,11 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ....module_alias import Alias
 from ...places import imported_by_library
 from ...silent import Config, Silent
 from ...stage import Stage
-from ..packages import Alias, folders_of
+from ..packages import folders_of
 from . import substitutes
 from .library_names import NAMES, SILENT
 

@@ -96,13 +96,9 @@ def _plain(name: str) -> str:
 
 def _what_stood_in(stage: Stage, error: BaseException) -> str | None:
     """An error that what a library would have given may explain: a configuration that it reads, say."""
-    gave = [name for name in stage.learned.get("used", ()) if not RECORDS.search(name)]
-    if other := sorted(OTHERS.intersection(gave)):
-        return _of_other(other[0])
     caused = isinstance(error, LookupError | TypeError | ValueError | AttributeError | ArithmeticError)
-    if not gave or not caused or EVERYWHERE.search(str(error)):
-        return None
-    return f"install {_to_install(stage.root, gave)}, whose results were stood in for, where headrace runs"
+    of_other = not OTHERS.isdisjoint(stage.learned.get("used", ()))
+    return idle(stage) if of_other or (caused and not EVERYWHERE.search(str(error))) else None
 
 
 def idle(stage: Stage) -> str | None:

@@ -263,6 +263,22 @@ def test_a_folder_on_which_a_library_insists_without_naming_it_is_made(rehearsed
     assert (done.report.ended, done.stdout) == ("finished", "True\n"), done.report.why
 
 
+def test_a_made_pickle_has_the_parts_that_are_asked_for(rehearsed):
+    text = "import pickle\nwith open('digits.pkl', 'rb') as file:\n    data = pickle.load(file)\n"
+    done = rehearsed({"main.py": text + "print(data['train_img'].reshape(-1, 1, 28, 28).shape[1:], data['test_label'][0])\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "(1, 28, 28) 0\n"), done.report.why
+
+
+def test_an_array_that_takes_the_place_of_a_sets_images_is_as_large(rehearsed):
+    pytest.importorskip("torchvision")
+    text = (
+        "import numpy as np\nfrom torchvision.datasets import CIFAR10\ndata = CIFAR10('data', train=False, download=True)\n"
+        "data.data = np.load('CIFAR-10-C/fog.npy')\nprint(data[0][0].size)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "(32, 32)\n"), done.report.why
+
+
 TABLE = "import csv, glob, os, sys\nfrom pathlib import Path\nrows = list(csv.DictReader(open('labels.csv')))\n"
 
 

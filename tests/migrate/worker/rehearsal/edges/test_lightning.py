@@ -107,6 +107,17 @@ tested = trainer.validate(Net(), val_dataloaders=loader)
 """
 
 
+def test_a_group_of_options_becomes_the_parser_that_a_trainer_made_of_it(on_stage):
+    text = (
+        "import argparse\nimport pytorch_lightning as pl\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--size', default=3, type=int)\n"
+        "parser = pl.Trainer.add_argparse_args(parser.add_argument_group(title='trainer'))\n"
+        "parser.set_defaults(max_epochs=7)\nargs = parser.parse_args(['--size', '4'])\n"
+    )
+    names = on_stage(lightning).play(text)
+    assert (names["args"].size, names["args"].max_epochs) == (4, 7)
+
+
 def test_a_trainer_has_its_options_from_the_command_line_and_its_loaders_by_their_older_names(on_stage):
     world = on_stage(lightning)
     source = OLD.replace("import torch\n", "import argparse\nimport torch\n", 1).partition("trainer = pl.Trainer(")[0]

@@ -52,6 +52,23 @@ def test_a_model_whose_code_is_elsewhere_is_not_made_up(rehearsed):
     assert done.report.remedy.startswith("fetch once what the script downloads")
 
 
+def test_the_repositorys_own_models_are_had_without_fetching_it(rehearsed):
+    files = {
+        "hubconf.py": "from nets.small import net_2 as net, _helper\ndependencies = ['torch']\n",
+        "nets/small.py": "import torch\ndef _helper(): pass\n"
+        "def net_2(pretrained=False, width=2): return torch.nn.Linear(3, width)\n",
+        "tools/verify.py": "import sys, torch\nassert 'net' in torch.hub.list('who/nets', force_reload=True)\n"
+        "print(torch.hub.load('who/nets', 'net', pretrained=True, trust_repo=True, width=4).out_features, len(sys.path))\n"
+        "torch.hub.load('who/nets', '_helper')\n",
+    }
+    done = rehearsed(files, script="tools/verify.py")
+    assert done.stdout.startswith("4 ")
+    assert (done.report.ended, done.report.where) == ("stopped", "tools/verify.py:4")
+    assert [item.what for item in done.report.standins if item.edge == "network"] == [
+        "net is that of the repository's own hubconf.py, not of who/nets"
+    ]
+
+
 def test_settings_in_a_checkpoint_are_no_text_of_the_same_name(rehearsed):
     """`--config base.yaml` says nothing of the settings object that the training saved under "config"."""
     text = (

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from .finding import Finding
+from ..finding import Finding
+from ..text_lines import split_lines
 from .notebook_json import Source, code_sources, edit_source
 from .notebook_magics import Magics, python_part
-from .text_lines import split_lines
 
 _INDENT = re.compile(r"(?:[ \t]*(?:\r?\n|\r))*([ \t]*)")
 """The empty lines before a cell's first one, and its indentation."""

@@ -5,7 +5,7 @@ See https://ipython.readthedocs.io/en/stable/interactive/reference.html
 
 import re
 
-from .text_lines import split_lines
+from ..text_lines import split_lines
 
 _PYTHON_CELLS = frozenset("time timeit capture prun memit mprun snakeviz".split())  # noqa: SIM905
 """Cell magics whose cell is Python; others (%%bash, %%writefile, %%html, ...) hold something else."""

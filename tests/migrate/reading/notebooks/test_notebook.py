@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.migrate.reading.edits import Edit, apply_edits
-from headrace.migrate.reading.notebook import cell_sources
+from headrace.migrate.reading.notebooks.notebook import cell_sources
 from headrace.migrate.reading.source import SourceFile, parse_source
 
 CODE = ["import torch\nfrom torch import nn\n", "net = nn.Linear(2, 3)\nx = torch.rand(1, 2)", "y = net(x)\ny"]

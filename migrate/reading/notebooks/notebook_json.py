@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from .text_lines import split_lines
+from ..text_lines import split_lines
 
 MAX_COMPARED = 4_000_000
 """Characters before times characters after, up to which a change is taken apart."""

@@ -1,0 +1,71 @@
+"""What a model's outputs are, and the names of its classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....errors import SandboxError
+from ...proving.verify import Recorded
+from ...resolving.resolved import Resolved
+from ...resolving.task import MULTI_LABEL, SINGLE_LABEL, kind_of, may_have_labels, modules_near, stated_task, with_threshold
+from ..migration import Migration
+from ..worker_client import class_names
+
+
+def task_of(migration: Migration, resolved: Resolved, name: str, classes: int | None) -> str:
+    """What the outputs are: as the user says, as the run showed, or as the sources state; what is taken for granted is
+    remarked."""
+    if migration.options.task:
+        return migration.options.task
+    task = resolved.task
+    if resolved.recipe.live is None and classes is not None and resolved.script is not None:
+        near = modules_near(migration.surveyed, resolved.script)
+        task = with_threshold(stated_task(near, classes), near)
+    if any(kind_of(part) == MULTI_LABEL and ":" not in part for part in task.split(",")):
+        message = f"labels of {name} hold above a probability of 0.5, since no one threshold was found (--task multi-label:0.3)"
+        migration.remark("PS519", message, "note", resolved.place)
+    return task
+
+
+def remark_taken_for(migration: Migration, resolved: Resolved, name: str, classes: int | None) -> None:
+    """Say as what the outputs are taken where nothing tells."""
+    message = f"nothing tells what the one output of {name} is; it is given as a number (--task multi-label makes it a label)"
+    if classes != 1:
+        message = (
+            f"nothing tells what the {classes} outputs of {name} are; they are taken for scores of classes, one of which holds "
+            "(--task says otherwise)"
+        )
+    if classes is not None:
+        migration.remark("PS519", message, "note", resolved.place)
+
+
+def labels_of(
+    migration: Migration, resolved: Resolved, recorded: Recorded | None, classes: int | None, task: str
+) -> tuple[tuple[str, ...] | None, ...]:
+    """Class names where the repository states as many as an output has entries; nothing is invented."""
+    if resolved.labels:
+        for number, (part, names) in enumerate(zip(task.split(","), resolved.labels, strict=False)):
+            if names is None and kind_of(part) in (SINGLE_LABEL, MULTI_LABEL):
+                message = f"output {number} has no labels: no list of {resolved.widths[number]} names is its alone"
+                migration.remark("PS505", message, "note")
+        return resolved.labels
+    if classes is None or not may_have_labels(task):
+        return ()
+    found: dict[str, Sequence[str]] = {}
+    if recorded is not None and recorded.classes is not None:
+        found["the dataset"] = recorded.classes
+    if resolved.class_names is not None:
+        found["the source"] = resolved.class_names
+    elif resolved.class_names_recipe is not None:
+        try:
+            found["the source"] = class_names(resolved.class_names_recipe.in_copy(migration.tree), migration.sandbox)
+        except SandboxError as error:
+            migration.remark("PS505", str(error), "note", resolved.place)
+    if classes == 1:  # the probability of the second of two
+        found = {where: names[1:] if len(names) == 2 else names for where, names in found.items()}
+    for named in found.values():
+        if len(named) == classes and all(name and "\n" not in name and "\r" not in name for name in named):
+            return (tuple(named),)
+    counts = " and ".join(f"{len(names)} in {where}" for where, names in found.items()) or "none"
+    migration.remark("PS505", f"no labels are known: the model has {classes} outputs; class names found: {counts}", "note")
+    return ()

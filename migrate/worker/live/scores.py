@@ -1,0 +1,57 @@
+"""A model that a script calls in a way of its own, as one that makes scores of images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...reading.recipe import LiveModel, Place
+from .seen import Call, tensors_in, value_at
+
+
+class ScoresOf(nn.Module):  # type: ignore[misc]
+    """A model that is called otherwise than `model(images)`, or gives more than scores: called as its script does."""
+
+    def __init__(self, model: nn.Module, call: Call, output: Place | None) -> None:
+        super().__init__()
+        self.model = model
+        self._slot, self._flat, self._output = call.slot, call.flat, output
+        rows = len(call.images)
+        args, kwargs = list(call.args), dict(call.kwargs)
+        if self._slot[0] == 0:
+            cut = next((i for i, value in enumerate(args) if i > int(self._slot[1]) and _of_batch(value, rows)), len(args))
+            args = args[:cut]
+        kept = {name: value for name, value in kwargs.items() if name == self._slot[1] or not _of_batch(value, rows)}
+        self._given = (with_item(tuple(args), self._slot[1:], None) if self._slot[0] == 0 else tuple(args), kept)
+
+    def forward(self, images: torch.Tensor) -> Any:
+        """The scores, [rows, classes], for images [rows, channels, height, width]."""
+        given = with_item(self._given, self._slot, images.flatten(1) if self._flat else images)
+        made = self.model(*given[0], **given[1])
+        return value_at(made, self._output) if self._output is not None else made
+
+
+def adapted(model: nn.Module, call: Call, live: LiveModel) -> nn.Module:
+    """The model itself where it is called with images alone and gives what is meant, else `ScoresOf` it."""
+    alone = call.slot == (0, 0) and len(call.args) == 1 and not call.kwargs and not call.flat
+    return model if alone and live.output is None else ScoresOf(model, call, live.output)
+
+
+def _of_batch(value: Any, rows: int) -> bool:
+    """Whether an argument belongs to the batch, as targets do."""
+    return any(item.dim() > 0 and len(item) == rows for _, item in tensors_in(value))
+
+
+def with_item(value: Any, place: Place, item: Any) -> Any:
+    """A nested value with another item at that place of it."""
+    if not place:
+        return item
+    step, *rest = place
+    changed = with_item(value[step], tuple(rest), item)
+    if isinstance(value, Mapping):
+        return {**value, step: changed}
+    assert isinstance(step, int)
+    return type(value)([*value[:step], changed, *value[step + 1 :]])

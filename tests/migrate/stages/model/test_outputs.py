@@ -1,0 +1,72 @@
+"""What is said of a model's outputs, and which names its classes get."""
+
+import numpy as np
+import pytest
+
+from headrace.migrate.proving.verify import Recorded
+from headrace.migrate.stages.model.outputs import labels_of, remark_taken_for, task_of
+
+
+def recorded(*names):
+    return Recorded(inputs=np.zeros((2, 3, 4, 4)), outputs=np.zeros((2, 2)), classes=names)
+
+
+def test_what_the_user_says_of_outputs_goes_before_what_was_found(migration_of, resolved, remarks):
+    migration = migration_of(task="embedding")
+    assert task_of(migration, resolved(task="multi-label"), "net", 5) == "embedding"
+    assert remarks(migration) == []
+
+
+@pytest.mark.parametrize("task", ["multi-label", "single-label,multi-label"])
+def test_a_threshold_that_nobody_states_is_remarked(migration_of, resolved, remarks, task):
+    migration = migration_of()
+    assert task_of(migration, resolved(task=task), "net", 5) == task
+    ((code, message),) = remarks(migration)
+    assert code == "PS519"
+    assert "above a probability of 0.5" in message
+
+
+def test_a_stated_threshold_is_not(migration_of, resolved, remarks):
+    migration = migration_of()
+    assert task_of(migration, resolved(task="multi-label:0.3"), "net", 5) == "multi-label:0.3"
+    assert remarks(migration) == []
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"), [(None, None), (1, "it is given as a number"), (7, "taken for scores of classes")]
+)
+def test_what_outputs_are_taken_for_is_remarked_where_their_number_is_known(migration_of, resolved, remarks, classes, words):
+    migration = migration_of()
+    remark_taken_for(migration, resolved(), "net", classes)
+    assert [words in message for _, message in remarks(migration)] == ([] if words is None else [True])
+
+
+def test_the_names_of_the_data_set_that_was_fed_go_before_those_of_the_source(migration_of, resolved, remarks):
+    migration = migration_of()
+    stated = resolved(class_names=("a", "b"))
+    assert labels_of(migration, stated, recorded("cat", "dog"), 2, "") == (("cat", "dog"),)
+    assert labels_of(migration, stated, recorded("cat", "dog", "owl"), 2, "") == (("a", "b"),)
+    assert labels_of(migration, stated, None, 1, "") == (("b",),)  # the probability of the second of two
+    assert remarks(migration) == []
+
+
+@pytest.mark.parametrize("names", [("a", "b", "c"), ("a", ""), ("a", "b\nc"), ("a", "b\rc")])
+def test_names_that_cannot_be_the_classes_are_no_labels(migration_of, resolved, remarks, names):
+    migration = migration_of()
+    assert labels_of(migration, resolved(class_names=names), None, 2, "") == ()
+    message = f"no labels are known: the model has 2 outputs; class names found: {len(names)} in the source"
+    assert remarks(migration) == [("PS505", message)]
+
+
+@pytest.mark.parametrize(("classes", "task"), [(None, ""), (2, "embedding")])
+def test_what_has_no_classes_gets_no_labels_and_no_remark(migration_of, resolved, remarks, classes, task):
+    migration = migration_of()
+    assert labels_of(migration, resolved(class_names=("a", "b")), None, classes, task) == ()
+    assert remarks(migration) == []
+
+
+def test_of_several_outputs_each_without_names_of_its_own_is_remarked(migration_of, resolved, remarks):
+    migration = migration_of()
+    several = resolved(labels=(("a", "b"), None, None), widths=(2, 4, 8))
+    assert labels_of(migration, several, None, 2, "single-label,multi-label:0.5,embedding") == several.labels
+    assert remarks(migration) == [("PS505", "output 1 has no labels: no list of 4 names is its alone")]

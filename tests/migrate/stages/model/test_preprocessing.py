@@ -1,0 +1,50 @@
+"""Which of the preprocessings that a transform proved equal to is the model's, and what is said where none is."""
+
+import pytest
+
+from headrace.migrate.proving.trace_transform import Traced
+from headrace.migrate.stages.model.preprocessing import preprocessing_of, traced
+from headrace.specs import CenterCrop, Preprocessing
+
+COLORED = Preprocessing(geometry=(CenterCrop(size=(16, 16)),), source="data.py:9")
+GRAY = Preprocessing(mode="L", channels="L", mean=(0.5,), std=(0.5,), geometry=(CenterCrop(size=(16, 16)),), source="data.py:9")
+ANY_SIZE = Preprocessing(source="data.py:9")
+
+
+def test_without_a_transform_nothing_runs_and_that_is_said(migration_of, resolved, remarks):
+    migration = migration_of()
+    found = traced(migration, resolved())
+    assert preprocessing_of(migration, resolved(), found, (3, 16, 16))[0] is None
+    assert remarks(migration) == [
+        (
+            "PS504",
+            "no preprocessing is known, so the model takes tensors, not images: "
+            "no evaluation transform was found in the scripts",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "chosen"), [((1, 16, 16), GRAY), ((3, 16, 16), COLORED), ((3, 99, 7), ANY_SIZE), ((1, 20, 20), None)]
+)
+def test_the_models_channels_and_size_choose(migration_of, resolved, remarks, row, chosen):
+    migration = migration_of()
+    found = Traced(candidates=(COLORED, GRAY, ANY_SIZE), notes=("it cuts",))
+    made, why = preprocessing_of(migration, resolved(), found, row)
+    assert made is chosen
+    if chosen is not None:
+        assert (why, remarks(migration)) == ("", [("PS509", "it cuts")])
+    else:
+        assert why == "the transform gives 3x16x16, 1x16x16, any size, the model takes 1x20x20"
+        assert [code for code, _ in remarks(migration)] == ["PS504"]
+
+
+@pytest.mark.parametrize(("mean", "said"), [("[0.5, 0.5, 0.5]", ["PS530"]), ("[0.0, 0.0, 0.0]", [])])
+def test_training_with_other_numbers_is_remarked(migration_of, resolved, remarks, mean, said):
+    source = (
+        "import torch\nfrom torchvision import transforms as T\n"
+        f"train = T.Compose([T.RandomCrop(16), T.ToTensor(), T.Normalize({mean}, [1.0, 1.0, 1.0])])\n"
+    )
+    migration = migration_of({"data.py": source})
+    assert preprocessing_of(migration, resolved(), Traced(candidates=(COLORED,)), (3, 16, 16)) == (COLORED, "")
+    assert [code for code, _ in remarks(migration)] == said
