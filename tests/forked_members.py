@@ -32,7 +32,7 @@ importlib.import_module(program).main()
 
 
 class ForkedMembers:
-    """What the module `subprocess` is to that of the members; `warm`, their parent, ends with this process, and they with it."""
+    """What the module `subprocess` is to that of the members; their parent is `warm`, which ends with this process."""
 
     DEVNULL, TimeoutExpired = subprocess.DEVNULL, subprocess.TimeoutExpired
 
