@@ -41,7 +41,7 @@ _COUNTED = _words(
 # Words that may stand between a label and its time; with any other word, the number may be something else's.
 _BETWEEN = _COUNTED | _words(
     "is was of in on at for per the a an avg average mean median total used about approx cpu gpu wall evaluation eval "
-    "inference test testing train training prediction forward ~ : = ( ) [ ] - . @"
+    "inference test testing train training prediction forward ~ : = ( ) [ ] - . @ |"
 )
 
 

@@ -9,6 +9,7 @@ from headrace.migrate.proving.printed import first_difference
     [
         ("a\nb\n", "a\nb"),
         ("Epoch time 3.2 s\nAcc 91.25%", "Epoch time 1.1 s\nAcc 91.25%"),
+        ("Epoch   1 | Time     7 | Train Loss 0.6 | Error 98.4", "Epoch   1 | Time     0 | Train Loss 0.6 | Error 98.4"),
         ("  5%|x\r 100%|xx\nAcc 1", " 100%|xx\nAcc 1"),
         ("loss 0.1234 acc 91.2", "loss 0.1235 acc 91.2"),
         ("loss 1.23e-05", "loss 1.24e-05"),
@@ -85,6 +86,8 @@ def test_lines_that_do_not(before: str, after: str, pair: tuple[str, str]) -> No
         "speed: 12.1, top-1: {}, top-5: 0.99",
         "test_time: 3.2, test_acc: {}",
         "| 3.2 s | {} |",
+        "Epoch 1 | Time 7 | Error {}",
+        "| time | accuracy {} |",
         "throughput=12 (best={})",
     ],
 )
