@@ -27,6 +27,7 @@ import torch
 from torch import nn
 
 from ....errors import SandboxError
+from ....runtime.capture.state_guard import state_guard
 from ...proving.rehearsal_protocol import kept_in
 from ...proving.worker_protocol import Rehearsed, SeenModel
 from ...reading.recipe import Digests, LiveModel, Place, Recipe
@@ -407,17 +408,11 @@ def _labels(
 def _given_in_evaluation(module: nn.Module, call: Call) -> Any:
     """What the model gives in evaluation mode where it was called in training mode, in which some give more: the scores of an
     auxiliary head, or those that a teacher judges."""
-    modes = [(part, part.training) for part in module.modules()]
     try:
-        for part, _ in modes:
-            part.training = False
-        with torch.no_grad():
+        with state_guard(module), torch.no_grad():
             return module(*call.args, **call.kwargs)
     except Exception:  # noqa: BLE001 - whatever the user's model raises; then what it gave is all that is known
         return call.output
-    finally:
-        for part, training in modes:
-            part.training = training
 
 
 def _told_apart(module: nn.Module) -> tuple[str, ...]:
