@@ -54,4 +54,5 @@ def with_item(value: Any, place: Place, item: Any) -> Any:
     if isinstance(value, Mapping):
         return {**value, step: changed}
     assert isinstance(step, int)
-    return type(value)([*value[:step], changed, *value[step + 1 :]])
+    items = [*value[:step], changed, *value[step + 1 :]]
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a namedtuple takes them one by one

@@ -15,8 +15,12 @@ from headrace.migrate.worker.live.model import see_models, take_model
 from headrace.migrate.worker.live.rows import keep_rows
 
 NET = """
+from collections import namedtuple
+
 import torch
 from torch import nn
+
+Out = namedtuple("Out", "logits images")
 
 
 class Net(nn.Module):
@@ -31,7 +35,7 @@ class Net(nn.Module):
 
 model = Net().eval()
 """
-FORMS = ["scores", "(scores, images)", "{'logits': scores, 'all': [scores * 2]}"]
+FORMS = ["scores", "(scores, images)", "{'logits': scores, 'all': [scores * 2]}", "Out(scores, images)"]
 
 
 def made(returned: str = "scores", **replaced: str) -> nn.Module:
