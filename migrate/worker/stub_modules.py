@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import re
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -30,12 +31,18 @@ def install_stub(error: ModuleNotFoundError, root: str | Path, unless: Callable[
         or name in sys.builtin_module_names
     ):
         return False
-    if any(path.is_dir() and any(path.rglob(f"{name}.py")) for path in (Path(root),)) or (Path(root) / name).exists():
+    if any(not wraps_its_name(path) for path in Path(root).rglob(f"{name}.py")) or (Path(root) / name).exists():
         return False
     if any(isinstance(finder, AbsentLibrary) and finder.name == name for finder in sys.meta_path):
         return False
     sys.meta_path.append(AbsentLibrary(name, unless))
     return True
+
+
+def wraps_its_name(path: Path) -> bool:
+    """Whether a file imports what has its own name: a library, for which it is not meant to be taken itself."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return re.search(rf"^[ \t]*(import|from)[ \t]+{re.escape(path.stem)}\b", text, re.MULTILINE) is not None
 
 
 class _UsedError(ModuleNotFoundError):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...module_alias import Alias
+from ...stub_modules import wraps_its_name
 from .. import other_python
 from ..paths import expects_absence
 from ..places import failed_at, frames, is_users, other_folder
@@ -181,7 +182,8 @@ def folders_of(root: str, name: str) -> list[str]:
         depth = folder[len(root) :].count(os.sep)
         below[:] = sorted(item for item in below if not item.startswith(".")) if depth < _DEEPEST else []
         package = name in below and any(Path(folder, name).rglob("*.py"))
-        if (package or f"{name}.py" in files) and is_users(os.path.join(folder, f"{name}.py"), root):
+        module = f"{name}.py" in files and not wraps_its_name(Path(folder, f"{name}.py"))
+        if (package or module) and is_users(os.path.join(folder, f"{name}.py"), root):
             found.append((depth, folder))
     return [folder for _, folder in sorted(found)]
 

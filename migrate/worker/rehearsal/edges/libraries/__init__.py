@@ -19,7 +19,7 @@ from ...places import imported_by_library, is_installed, is_users
 from ...settings.environment import holding
 from ...silent import Silent, kept_in_files
 from ...stage import Stage
-from . import image_extension
+from . import image_extension, open_mmlab
 from .finders import Finder, OtherName, StandInModule, TensorboardFinder
 from .library_names import ENVIRONMENT, OWNS, RECORDS, USED
 from .remedies import distribution, idle, remedy
@@ -59,6 +59,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
         stage.when_imported(module, lambda found, name=name, made=made: stage.patch(found, name, made))  # type: ignore[misc]
         _said_gone(stage, part)
     image_extension.stand_in(stage)
+    open_mmlab.stand_in(stage)
     for name in ("pytorch_lightning", "lightning.pytorch"):
         stage.when_imported(name, lambda library: _old_lightning(stage, library))
     kept_in_files(stage)

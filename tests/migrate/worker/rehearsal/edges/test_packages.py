@@ -60,6 +60,16 @@ def test_a_package_of_python_2_finds_its_own_modules(rehearsed):
     ]
 
 
+def test_a_module_that_wraps_a_library_of_its_own_name_is_not_that_library(rehearsed):
+    files = {
+        "examples/main.py": "from models.nobodysnets import NAME\n",
+        "models/__init__.py": "",
+        "models/nobodysnets.py": "import nobodysnets\nfrom nobodysnets.parts import Net\nNAME = 'net'\n",
+    }
+    done = rehearsed(files, script="examples/main.py")
+    assert "nobodysnets is not installed; it can be imported and not used" in [item.what for item in done.standins("libraries")]
+
+
 @pytest.mark.parametrize(
     "text",
     [
