@@ -19,7 +19,7 @@ from PIL import Image
 
 from ...proving.rehearsal_protocol import GUESSED
 from . import hints
-from .forms import json_files, splits
+from .forms import birds, json_files, splits
 from .forms.examples import example_of
 from .stage import Stage
 
@@ -225,6 +225,8 @@ class Maker:
         low = path.lower()
         if (example := example_of(path)) is not None:
             return lambda missing: self._as_in(example, missing)
+        if birds.is_list(self.stage, path):
+            return self._list_of_birds
         if self.stage.table is not None and low.endswith(TABLES):
             return self._table
         if (loaded := self.stage.loading == os.path.basename(path)) and low.endswith(_PICKLES):
@@ -358,6 +360,9 @@ class Maker:
             f"image_{row:04d}{ending}" + ("" if alone else f"{sign}{labels[row % self.classes]}") for row in range(self._listed)
         )
         return "".join(f"{line}\n" for line in lines).encode()
+
+    def _list_of_birds(self, path: str) -> bytes:
+        return birds.contents(path, invented(birds.CLASSES) if self.guessed else self.names)
 
     def _is_labels(self, path: str) -> bool:
         return bool(_LABEL.search(os.path.basename(path)))

@@ -43,6 +43,10 @@ class Config(ConfigDict):
 
     text = pretty_text
 
+    @property
+    def _cfg_dict(self) -> Config:
+        return self  # which scripts ask for the items; in mmcv they lie in a dictionary of its own
+
     def merge_from_dict(self, options: dict[str, Any], *_: Any, **__: Any) -> None:
         """Set what is named by its path: `model.width` for the width of the model."""
         for path, value in options.items():

@@ -27,6 +27,7 @@ def test_a_file_is_read_over_its_bases(tmp_path):
         "lr": 0.2,
     }
     assert (config.model.head.classes, config.get("nothing"), config.filename) == (3, None, str(tmp_path / "configs/net.py"))
+    assert list(config._cfg_dict.items()) == list(config.items())
     with pytest.raises(AttributeError):
         _ = config.nothing
 
