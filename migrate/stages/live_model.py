@@ -173,7 +173,7 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
             "PS011", f"taken for the model; the script also calls {names} (--model takes another)", "note", best.site
         )
     return Resolved(
-        name=same.name if same is not None else live.class_name,
+        name=same.name if same is not None else _name(migration, live.class_name),
         recipe=replace(run.recipe, root=str(migration.surveyed.root), live=live),
         factory=(same.factory if same is not None else None) or best.factory,
         factory_name=live.class_name,
@@ -193,6 +193,11 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
         findings=_still_true(static, run.script, same is not None),
         weights_from=run.seen.weights_from,
     )
+
+
+def _name(migration: Migration, class_name: str) -> str:
+    """What to call a model: a container that its class is called after could be any."""
+    return migration.surveyed.root.name if class_name == "Sequential" else class_name
 
 
 def _states(migration: Migration, width: int) -> bool:

@@ -122,6 +122,7 @@ def test_a_transform_that_reading_did_not_find_is_left_to_the_run(tmp_path: Path
     (tmp_path / "inputs.py").write_text("import torch\ndef batches():\n    yield torch.rand(2, 3, 12, 12)\n")
     report = headrace.migrate(tmp_path)
     assert (report.models[0].input, report.chain[-1].kind) == ([3, 12, 12], "call"), report.findings
+    assert report.models[0].name == tmp_path.name  # which says more than Sequential
     assert "PS013" not in {finding.code for finding in report.findings}
 
 
