@@ -7,6 +7,7 @@ import itertools
 import os
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -206,8 +207,8 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
 
 
 def other_arguments(survey: Survey, script: Script) -> Iterator[tuple[list[str], str, bool]]:
-    """All documented command lines of a script, the one that says most first, with "path:line" of where, and whether each
-    stands there word for word.
+    """All documented command lines of a script, the one that says most first and then each time the one that says least of what
+    was said before, with "path:line" of where, and whether each stands there word for word.
 
     Then those that name a configuration which is not here, with each of those that lie where it should.
     """
@@ -217,7 +218,11 @@ def other_arguments(survey: Survey, script: Script) -> Iterator[tuple[list[str],
         (_rank(parts, needed), [word for _, words in parts for word in words], f"{command.path}:{command.line}")
         for command, parts in _whole(survey, script, own)
     ]
-    for _, argv, where in sorted(lines, key=lambda item: (*item[0], -len(item[1]))):
+    said: Counter[str] = Counter()
+    while lines:
+        _, argv, where = line = min(lines, key=lambda item: (*item[0], sum(said[word] for word in item[1]), -len(item[1])))
+        lines.remove(line)
+        said.update(argv)
         yield argv, where, True
     for command in own:
         parts = documented(script.options, _opened(survey, script, command.arguments)) or ()

@@ -319,6 +319,16 @@ def test_every_documented_line_is_an_alternative_and_so_is_each_file_beside_one_
     assert documented_arguments(surveyed, surveyed.scripts[0]) == (["-c", "configs/a.yaml"], "README.md:1")
 
 
+def test_what_was_not_said_yet_comes_before_what_was(tmp_path: Path) -> None:
+    """Where one choice that many lines share ends with an error, one without it comes soon."""
+    lines = ("-c small -b new", "-c large -b new", "-c huge -b new", "-c small -b old")
+    parses = PARSES.replace('parser.add_argument("--save_dir")', 'parser.add_argument("-c")\nparser.add_argument("-b")')
+    readme = "".join(f"    python predict.py a.jpg b.pth {line}\n" for line in lines)
+    script = candidates_of(tmp_path, {"predict.py": parses + PREDICT}, readme)
+    found = [" ".join(argv[2:]) for argv, _, _ in other_arguments(survey(tmp_path), script)]
+    assert found == ["-c small -b new", "-c large -b new", "-c small -b old", "-c huge -b new"]
+
+
 def test_each_model_that_a_document_chooses_is_told_with_the_first_line_that_does(tmp_path: Path) -> None:
     parses = PARSES.replace('parser.add_argument("--save_dir")', 'parser.add_argument("--arch", "-a")')
     lines = [
