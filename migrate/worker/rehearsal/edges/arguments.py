@@ -303,8 +303,13 @@ def _held(frame: Any, node: ast.expr) -> Any:
 
 
 def _option_of(stage: Stage, frame: Any) -> bool:
-    """An option without a value that the running line takes: the first of what it may be, or a guess."""
+    """An option without a value that the running line takes, itself or by a name it gave it: the first of what it may be, or a
+    guess."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    before = linecache.getlines(frame.f_code.co_filename)[max(0, frame.f_code.co_firstlineno - 1) : frame.f_lineno]
+    for name in dict.fromkeys(re.findall(r"\b[A-Za-z_]\w*", line)):
+        if _is_empty(frame.f_locals.get(name, name)):
+            line += " ".join(found[1] for text in before if (found := re.match(rf"\s*{name}\s*=\s*(\w+\.\w+)\s*$", text)))
     known = stage.learned.get("choices", {})
     for flag, value in stage.options.items():
         if _is_empty(value) and flag not in known and re.search(rf"\.{flag.lstrip('-').replace('-', '_')}\b", line):

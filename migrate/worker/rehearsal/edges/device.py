@@ -55,9 +55,10 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if _NO_NUMBER in str(error):
         return stage.learn(_NUMBERED, True)
     trace, stated = error.__traceback__, False
+    asks = "device_count" if isinstance(error, ZeroDivisionError) else "is_available"  # it divides by the number of GPUs
     while trace is not None:
         source = trace.tb_frame.f_code.co_names
-        stated |= trace.tb_next is None and "is_available" in source
+        stated |= trace.tb_next is None and asks in source
         trace = trace.tb_next
     wanted = stated if isinstance(error, AssertionError) and not str(error) else _WANTS_CUDA.search(str(error)) or stated
     own = failed_at(error, stage.root) is not None

@@ -38,6 +38,10 @@ _UNLIKE = re.compile(
 )
 """What is said of rows that are not as many as the script's batches have."""
 _CUT = re.compile(r"batches of \d+, not of (\d+)")
+_UNEQUAL = re.compile(r"shape '\[-1, \d+, .*\]' is invalid for input of|not divisible|equal division")
+"""What is said of rows of several batches side by side that are not as many times each other's as the script's are."""
+_SMALLEST = "smallest_batch"
+"""Learned: the smallest of the script's batch sizes, to which the others keep their proportion."""
 _CLASSES_MISSED = re.compile(
     r"(number of (classes|labels)|FixedLocator locations).*(match|different|equal)|contains? only one label|is binary while"
     r"|y_true and y_prob contain different|Only one class.*present|Shape of passed values is .* indices imply",
@@ -73,6 +77,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     small = beyond is not None and int(beyond[1]) == stage.request.batch_size and _is_shortened(stage, "batches of")
     unlike = _UNLIKE.search(str(error)) if isinstance(error, RuntimeError | ValueError | IndexError) else None
     sizes = [int(found[1]) for item in stage.standins if item.edge == "time" and (found := _CUT.match(item.what))]
+    apart = isinstance(error, RuntimeError | ValueError) and _UNEQUAL.search(str(error)) is not None
+    if apart and sizes and max(sizes) > min(sizes):
+        return stage.learn(_SMALLEST, min(sizes))
     cut = {str(views * size) for size in sizes for views in (1, 2)}  # contrastive learning has two views of each image
     return (small or (unlike is not None and not cut.isdisjoint(unlike.groups()))) and stage.learn(LARGE, True)
 
@@ -97,8 +104,9 @@ def _short(stage: Stage, torch: Any) -> None:
         named |= dict(zip(names, args, strict=False))
         size = named.get("batch_size", 1)
         if isinstance(size, int) and size > most:
-            named["batch_size"] = most
-            stage.note("time", f"batches of {most}, not of {size}")
+            smallest = stage.learned.get(_SMALLEST, size)
+            named["batch_size"] = rows = min(max(most, most * size // smallest), _MOST_ROWS, size)
+            stage.note("time", f"batches of {rows}, not of {size}")
         for name in ("num_workers", "multiprocessing_context", "persistent_workers", "prefetch_factor", "timeout", "pin_memory",
                      "pin_memory_device"):  # fmt: skip
             named.pop(name, None)

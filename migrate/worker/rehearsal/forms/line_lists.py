@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import linecache
 import re
@@ -15,6 +16,8 @@ from ..stage import Stage
 
 _SIGNS = (",", "\t", ";", "|", ":", "::", ", ", " ", "  ")
 _TAKEN_APART = re.compile(r"list index out of range|(not enough|too many) values to unpack")
+_LINE = re.compile(r"image_\d{4}(\.\w+)? \S+$")
+"""A line that was made, taken for a path as a whole: it was to be taken apart at another sign."""
 _UNKNOWN = re.compile(r"'(\d+)' is not in (list|tuple)|tuple\.index\(x\)|list\.index\(x\)")
 
 
@@ -28,11 +31,24 @@ def lesson(stage: Stage, error: BaseException, own: Sequence[Any], *, empty: boo
     if own and isinstance(error, IndexError | ValueError) and _TAKEN_APART.search(str(error)):
         sign = next(filter(None, map(_sign, reversed(own))), None)
         return sign is not None and sign != stage.learned.get(LINE_SIGN, " ") and stage.learn(LINE_SIGN, sign)
+    if own and isinstance(error, FileNotFoundError) and _LINE.search(str(error.filename)):
+        return _take_apart(stage, own)
     key = error.args[0] if isinstance(error, KeyError) and error.args else None
     number = isinstance(key, str) and key.isdigit()
     looked_up = number or (isinstance(error, ValueError) and _UNKNOWN.search(str(error)) is not None)
     passed_over = empty and hints.numbers_names(stage.root, stage.request.script)
     return (looked_up or passed_over) and stage.learn(LINE_NAMES, True)
+
+
+def _take_apart(stage: Stage, own: Sequence[Any]) -> bool:
+    """Write lines with the first sign but a blank at which the files that could not go on take something apart."""
+    for path in dict.fromkeys(frame.f_code.co_filename for frame in reversed(own)):
+        with contextlib.suppress(SyntaxError):
+            nodes = ast.walk(ast.parse("".join(linecache.getlines(path))))
+            signs = (_parted_at(node) for node in nodes if isinstance(node, ast.Call))
+            if (sign := next((sign for sign in signs if sign and sign.strip(" ")), None)) is not None:
+                return stage.learn(LINE_SIGN, sign)
+    return False
 
 
 def _sign(frame: Any) -> str | None:

@@ -186,6 +186,19 @@ def test_a_mandatory_value_of_a_configuration_is_told_on_the_command_line(rehear
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "named", ["name = args.img\n", "def f():\n    name = args.img\n    return Image.open(name)\nname = f().filename\n"]
+)
+def test_an_empty_option_that_a_line_takes_by_another_name_is_given(rehearsed, named):
+    text = (
+        "import argparse\nfrom PIL import Image\nparser = argparse.ArgumentParser()\nparser.add_argument('--img', default='')\n"
+    )
+    text += f"parser.add_argument('--note', default='')\nargs = parser.parse_args()\n{named}print(Image.open(name).size)\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "(256, 256)\n"), done.report.why
+    assert [item.what for item in done.standins("arguments")] == ["--img image.jpg was guessed"]
+
+
 OPTION = "import argparse, os, yaml\nparser = argparse.ArgumentParser()\nparser.add_argument('-c', '--cfg', default='')\n"
 
 

@@ -292,3 +292,19 @@ def test_code_that_counts_on_the_size_of_its_batches_gets_such_in_the_next_attem
 def test_other_sizes_that_do_not_fit_are_the_scripts_own(rehearsed, line):
     text = f"{LOADER}net = torch.nn.Linear(1, 3)\nfor images, labels in DataLoader(data, 64):\n    scores = net(images)\n"
     assert rehearsed({"main.py": f"{text}    {line}\n"}).report.ended == "stopped"
+
+
+def test_batches_that_are_taken_together_keep_their_proportion(rehearsed):
+    text = f"""{LOADER}net = torch.nn.Linear(1, 3)
+few, many = DataLoader(data, 16, drop_last=True), DataLoader(data, batch_size=80, drop_last=True)
+for (x, _), (u, _) in zip(few, many):
+    both = torch.cat([x, u])
+    rows = both.reshape([-1, 6, *both.shape[1:]]).transpose(0, 1).reshape([-1, *both.shape[1:]])
+    print(len(x), len(u), len(net(rows)))
+    break
+"""
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.report.attempts) == ("finished", 2), done.report.why
+    few, many, both = map(int, done.stdout.split())
+    assert (many, both) == (5 * few, 6 * few)
+    assert few < 16

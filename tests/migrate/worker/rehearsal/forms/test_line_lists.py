@@ -39,6 +39,17 @@ def test_a_reader_of_tables_takes_lines_apart_at_its_own_sign(rehearsed):
     assert (done.report.ended, done.stdout) == ("finished", "('image_0001.jpg', 1)\n"), done.report.why
 
 
+def test_a_line_that_is_taken_for_a_path_as_a_whole_has_another_sign(rehearsed):
+    text = (
+        "from PIL import Image\n"
+        "def opened(line):\n    return Image.open(line[0])\n"
+        "lines = [line.strip().split('\\t') for line in open('train.txt')]\n"
+        "print(opened(lines[1]).size, lines[1][1:])\n"
+    )
+    done = rehearsed({"main.py": text}, classes=3)
+    assert (done.report.ended, done.stdout) == ("finished", "(256, 256) ['1']\n"), done.report.why
+
+
 def test_lines_whose_class_is_not_known_are_left_out_until_they_have_names(rehearsed):
     body = "path, label = line.rstrip().split(',')\n    if label_to_index.get(label) is not None: found.append((path, 1))"
     text = READ.replace("BODY", body).replace("print(", "assert found, 'no images were found'\nprint(")
