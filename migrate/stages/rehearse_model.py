@@ -263,7 +263,7 @@ def _told_otherwise(migration: Migration, first: Run, static: Resolved | None, m
         if better:
             run = replace(again, as_read=False, remark=_and_why(again.remark, first))
         same = again.seen.why is not None and (again.seen.why, again.seen.where) == (first.seen.why, first.seen.where)
-        alike += same and verbatim  # once by the choice that is the default's, twice whatever is chosen
+        alike = alike + verbatim if same else 0  # once by the choice that is the default's, twice whatever is chosen
         # What else a line names that is not here may lead to a model that is only trained, as one that takes no labels.
         done = run.judged and not _lacks(run) and (verbatim or run.evaluated)
         if first.fits is False or done or alike > 1 or time.monotonic() > end:

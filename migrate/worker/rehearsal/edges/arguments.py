@@ -21,6 +21,7 @@ from typing import Any
 from ..making import Maker
 from ..places import is_users
 from ..settings import configurations, dotenv_files, environment, fire_commands, settings_classes
+from ..settings.running_code import around, held, is_bound, running
 from ..stage import Stage
 from .processes import LAUNCHED, launch
 
@@ -45,6 +46,7 @@ _GUESSES = (
     (r"csv|annotations?|ann_?file", "annotations.csv"),
     (r"(class|label)(es|s)?_?(names?|file|map|json)|\bjson\b", "labels.json"),
     (r"(class|label)(es|s)?_?(path|list|txt)", "labels.txt"),
+    (r"(^|_)lists?(_(file|path|txt))?$", "list.txt"),
     (r"image_?(dir|folder|root|s)\b|img_?(dir|folder|root|s)\b|\b(data|root|dir|folder|directory|dataset_?(dir|path|root))\b|data_?(dir|path|root)"
      r"|^(?!.*model).*_(root|dir|folder|directory)$", "data"),
     (r"image|img|picture|photo|input|file|source|filename|url", "image.jpg"),
@@ -243,9 +245,9 @@ def _choose(stage: Stage, key: str | None, tables: Sequence[Iterable[str]]) -> b
 
 def _missed(frame: Any) -> tuple[str | None, list[str]] | None:
     """What the line that ended the script looked for, and the names among which it was not: `assert args.arch in models`."""
-    for node in _around(frame):
+    for node in around(frame):
         for test in (part for part in ast.walk(node.test) if isinstance(part, ast.Compare) and len(part.ops) == 1):
-            key, offered = _held(frame, test.left), _held(frame, test.comparators[0])
+            key, offered = held(frame, test.left), held(frame, test.comparators[0])
             names = [name for name in offered if isinstance(name, str)] if isinstance(offered, _TABLES) else []
             looked = isinstance(test.ops[0], ast.In | ast.NotIn) and (key is None or isinstance(key, str))
             if looked and names and key not in names:
@@ -255,7 +257,7 @@ def _missed(frame: Any) -> tuple[str | None, list[str]] | None:
             known = [part.comparators[0] for part in tests]
             names = [str(item.value) for item in known if isinstance(item, ast.Constant) and isinstance(item.value, str)]
             same = len({ast.dump(part.left) for part in tests}) == 1
-            key = _held(frame, tests[0].left) if same else None
+            key = held(frame, tests[0].left) if same else None
             if len(names) > 1 and isinstance(key, str) and key not in names:
                 return key, sorted(names, key=lambda name: not _evaluates(name))
     return None
@@ -268,7 +270,7 @@ def _evaluates(name: str) -> bool:
 def _demanded(stage: Stage, frame: Any) -> str | None:
     """The option whose want ended the script: `assert args.weights`, `if not args.weights: raise ...`, `... is None`."""
     known = stage.learned.get("choices", {})
-    for node in _around(frame):
+    for node in around(frame):
         for part in ast.walk(node.test):
             name = part.attr if isinstance(part, ast.Attribute) else part.id if isinstance(part, ast.Name) else None
             for flag, value in stage.options.items():
@@ -278,34 +280,10 @@ def _demanded(stage: Stage, frame: Any) -> str | None:
     return None
 
 
-def _around(frame: Any) -> Iterator[ast.Assert | ast.If]:
-    """The assertion that is the running line of a frame, or the branches in which this line gives up."""
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    kinds = (ast.Assert, ast.If) if re.match(r"\s*(raise|(sys\.|os\._)?exit|quit|parser\.error)\b", line) else ast.Assert
-    with contextlib.suppress(SyntaxError):
-        for node in ast.walk(ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))):
-            if isinstance(node, kinds) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
-                yield node
-
-
-def _held(frame: Any, node: ast.expr) -> Any:
-    """The value of a name, of an attribute of one, or of a list of constants, where the frame has it."""
-    match node:
-        case ast.Name(id=name):
-            return frame.f_locals.get(name, frame.f_globals.get(name))
-        case ast.Attribute(value=ast.Name() as owner, attr=name):
-            return vars(_held(frame, owner)).get(name) if hasattr(_held(frame, owner), "__dict__") else None
-        case ast.Call(func=ast.Attribute(value=owner, attr="keys"), args=[]):
-            return _held(frame, owner)
-        case ast.List() | ast.Tuple() | ast.Set():
-            return [item.value for item in node.elts if isinstance(item, ast.Constant)]
-    return None
-
-
 def _option_of(stage: Stage, frame: Any) -> bool:
     """An option without a value that the running line takes, itself or by a name it gave it: the first of what it may be, or a
     guess."""
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    line = running(frame)
     before = linecache.getlines(frame.f_code.co_filename)[max(0, frame.f_code.co_firstlineno - 1) : frame.f_lineno]
     for name in dict.fromkeys(re.findall(r"\b[A-Za-z_]\w*", line)):
         if _is_empty(frame.f_locals.get(name, name)):
@@ -338,8 +316,9 @@ def _give(stage: Stage, flag: str) -> bool:
 def _handed(stage: Stage, error: BaseException, own: Sequence[Any]) -> bool:
     """A function could not go on with an empty argument: the option that a caller handed it is given."""
     frame = own[-1]
-    tested = [part.id for node in _around(frame) for part in ast.walk(node.test) if isinstance(part, ast.Name)]
-    empty = any(_is_empty(frame.f_locals.get(name, name)) for name in tested) or getattr(error, "filename", None) == ""
+    parts = [part for node in around(frame) for part in ast.walk(node.test)]
+    tested = [held(frame, part) for part in parts if isinstance(part, ast.Name | ast.Attribute) and is_bound(frame, part)]
+    empty = any(map(_is_empty, tested)) or getattr(error, "filename", None) == ""
     return empty and any(_option_of(stage, caller) for caller in reversed(own))
 
 

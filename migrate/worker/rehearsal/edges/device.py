@@ -55,10 +55,10 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if _NO_NUMBER in str(error):
         return stage.learn(_NUMBERED, True)
     trace, stated = error.__traceback__, False
-    asks = "device_count" if isinstance(error, ZeroDivisionError) else "is_available"  # it divides by the number of GPUs
+    asks = {"device_count"} if isinstance(error, ZeroDivisionError | AssertionError) else set()  # it counts on their number
+    asks |= set() if isinstance(error, ZeroDivisionError) else {"is_available"}
     while trace is not None:
-        source = trace.tb_frame.f_code.co_names
-        stated |= trace.tb_next is None and asks in source
+        stated |= trace.tb_next is None and not asks.isdisjoint(trace.tb_frame.f_code.co_names)
         trace = trace.tb_next
     wanted = stated if isinstance(error, AssertionError) and not str(error) else _WANTS_CUDA.search(str(error)) or stated
     own = failed_at(error, stage.root) is not None

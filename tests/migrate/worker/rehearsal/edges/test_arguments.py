@@ -199,6 +199,18 @@ def test_an_empty_option_that_a_line_takes_by_another_name_is_given(rehearsed, n
     assert [item.what for item in done.standins("arguments")] == ["--img image.jpg was guessed"]
 
 
+def test_an_empty_option_that_a_statement_of_several_lines_hands_over_is_given(rehearsed):
+    text = (
+        "import argparse, os\nclass Data:\n    def __init__(self, list_file, size):\n        self.list_file = list_file\n"
+        "        self.read()\n    def read(self):\n        assert os.path.exists(self.list_file)\n"
+        "        print(open(self.list_file).readline(), end='')\n"
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--val_list', default='')\nargs = parser.parse_args()\n"
+        "Data(\n    list_file = args.val_list,\n    size = 3,\n)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "image_0000.jpg 0\n"), done.report.why
+
+
 OPTION = "import argparse, os, yaml\nparser = argparse.ArgumentParser()\nparser.add_argument('-c', '--cfg', default='')\n"
 
 

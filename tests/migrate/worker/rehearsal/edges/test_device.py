@@ -80,6 +80,7 @@ def test_a_checkpoint_of_a_gpu_is_loaded(on_stage, tmp_path):
     "text",
     [
         "import torch\nassert torch.cuda.is_available()\n",
+        "import torch\nassert torch.cuda.device_count() == 1\n",
         "import torch\ntorch.cuda.set_device(0 % torch.cuda.device_count())\n",
         "import torch\nif not torch.cuda.is_available():\n    raise SystemExit('no GPU was found')\n",
         "import torch\nraise RuntimeError('CUDA is needed')\n",
