@@ -71,6 +71,8 @@ class Rehearsal:
     """and the beginning of the files by which they find each other."""
     replicas: int = 1
     """GPUs that nn.DataParallel is to find."""
+    beside: float | None = None
+    """When a process began that builds beside this one what reading the sources led to, in seconds since 1970; None: none."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -36,7 +36,7 @@ from .. import recipe as construction
 from ..checkpoint import fits, load_weights, outputs_of, take_state
 from ..inspection import defined_at
 from ..rehearsal import Rehearsal, RehearsalReport, Taken
-from ..rehearsal.places import user_place
+from ..rehearsal.places import made_since, user_place
 from ..rehearsal.rehearse import ATTEMPTS, rehearse
 from ..rehearsal.scripted import name_of, unscripted
 from ..stored_weights import stored_weights_read
@@ -69,6 +69,7 @@ def see_models(recipe: Recipe, read: Recipe | None = None, patience: float = 1.0
     preview, batches are fewer and smaller, `shortcuts` are taken, weights have no digests, and the script is run no further
     than to where it has evaluated a model.
     """
+    beside = time.time() if read is not None else None
     built = _built_aside(read) if read is not None else None
     started = time.monotonic()
     weights: dict[int, Digests] = {}
@@ -94,7 +95,7 @@ def see_models(recipe: Recipe, read: Recipe | None = None, patience: float = 1.0
     late: list[str | None] = []
     with stored_weights_read() as files, shortcuts() if quick else contextlib.nullcontext():
         until = started + patience * _MOST_SECONDS
-        ended = run_script(recipe, calls, seed=0, until=until, late=late, patience=patience, quick=quick)
+        ended = run_script(recipe, calls, seed=0, until=until, late=late, patience=patience, quick=quick, beside=beside)
     as_read = built() if built is not None else None
     found = [
         _described(seen, recipe, weights.get(seen.ordinal, ()), as_read, own_data=ended.user_data)
@@ -123,6 +124,7 @@ def _built_aside(recipe: Recipe) -> Callable[[], str | None]:
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 1)
         os.dup2(silent, 2)
+        os.mkdir = _beside(os.mkdir, time.time())
         try:
             os.write(writing, _structure(construction.build_model(recipe)).encode())
         finally:
@@ -138,6 +140,19 @@ def _built_aside(recipe: Recipe) -> Callable[[], str | None]:
         return text or None
 
     return structure
+
+
+def _beside(make: Callable[..., None], began: float) -> Callable[..., None]:
+    """Make folders as usual, but for those that the run beside this process made first."""
+
+    def mkdir(path: Any, *args: Any, **named: Any) -> None:
+        try:
+            make(path, *args, **named)
+        except FileExistsError:
+            if not made_since(path, began):
+                raise
+
+    return mkdir
 
 
 def _structure(module: nn.Module) -> str:
@@ -227,6 +242,7 @@ def run_script(
     late: list[str | None] | None = None,
     patience: float = 1.0,
     quick: bool = False,
+    beside: float | None = None,
 ) -> RehearsalReport:
     """Rehearse the script, with `calls` watching. Random numbers start from `seed`, whatever the script sets. What one run
     learned from its failures, the next ones of the same migration know.
@@ -234,9 +250,10 @@ def run_script(
     No attempt goes on for long, times `patience`, or past the moment `until` of the monotonic clock; `late` is told the user's
     line at which one was ended so.
 
-    The caller may go on in another process than it was in: see `rehearse`.
+    `beside` is when what reading the sources led to began to be built, in another process. The caller may go on in another
+    process than it was in: see `rehearse`.
     """
-    request = rehearsal_of(recipe, seed=seed)
+    request = replace(rehearsal_of(recipe, seed=seed), beside=beside)
     if quick:
         request = replace(request, batches=1, batch_size=2)
 

@@ -22,7 +22,7 @@ from typing import Any
 from .forms.bare_folders import is_bare, waits_for_data
 from .forms.examples import example_of
 from .making import IMAGES, Maker, ending_of
-from .places import HEADRACE, asked_by_us, frames, is_headraces, is_installed, is_users, other_folder, user_place
+from .places import HEADRACE, asked_by_us, frames, is_headraces, is_installed, is_users, made_since, other_folder, user_place
 from .settings import configurations
 from .stage import Stage
 
@@ -312,7 +312,11 @@ class Paths:
                 self._note_new(os.path.abspath(os.fsdecode(path)))
             return made
         except FileExistsError:
-            raise
+            # What reading the sources led to is built beside this run, and takes the same seconds for the name of its folder.
+            beside = self.stage.request.beside
+            if self._busy or beside is None or not made_since(path, beside) or self.stage.has_made(path):
+                raise
+            self._note_new(os.path.abspath(os.fsdecode(path)))
         except OSError as error:
             above = os.path.dirname(self._elsewhere(os.fsdecode(path)))
             outside = error.errno in (errno.EROFS, errno.EACCES) or (error.errno == errno.ENOENT and os.path.isdir(above))

@@ -25,6 +25,8 @@ _STAGE = os.path.join(_OWN, "stage.py")
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
+_TICK = 0.02  # seconds: the clock of file systems is coarser than time.time()
+
 HEADRACE = tuple(f"{Path(file).parents[3]}{os.sep}" for file in (os.path.abspath(__file__), os.path.realpath(__file__)))
 """The folder of this package, as it is imported and where it really is: an environment may hold a link to it."""
 
@@ -32,6 +34,14 @@ HEADRACE = tuple(f"{Path(file).parents[3]}{os.sep}" for file in (os.path.abspath
 def is_users(path: str, root: str) -> bool:
     """Whether a source file is the repository's own."""
     return path.startswith(root.rstrip(os.sep) + os.sep) and not is_installed(path[len(root) :])
+
+
+def made_since(path: Any, began: float) -> bool:
+    """Whether a folder was made after a time: by another process, which runs the same code meanwhile, where not by this one."""
+    try:
+        return os.path.isdir(path) and os.stat(path).st_ctime >= began - _TICK
+    except OSError:
+        return False
 
 
 def is_installed(path: str) -> bool:

@@ -387,6 +387,8 @@ def _next_size(stage: Stage) -> bool:
 
 def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
     """A path that the script could not go on without: the error names it, or the script looked for it and then gave up."""
+    if isinstance(error, FileExistsError):
+        return False
     paths = _SET_UP[id(stage)]
     wanted: dict[str, str] = dict(stage.learned.get("wanted", {}))
     own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]

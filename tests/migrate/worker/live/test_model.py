@@ -277,6 +277,14 @@ def test_what_was_read_is_compared_with_what_runs(tmp_path: Path, source: str, a
     assert model.as_read is as_read
 
 
+def test_a_folder_that_both_what_runs_and_what_was_read_make_stops_neither(tmp_path: Path) -> None:
+    """As one for this second's run: they are built at the same time."""
+    makes = "from pathlib import Path\nPath('saved/run').mkdir(parents=True)\nmodel = Net()\n"
+    recipe = script(tmp_path, DATA, makes, EVALUATE)
+    found = see_models(recipe, replace(recipe, source=f"{NET}\n{makes}\n", expression="model"))
+    assert (found.why, [model.as_read for model in found.models]) == (None, [True])
+
+
 def test_a_script_that_stops_says_where_and_what_was_seen_before(tmp_path: Path) -> None:
     found = see_models(script(tmp_path, DATA, "model = Net()\n", EVALUATE, "raise OSError('no disk')\n"))
     assert found.why is not None

@@ -172,3 +172,10 @@ except FileNotFoundError as error:
     ], done.stderr  # fmt: skip
     assert done.report.ended == "finished"
     assert "nowhere" not in os.listdir("/")
+
+
+@pytest.mark.parametrize("line", ["os.mkdir('out')", "Path('out').mkdir()", "os.makedirs('out')"])
+def test_a_folder_that_a_script_makes_twice_is_its_own_error(rehearsed, line):
+    done = rehearsed({"main.py": f"import os\nfrom pathlib import Path\n{line}\nprint()\n{line}\n"})
+    assert (done.report.ended, done.report.where) == ("stopped", "main.py:5")
+    assert "FileExistsError" in done.report.why
