@@ -127,7 +127,7 @@ class Maker:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         request = stage.request
-        names = hints.class_names(stage.root, request.script)
+        names = stage.learned.get("names") or hints.class_names(stage.root, request.script)
         learned = stage.learned.get("classes")
         stated = len(names) if names else hints.configured_count(stage.root, request.argv)
         stated = stated or hints.class_count(stage.root, request.script)

@@ -9,7 +9,7 @@ import pickle
 import re
 import shutil
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -301,12 +301,24 @@ def lesson(stage: Stage, error: BaseException) -> bool:
 
 
 def _misses_names(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
-    """Whether a number was looked up where a table of the user's has the names of the classes."""
+    """Whether a number was looked up where a table of the user's has the names of the classes: those that it has, then."""
     number = isinstance(error, KeyError) and bool(error.args) and isinstance(error.args[0], int | np.integer)
     own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)] if number else []
     names = set(Maker(stage).names)
     known = [table for frame in own for table in (frame.f_locals, frame.f_globals, vars(frame.f_locals.get("self", stage)))]
-    return any(type(value) is dict and set(value) == names for table in known for value in table.values())
+    tables = [value for table in known for value in table.values() if type(value) is dict and len(value) > 1]
+    if any(set(table) == names for table in tables):
+        return True
+    numbered = (table for table in tables if all(isinstance(name, str) for name in table) and _counts_up(table.values()))
+    if (found := next(numbered, None)) is not None:
+        stage.learn("names", list(found))
+    return found is not None
+
+
+def _counts_up(values: Collection[Any]) -> bool:
+    """Whether values are the numbers from 0 or 1 on, each once."""
+    numbers = [value for value in values if type(value) is int]
+    return len(numbers) == len(values) and sorted(numbers) in ([*range(len(numbers))], [*range(1, len(numbers) + 1)])
 
 
 def _has_keys(stage: Stage) -> bool:

@@ -731,3 +731,19 @@ def test_a_folder_that_is_read_for_the_classes_of_another_keeps_them_and_what_a_
     assert done.report.attempts > 1
     learned = json.loads(done.report.learned)
     assert not any(folder.endswith("train") for folder in learned["flat"]), learned
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_table_of_numbers_by_their_names_says_how_classes_are_called(rehearsed, first):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\nfrom PIL import Image\n"
+        "def item(rows, index):\n"
+        f"    numbers = {{'aircraft': {first}, 'ship': {first + 1}, 'none': {first + 2}}}\n"
+        "    return Image.open(rows.iloc[index, 0]).size, numbers[rows.iloc[index, 1]]\n"
+        "rows = pd.read_csv('train/training.csv')\nprint(item(rows, 0), item(rows, 1)[1], sorted(set(rows.iloc[:, 1])))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == (
+        "finished", f"((256, 256), {first}) {first + 1} ['aircraft', 'none', 'ship']\n"
+    ), done.report.why  # fmt: skip
