@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
 __all__ = ["check_format", "make_console", "print_error"]
+
+_IN_FILES = 160  # columns of a table where nobody says how wide a line is: eighty break most of its cells
 
 # What steers a terminal: names of files, and what servers answer, may hold it.
 _STEERING = {
@@ -30,7 +33,8 @@ def make_console(*, stderr: bool = False) -> Console:
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(segment.text.translate(_STEERING), segment.style)
 
-    return Spelled(stderr=stderr, soft_wrap=True)
+    terminal = (sys.stderr if stderr else sys.stdout).isatty() or "COLUMNS" in os.environ
+    return Spelled(stderr=stderr, soft_wrap=True, width=None if terminal else _IN_FILES)
 
 
 def check_format(given: str) -> None:

@@ -39,3 +39,11 @@ def test_styles_reach_a_terminal(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm")
     make_console().print("[bold red]error:[/]")
     assert "\x1b[1;31merror:\x1b[0m" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, 160), ("90", 90)])
+def test_a_file_has_wide_lines_unless_it_is_told(monkeypatch, columns, width):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert make_console().width == width
