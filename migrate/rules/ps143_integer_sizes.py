@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
-from ..reading.nodes import inside, values_of
+from ..reading.nodes import inside
 from ..reading.scopes import Function, dotted
 from ..rewriting.rule import Context, Fix, Repair, diff
 
@@ -22,6 +22,8 @@ _LAYERS = {
     "Linear": ("in_features", "out_features"),
 }
 """Layers of torch.nn, and those of their first parameters that are sizes."""
+_DEEPEST = 2
+"""Functions through which a size is followed."""
 _SHUFFLE = diff("""\
 import torch
 import torch.nn as nn
@@ -42,6 +44,32 @@ class Shuffle(nn.Module):
 -        return x.view(n, self.groups, c/self.groups, h, w)
 +        return x.view(n, self.groups, c//self.groups, h, w)
 """)
+_BLOCKS = diff("""\
+import torch.nn as nn
+
+
+class Net(nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+-        n = (depth - 2) / 6
++        n = (depth - 2) // 6
+        self.layer1 = self._make_layer(16, n)
+        self.layer2 = self._make_layer(32, blocks=n)
+        for module in self.modules():
+            n = len(list(module.parameters()))
+            module.scale = (2 / n) ** 0.5
+
+    def _make_layer(self, planes, blocks):
+        layers = [nn.Conv2d(3, planes, 3)]
+        for _ in range(1, blocks):
+            layers.append(nn.Conv2d(planes, planes, 3))
+        return nn.Sequential(*layers)
+
+
+def half(layers):
+-    return [layers[i] for i in range(len(layers) / 2)]
++    return [layers[i] for i in range(len(layers) // 2)]
+""")
 _VALID = """\
 import numpy as np
 import torch
@@ -61,23 +89,33 @@ def halves(x, image):
     if share.is_integer():
         x = x.view(share, -1)
     return x.view(-1, int(x.shape[1] / 2)), x.reshape(len(x), -1) / 2, np.reshape(image / 255, -1), torch.reshape(x / 2, (-1,))
+
+
+def repeated(layer, times):
+    times = int(times)
+    return [layer for _ in range(times)]
+
+
+def all_of(layer, share):
+    return repeated(layer, share / 2), np.arange(share / 2)
 """
 
 
 class IntegerSizes(Repair):
-    """What it does: divides sizes as integers: those of `view` and `reshape`, and the channels and paddings of layers.
+    """What it does: divides sizes as integers: those of `view` and `reshape`, the channels and paddings of layers, and what
+    `range` counts to.
 
-    Why: `/` gives a float since Python 3, and torch takes none for a size, so the line ends with a TypeError.
+    Why: `/` gives a float since Python 3, which is taken for no size, so the line ends with a TypeError.
 
     Example: `x.view(n, groups, c / groups, h, w)` becomes `x.view(n, groups, c // groups, h, w)`.
 
-    Fix safety: safe; what is changed could not have worked. A name is followed to its only assignment in the same function,
-    where it is only handed on.
+    Fix safety: safe; what is changed could not have worked. A name is followed to what it was given last before, and a
+    parameter to what its function is called with.
     """
 
     safety = "safe"
     VALID = (_VALID,)
-    INVALID = (_SHUFFLE,)
+    INVALID = (_SHUFFLE, _BLOCKS)
 
     def check(self, context: Context) -> Iterator[Fix]:
         divided: dict[ast.BinOp, None] = {}
@@ -85,7 +123,7 @@ class IntegerSizes(Repair):
             for size in _sizes(context, call):
                 divided |= dict.fromkeys(_quotients(context, call, size))
         for quotient in divided:
-            message = "a size that is divided is a float since Python 3, which torch takes for none; write //"
+            message = "a size that is divided is a float since Python 3, which is taken for none; write //"
             yield self.fix(context, quotient, message, _edits(context, quotient), severity="error")
 
 
@@ -93,6 +131,8 @@ def _sizes(context: Context, call: ast.Call) -> list[ast.expr]:
     """The arguments of a call that are sizes."""
     if isinstance(call.func, ast.Attribute) and call.func.attr in _SIZES:
         return call.args if _is_tensors(context, call.func) else []
+    if isinstance(call.func, ast.Name) and call.func.id == "range" and context.module.expand(call.func) in (None, "range"):
+        return call.args
     package, _, layer = (context.module.expand(call.func) or "").rpartition(".")
     names = _LAYERS.get(layer, ()) if package == "torch.nn" else ()
     given = [item for item in call.args[: len(names)] if not isinstance(item, ast.Starred)]
@@ -107,14 +147,22 @@ def _is_tensors(context: Context, method: ast.Attribute) -> bool:
     return method.attr not in context.index.repository.function_names
 
 
-def _quotients(context: Context, call: ast.Call, size: ast.expr) -> Iterator[ast.BinOp]:
-    """The divisions in a size, or in what its name was given."""
-    if isinstance(size, ast.Name):
-        given = _only_value(context, context.module.function_of(call), size.id)
-        if given is None:
-            return
-        size = given
+def _quotients(context: Context, call: ast.Call, size: ast.expr, depth: int = 0) -> Iterator[ast.BinOp]:
+    """The divisions in a size, in what its name was given, or in what a function is called with for it."""
     waiting = [size]
+    if isinstance(size, ast.Name):
+        function = context.module.function_of(call)
+        named = [item for item in inside(function, ast.Name) if item.id == size.id]
+        stores = [item for item in named if isinstance(item.ctx, ast.Store)]
+        if function is not None and not stores and depth < _DEEPEST:
+            for other, given in _handed(context, function, size.id):
+                yield from _quotients(context, other, given, depth + 1)
+            return
+        value = _value_before(function, size.id, stores, call)
+        reads = [context.module.parents[item] for item in named if value is not None and _reads(item, value, stores)]
+        if value is None or not all(isinstance(item, ast.Call | ast.keyword) for item in reads):
+            return  # nobody knows it, or it is used as a number, too
+        waiting = [value]
     while waiting:
         part = waiting.pop()
         if isinstance(part, ast.BinOp):
@@ -123,15 +171,33 @@ def _quotients(context: Context, call: ast.Call, size: ast.expr) -> Iterator[ast
                 yield part
 
 
-def _only_value(context: Context, function: Function | None, name: str) -> ast.expr | None:
-    """What a name is given where that is once, in a function in which it is only handed on."""
-    named = [item for item in inside(function, ast.Name) if item.id == name]
-    stores = [item for item in named if isinstance(item.ctx, ast.Store)]
-    parents = [context.module.parents[item] for item in named if isinstance(item.ctx, ast.Load)]
-    values = values_of(function, name)
-    if len(stores) != 1 or len(values) != 1 or not all(isinstance(item, ast.Call | ast.keyword) for item in parents):
-        return None
-    return values[0]
+def _value_before(function: Function | None, name: str, stores: list[ast.Name], call: ast.Call) -> ast.expr | None:
+    """What a name is given last before a call, always and by itself; None where a branch or a loop may give it something."""
+    before = [item.lineno for item in stores if item.lineno < call.lineno]
+    for statement in function.body if function is not None else ():
+        alone = isinstance(statement, ast.Assign) and any(dotted(target) == name for target in statement.targets)
+        if alone and before and statement.lineno == max(before) and isinstance(statement, ast.Assign):
+            return statement.value
+    return None
+
+
+def _reads(name: ast.Name, given: ast.expr, stores: list[ast.Name]) -> bool:
+    """Whether a name is read where it has what it was given there."""
+    later = min((item.lineno for item in stores if item.lineno > given.lineno), default=name.lineno + 1)
+    return isinstance(name.ctx, ast.Load) and given.lineno < name.lineno < later
+
+
+def _handed(context: Context, function: Function, name: str) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """What calls of a function in its file hand it for a parameter: of a method on `self` in its class, else by its name."""
+    own = context.module.class_of(function)
+    names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)][own is not None :]
+    called = function.name if own is None else f"self.{function.name}"
+    for call in inside(own or context.module.tree, ast.Call):
+        if dotted(call.func) != called or any(isinstance(item, ast.Starred) for item in call.args):
+            continue
+        given = dict(zip(names, call.args, strict=False)) | {item.arg: item.value for item in call.keywords if item.arg}
+        if name in given:
+            yield call, given[name]
 
 
 def _edits(context: Context, quotient: ast.BinOp) -> list[Edit]:
