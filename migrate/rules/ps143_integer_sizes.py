@@ -96,6 +96,35 @@ def repeated(layer, times):
     return [layer for _ in range(times)]
 
 
+class Parts:
+    @staticmethod
+    def rows(share, count):
+        return [share for _ in range(count)]
+
+    def own(self, share):
+        return self.rows(share / 2, 3)
+
+    def parts(self, share):
+        def repeated(layer, share):
+            return [layer for _ in range(share)]
+
+        return repeated
+
+    def shares(self, share):
+        return shared(share / 2)
+
+
+def shared(share):
+    return share
+
+
+def outer(share):
+    def shared(share):
+        return range(share)
+
+    return shared
+
+
 def all_of(layer, share):
     return repeated(layer, share / 2), np.arange(share / 2)
 """
@@ -190,9 +219,13 @@ def _reads(name: ast.Name, given: ast.expr, stores: list[ast.Name]) -> bool:
 def _handed(context: Context, function: Function, name: str) -> Iterator[tuple[ast.Call, ast.expr]]:
     """What calls of a function in its file hand it for a parameter: of a method on `self` in its class, else by its name."""
     own = context.module.class_of(function)
-    names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)][own is not None :]
+    scope = own or context.module.tree
+    if [item for item in scope.body if getattr(item, "name", "") == function.name] != [function]:
+        return  # a function in a function, or one of several of that name
+    bound = own is not None and "staticmethod" not in map(dotted, function.decorator_list)
+    names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)][bound:]
     called = function.name if own is None else f"self.{function.name}"
-    for call in inside(own or context.module.tree, ast.Call):
+    for call in inside(scope, ast.Call):
         if dotted(call.func) != called or any(isinstance(item, ast.Starred) for item in call.args):
             continue
         given = dict(zip(names, call.args, strict=False)) | {item.arg: item.value for item in call.keywords if item.arg}
