@@ -20,6 +20,7 @@ from ..base.silence import silence
 from ..base.structure import LEAF, Structure, flatten
 from ..base.task import Task
 from . import obstacles
+from .batch_squeeze import without_batch_squeeze
 from .behavior import activated, in_behavior
 from .diagnosis import diagnose, printing_suppressed
 from .graph_obstacles import in_program, written_inputs
@@ -181,7 +182,7 @@ def _export(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tuple
             if written := written_inputs(program):
                 flat = _Flat(module, written)
                 program = torch.export.export(flat, example, dynamic_shapes=shapes, strict=False)
-            return program, []
+            return without_batch_squeeze(program), []
     except Exception as error:  # noqa: BLE001 - torch.export raises what the user's code and its own internals raise
         return None, diagnose(flat, module, example, shapes, error)
 
