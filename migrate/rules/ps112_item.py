@@ -29,8 +29,10 @@ import torch.nn.functional as F
 def f(x, y):
     loss = F.cross_entropy(x, y)
     acc = (x == y).float().mean()
--    return loss.data[0], acc.data[0]
-+    return loss.item(), acc.item()
+-    total = F.nll_loss(x, y).data[0]
++    total = F.nll_loss(x, y).item()
+-    return loss.data[0], acc.data[0], total
++    return loss.item(), acc.item(), total
 """)
 _EXAMPLE_2 = diff("""\
 import torch
@@ -95,7 +97,9 @@ def _assigned(module: Module, node: ast.Name) -> Iterator[tuple[ast.expr, ast.ex
 
 
 def _is_scalar(module: Module, node: ast.expr) -> bool:
-    """Whether everything assigned to it is a loss or another value without a dimension."""
+    """Whether it, or everything assigned to it, is a loss or another value without a dimension."""
+    if isinstance(node, ast.Call):
+        return _reduces(module, node)
     if not isinstance(node, ast.Name):
         return False
     found = list(_assigned(module, node))

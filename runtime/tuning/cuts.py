@@ -40,5 +40,6 @@ class Cuts:
         what = ", ".join(names)
         line = f"max_tuning_seconds={seconds:g} was not enough for {what}; about {enough} would be"
         usual = config.max_tuning_seconds is None or seconds >= GraphConfig().seconds(device)
-        log.log(logging.WARNING if usual else logging.INFO, "%s", line)  # whoever gives less, gives it knowingly
+        # Whoever gives less gives it knowingly; and a call of a script gives less, which prints what is logged to its users.
+        log.log(logging.WARNING if usual else logging.DEBUG, "%s", line)
         return line

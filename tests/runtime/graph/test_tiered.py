@@ -12,7 +12,7 @@ from torch import nn
 import headrace
 from headrace import GraphConfig
 from headrace.errors import CaptureError, InputError
-from headrace.runtime.graph import tiered
+from headrace.runtime.graph import compiler, tiered
 from headrace.runtime.graph.graph import ModuleGraph
 from headrace.runtime.graph.loaded import LoadedGraph
 from headrace.runtime.graph.tiered import TieredGraph
@@ -377,3 +377,13 @@ def test_hooks_of_another_model_keep_no_graph_from_answering(model):
     other.register_forward_hook(lambda layer, inputs, output: None)
     torch.testing.assert_close(graph(images), wanted(model, images), rtol=1e-4, atol=1e-5)
     assert rows == []
+
+
+def test_a_script_that_prints_what_is_logged_prints_nothing_of_ours(caplog, monkeypatch):
+    """As scripts made of a template do: its root logger writes to the standard output, so what is told there is compared."""
+    monkeypatch.setattr(compiler, "_MOST_SECONDS", 0.001)
+    graph = TieredGraph(nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval(), patience=0)
+    with caplog.at_level(logging.INFO):
+        graph(torch.rand(2, 3, 8, 8))
+    assert graph.captures == 1
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO] == []
