@@ -155,8 +155,7 @@ def _come(server) -> int:
     return slow["answered"] + sum(slow["queue"].values())
 
 
-# 0: what a server of one process has accepted, and what waits there, is answered in serving/test_lifecycle.
-@pytest.mark.parametrize("frontends", [pytest.param(0, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("frontends", [0, 2])
 def test_sigterm_under_load_breaks_no_request(start, models, make_photo, frontends):
     server = start(models, frontends=frontends)
     children = [*server.children("engine"), *server.children("frontend")]
