@@ -14,6 +14,8 @@ from tests.benchmarks.kernel_variants import VARIANTS
 
 ROOT = Path(__file__).parents[2]
 needs_triton = pytest.mark.skipif(_launch.triton is None, reason="needs Triton: pip install triton")
+# Each takes no more registers of a thread and no more shared memory than one of as many warps that stays.
+SMALLER = ([128, 128, 64, 8, 3], [64, 256, 64, 8, 3], [128, 128, 32, 8, 4], [64, 128, 64, 4, 3], [32, 64, 64, 4, 4])
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +49,14 @@ def test_a_kernel_compiles_for_the_other_generations(capability, architecture):
 
 
 @needs_triton
-@pytest.mark.parametrize("tile", _tiles.fitting_tiles(1 << 20, 512, 256, 2), ids=str)
+@pytest.mark.parametrize(
+    "tile",
+    [
+        pytest.param(tile, marks=[pytest.mark.slow] if tile in SMALLER else [])
+        for tile in _tiles.fitting_tiles(1 << 20, 512, 256, 2)
+    ],
+    ids=str,
+)
 def test_tiles_of_a_convolution_compile_for_the_least_of_the_gpus(tile):
     """Within the registers and the shared memory of an A100; B200 takes more of the latter, and has it."""
     variant = VARIANTS["conv"][0]

@@ -53,10 +53,21 @@ def test_dtypes_strides_and_the_whole_epilogue(dtype, generator, device):
     assert_right(x[:, ::2], weight[:, 1::2], None, residual[:1].expand(2, 33, 6, 5), geometry)
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+STEM, ODD, PATCHES = (
+    (0, (7, 7), ((2, 2), (3, 3), (1, 1))), (1, (3, 3), ((1, 2), (1, 0), (2, 1))), (0, (4, 18), ((4, 18), (0, 0), (1, 1))),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("number", "taps", "geometry"),
-    [(0, (7, 7), ((2, 2), (3, 3), (1, 1))), (1, (3, 3), ((1, 2), (1, 0), (2, 1))), (0, (4, 18), ((4, 18), (0, 0), (1, 1)))],
+    ("number", "taps", "geometry", "channels"),
+    [
+        *((*ODD, channels) for channels in (1, 2, 3, 4)),
+        *((*STEM, channels) for channels in (1, 2)),
+        *((*PATCHES, channels) for channels in (3, 4)),
+        # Of counts, geometries and types that are among those above.
+        *(pytest.param(*STEM, channels, marks=pytest.mark.slow) for channels in (3, 4)),
+        *(pytest.param(*PATCHES, channels, marks=pytest.mark.slow) for channels in (1, 2)),
+    ],
 )
 def test_images_of_few_channels(channels, number, taps, geometry, generator, device):
     """Stems and patches, of images in any layout; each count of channels and each geometry in both types."""
@@ -70,8 +81,13 @@ def test_images_of_few_channels(channels, number, taps, geometry, generator, dev
         assert_right(images, weight, bias.to(device), geometry=geometry, relu=True)
 
 
-@pytest.mark.parametrize("depth", [16, 64, 256])
-@pytest.mark.parametrize("taps", [(7, 7), (3, 3), (3, 18)])
+@pytest.mark.parametrize(
+    ("taps", "depth"),
+    [  # a tile that is less deep than a row, as deep as one, and as several, as all, and as more; the others are of these kinds
+        *(((7, 7), 16), ((7, 7), 64), ((3, 3), 16), ((3, 3), 64), ((3, 18), 256)),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (((7, 7), 256), ((3, 3), 256), ((3, 18), 16), ((3, 18), 64))),
+    ],
+)
 def test_several_rows_of_an_image_of_few_channels_are_one_step(taps, depth, generator, device):
     """A last step that has fewer rows, and rows that are deeper than the tile; what lies beyond is NaN."""
     x = torch.randn(2, 3, 23, 37, generator=generator).to(device)
@@ -200,11 +216,17 @@ def test_any_tile_computes_the_same(generator, device):
         torch.testing.assert_close(conv2d(*arguments, tile), wanted, rtol=1e-5, atol=1e-3)
 
 
-@pytest.mark.parametrize("adds", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+TURNS = ((40, [32, 16, 64, 1, 2, 3]), (64, [16, 32, 64, 1, 3, 16]), (20, [32, 32, 32, 1, 1, 2]))
+
+
 @pytest.mark.parametrize(
-    ("channels", "tile"),
-    [(40, [32, 16, 64, 1, 2, 3]), (64, [16, 32, 64, 1, 3, 16]), (20, [32, 32, 32, 1, 1, 2])],
+    ("channels", "tile", "dtype", "adds"),
+    [  # each tile in each type, and each type with an addition and without
+        pytest.param(channels, tile, dtype, adds, marks=[] if adds == bool((at + place) % 2) else pytest.mark.slow)
+        for at, (channels, tile) in enumerate(TURNS)
+        for place, dtype in enumerate((torch.float32, torch.bfloat16, torch.int8))
+        for adds in (False, True)
+    ],
 )
 def test_turns_change_nothing(channels, tile, dtype, adds, generator, device):
     """Turns that end with the rows, in them, and behind them; channels that fill the depth or do not."""

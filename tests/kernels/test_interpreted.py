@@ -27,9 +27,9 @@ def interpreted(*command):
 
 @needs_triton
 @pytest.mark.skipif(_launch.INTERPRETED, reason="this process interprets already")
-@pytest.mark.parametrize("half", [0, 1])
-def test_every_kernel_holds_in_tritons_interpreter(half):
-    """In two processes, so that two workers can run them at the same time."""
+@pytest.mark.parametrize(("half", "marks"), [(0, "not slow"), (1, "not slow"), pytest.param(0, "slow", marks=pytest.mark.slow)])
+def test_every_kernel_holds_in_tritons_interpreter(half, marks):
+    """In two processes, so that two workers can run them at the same time; what is slow is in the first half."""
     left_out = (Path(__file__).name, "test_compile.py", "test__ahead.py")  # which compile, or start processes of their own
     files = sorted(str(path) for path in HERE.glob("test_*.py") if path.name not in left_out)
     files = files[half::2]
@@ -48,12 +48,14 @@ def test_every_kernel_holds_in_tritons_interpreter(half):
         "ignore",
         "-k",
         registered,
+        "-m",
+        marks,
         *files,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     counts = re.search(r"(\d+) passed", done.stdout)
     assert counts is not None
-    assert int(counts[1]) >= 5 * len(files)
+    assert int(counts[1]) >= (5 * len(files) if marks == "not slow" else 1)
     assert "skipped" not in done.stdout.splitlines()[-1], done.stdout[-2000:]
 
 

@@ -27,7 +27,7 @@ def photos(tmp_path):
 
 def test_forms_beside_each_other(packaged_net, photos):
     only = ("onnxruntime", "openvino", "eager", "torchscript")
-    found = compare_forms(packaged_net, images=photos, only=only, batches=(1, 4), seconds=0.5)
+    found = compare_forms(packaged_net, images=photos, only=only, batches=(1, 4), seconds=0.1)
     forms = {form.name: form for form in found.forms}
     for name in ("onnxruntime fp32", "onnxruntime int8", "openvino fp32", "eager fp32", "torchscript fp32"):
         form = forms[name]

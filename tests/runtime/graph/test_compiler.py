@@ -22,6 +22,7 @@ BACKENDS = [
     for name, item in backends.discover().items()
     if item.missing() is None and name != "inductor" and "cpu" in item.devices
 ]
+SECOND = "openvino"  # starts from the same portable graph as ONNX Runtime, by the same way
 
 
 def surroundings():
@@ -79,7 +80,10 @@ def two_threads():
 
 @pytest.mark.parametrize(
     ("backend", "mode"),
-    [*((name, torch.enable_grad) for name in BACKENDS), ("eager", torch.no_grad), ("eager", torch.inference_mode)],
+    [
+        *(pytest.param(name, torch.enable_grad, marks=pytest.mark.slow if name == SECOND else []) for name in BACKENDS),
+        *(("eager", mode) for mode in (torch.no_grad, torch.inference_mode)),
+    ],
 )
 def test_what_surrounds_a_capture_is_as_it_was(conv_net, backend, mode):
     seen = []
@@ -118,7 +122,7 @@ def test_random_numbers_of_the_user_go_on_as_without_the_graph(conv_net):
     assert draws(lambda: graph(images)) == draws(lambda: None)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [pytest.param(name, marks=pytest.mark.slow if name == SECOND else []) for name in BACKENDS])
 def test_an_autocast_around_the_call_changes_nothing(conv_net, backend):
     images = torch.randn(3, 3, 12, 12)
     with torch.no_grad():

@@ -3,6 +3,7 @@
 import copy
 import logging
 import pickle
+import shutil
 import threading
 
 import pytest
@@ -35,15 +36,25 @@ def wanted(model, images):
         return Net.forward(model, images)
 
 
-@pytest.fixture
-def model():
+def new_model():
     torch.manual_seed(1)
     return Net().eval()
 
 
 @pytest.fixture
-def package(model, tmp_path, monkeypatch):
-    headrace.compile(model, torch.randn(2, 3, 9, 9), config=CONFIG).save(tmp_path / "models" / "net")
+def model():
+    return new_model()
+
+
+def packaged(folder):
+    headrace.compile(new_model(), torch.randn(2, 3, 9, 9), config=CONFIG).save(folder / "net")
+    return folder
+
+
+@pytest.fixture
+def package(once, tmp_path, monkeypatch):
+    """Of a model like `model`, packaged once; each test has a copy."""
+    shutil.copytree(once("tiered-net", packaged), tmp_path / "models")
     monkeypatch.setenv("HEADRACE_MODELS", str(tmp_path / "models"))
     return tmp_path / "models" / "net"
 

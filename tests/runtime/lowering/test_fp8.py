@@ -321,7 +321,12 @@ def test_a_program_is_written_and_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("module", "shape"),
-    [(Layers(bias=False), (256,)), (Turned(), (256,)), (Several(), (9, 64)), (Transformer(), (3, 16, 16))],
+    [
+        (Layers(bias=False), (256,)),
+        (Turned(), (256,)),
+        (Several(), (9, 64)),
+        pytest.param(Transformer(), (3, 16, 16), marks=pytest.mark.slow),  # whose products are of the kinds above
+    ],
 )
 def test_torchs_checks_for_gpus_accept_every_product(module, shape):
     """The registration that traces an operator for CUDA: strides, multiples of 16, scales and their layout."""

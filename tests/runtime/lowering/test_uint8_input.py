@@ -58,7 +58,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("module", "preprocessing", "left"), CASES)
+# Without a bias, of BGR, and with padding: all of them are in the case with a stride.
+TOGETHER = (1, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("module", "preprocessing", "left"),
+    [pytest.param(*case, marks=pytest.mark.slow if at in TOGETHER else []) for at, case in enumerate(CASES)],
+)
 def test_pixels_give_what_preprocessed_rows_gave(module, preprocessing, left, settled, tmp_path):
     torch.manual_seed(0)
     module = settled(module).eval()

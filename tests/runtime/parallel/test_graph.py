@@ -1,4 +1,4 @@
-"""Graphs over real ranks: captured with their collectives, and equal to one process: here after up to fifty steps, and every
+"""Graphs over real ranks: captured with their collectives, and equal to one process: here after up to twenty steps, and every
 combination after fifty among the slow tests."""
 
 import pytest
@@ -7,13 +7,13 @@ pytestmark = pytest.mark.timeout(900)  # several processes that wait for each ot
 
 
 TWO = [
-    {"name": "mlp", "steps": 50},
-    {"name": "mlp", "steps": 50, "zero": 3, "optimizer": "adam"},
-    {"name": "cnn", "steps": 50, "zero": 2},
+    {"name": "mlp", "steps": 20},
+    {"name": "mlp", "steps": 20, "zero": 3, "optimizer": "adam"},
+    {"name": "cnn", "steps": 20, "zero": 2},
 ]
 FOUR = [
-    {"name": "mlp", "steps": 20, "tensor": True, "zero": 3, "checkpoint": ["3"]},
-    {"name": "cnn", "steps": 8, "tensor": True, "zero": 1, "accumulate": 2, "clip": 0.1},
+    {"name": "mlp", "steps": 10, "tensor": True, "zero": 3, "checkpoint": ["3"]},
+    {"name": "cnn", "steps": 6, "tensor": True, "zero": 1, "accumulate": 2, "clip": 0.1},
 ]
 EVERY = [
     {"name": "vit", "steps": 50, "tensor": True, "checkpoint": ["blocks.0.mlp.0"]},

@@ -51,7 +51,7 @@ def test_networks_with_batch_norm_and_attention(four, name):
     check(name)
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "vit"])
+@pytest.mark.parametrize("name", ["mlp", "cnn", pytest.param("vit", marks=pytest.mark.slow)])  # vit: with ZeRO, below
 def test_tensor_parallel_beside_data_parallel(four, name):
     check(name, (2, 2), tensor=True)
 

@@ -1,15 +1,16 @@
 """Batch normalization by each rank's own rows, held to DistributedDataParallel on real ranks."""
 
-import pytest
 import torch
 from torch import nn
 
 from headrace import parallel
 
 
-@pytest.mark.parametrize("options", [{}, {"momentum": None}, {"track_running_stats": False}, {"affine": False}])
-def test_two_ranks_do_as_distributed_data_parallel(ranks, options):
-    for found in ranks.run(2, "own_statistics", options=options):
+def test_two_ranks_do_as_distributed_data_parallel(ranks):
+    options = [{}, {"momentum": None}, {"track_running_stats": False}, {"affine": False}]
+    by_rank = ranks.run(2, "own_statistics", each=options)
+    assert [len(found) for found in by_rank] == [len(options)] * 2
+    for found in (one for rank in by_rank for one in rank):
         assert found["losses"] < 1e-6, found
         assert found["values"] < 1e-5, found
         assert found["apart"] > 1e-3, "statistics of all rows would be others"

@@ -43,11 +43,12 @@ def ranks(captured):
 @pytest.mark.parametrize(
     ("shape", "mask", "options"),
     [
-        ((6, 8), None, {}),
+        # Each rank, each kind of mask and each option are among those that stay.
+        pytest.param((6, 8), None, {}, marks=pytest.mark.slow),
         ((6, 8), None, {"causal": True}),
-        ((6, 8), (6, 6), {"scale": 0.3}),
+        pytest.param((6, 8), (6, 6), {"scale": 0.3}, marks=pytest.mark.slow),
         ((6, 8), (1, 6, 6), {}),
-        ((3, 2, 2, 4), None, {}),
+        pytest.param((3, 2, 2, 4), None, {}, marks=pytest.mark.slow),
         ((3, 2, 2, 4), (2, 2, 2), {}),
         ((3, 2, 2, 4), (1, 3, 2, 2, 2), {}),
         ((3, 1, 2, 2, 4), None, {"scale": 0.3}),

@@ -189,8 +189,18 @@ def test_steps_that_move_nothing_show_nothing():
     assert "nothing could be shown" in verdicts[str(form)]
 
 
-@pytest.mark.parametrize(("name", "precision"), [("sgd", "fp32"), ("adamw", "fp32,bf16"), ("adam", "bf16")])
-@pytest.mark.parametrize("options", [{}, {"update": False}, {"accumulate": 2}, {"clip_grad_norm": 1.0}])
+OPTIONS = [{}, {"update": False}, {"accumulate": 2}, {"clip_grad_norm": 1.0}]
+WAYS = [("sgd", "fp32"), ("adamw", "fp32,bf16"), ("adam", "bf16")]
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "precision"),
+    [  # each of the options with one of the ways, and each of the ways; the form is chosen and used in one way
+        pytest.param(options, *way, marks=[] if way == WAYS[at % len(WAYS)] else pytest.mark.slow)
+        for at, options in enumerate(OPTIONS)
+        for way in WAYS
+    ],
+)
 def test_a_graph_trains_on_in_the_form_that_it_chose(name, precision, options, monkeypatch):
     """Whichever is the fastest here: the form that comes first is made the winner."""
 

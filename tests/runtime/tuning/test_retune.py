@@ -29,9 +29,15 @@ QUICK = {"threads": 1, "buckets": (1, 2), "max_tuning_seconds": 20.0}
 
 
 @pytest.fixture
-def folder(conv_net, tmp_path):
-    graph = headrace.compile(conv_net, torch.randn(2, 3, 16, 16), config=GraphConfig(backend="onnxruntime", buckets=(1, 4)))
-    return graph.save(tmp_path / "models" / "net", labels=LABELS, preprocessing=STEPS)
+def folder(once, new_conv_net, tmp_path):
+    """Of a model like `conv_net`, packaged once; each test has a copy."""
+
+    def packaged(folder):
+        config = GraphConfig(backend="onnxruntime", buckets=(1, 4))
+        graph = headrace.compile(new_conv_net(), torch.randn(2, 3, 16, 16), config=config)
+        return graph.save(folder / "net", labels=LABELS, preprocessing=STEPS).parent
+
+    return shutil.copytree(once("retuned-net", packaged), tmp_path / "models") / "net"
 
 
 @pytest.fixture

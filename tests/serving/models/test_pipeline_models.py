@@ -133,7 +133,7 @@ def test_what_clients_of_grpc_see(folders, start):
         assert infer(grpcclient, server.grpc, images(1)).shape == (1, CLASSES)
 
 
-@pytest.mark.parametrize("frontends", [0, 1])
+@pytest.mark.parametrize("frontends", [pytest.param(0, marks=pytest.mark.slow), 1])  # the engine does it, in either
 def test_batches_are_in_several_stages_at_a_time(folders, start, frontends):
     """While there is load the stages are busy for more of the time, all together, than one of them could be."""
     server = start(folders[1], frontends=frontends)
@@ -179,7 +179,8 @@ def _get(server, path):
         return answer.read()
 
 
-@pytest.mark.parametrize("frontends", [0, 2])
+# Behind front ends, where an engine stands between: ranks, which end in the same way (split/members), in test_split_models.
+@pytest.mark.parametrize("frontends", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_no_stage_outlives_a_killed_server(folders, start, frontends):
     server = start(folders[1], frontends=frontends)
     stages = stages_of(server)

@@ -34,7 +34,7 @@ def made(tmp):
     return whole.parent, tmp / "split"
 
 
-@pytest.mark.parametrize("frontends", [0, 2])
+@pytest.mark.parametrize("frontends", [pytest.param(0, marks=pytest.mark.slow), 2])  # 0: under load, in the loss below
 def test_answers_are_those_of_the_whole_model(folders, start, frontends):
     whole, split = folders
     server = start(split, frontends=frontends)
@@ -135,7 +135,7 @@ def test_other_models_serve_on(folders, start, tmp_path):
     until(lambda: ask(server, "/v2/models/faces/ready")[0] == 200)
 
 
-@pytest.mark.parametrize("frontends", [0, 2])
+@pytest.mark.parametrize("frontends", [pytest.param(0, marks=pytest.mark.slow), 2])  # 0: stages, in test_pipeline_models
 def test_no_rank_outlives_a_killed_server(folders, start, frontends):
     server = start(folders[1], frontends=frontends)
     ranks = ranks_of(server)
@@ -157,6 +157,7 @@ def test_a_killed_engine_comes_back_with_its_ranks(folders, start):
     assert ask(server, "/v1/classify/faces", photo(1))[0] == 200
 
 
+@pytest.mark.slow  # likewise
 def test_a_server_ends_in_order_while_a_rank_is_stopped(folders, start):
     server = start(folders[1])
     ranks = ranks_of(server)
@@ -165,6 +166,7 @@ def test_a_server_ends_in_order_while_a_rank_is_stopped(folders, start):
     assert not any(rank.is_running() for rank in ranks)
 
 
+@pytest.mark.slow  # likewise
 def test_load_and_unload(folders, start):
     server = start(folders[1], model_control_mode="explicit", load_models=["*"])
     before = ranks_of(server)

@@ -104,7 +104,8 @@ def test_kills_among_many_images(warm_torch, models, tmp_path, make_photo, make_
         assert rows[number]["label"] == rows[number - 100]["label"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+# Both are handled by one function.
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_finishes_the_batch_and_says_how_to_go_on(slow_models, tmp_path, make_photo, rows_of, number):
     source, out = tmp_path / "photos", tmp_path / "out"
     source.mkdir()

@@ -25,10 +25,11 @@ class Mixed(nn.Module):
         return rows @ rows.new_ones(rows.shape[1], 4), rows.argmax(1) + classes, rows.mean(1) > 0
 
 
-@pytest.fixture
-def folder(tmp_path):
-    write_onnx(capture(Mixed(), (torch.randn(2, 3, 5), torch.arange(2))), tmp_path)
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mixed")
+    write_onnx(capture(Mixed(), (torch.randn(2, 3, 5), torch.arange(2))), folder)
+    return folder
 
 
 @pytest.mark.parametrize("batch", [None, 2])
