@@ -710,7 +710,7 @@ def test_one_line_says_what_the_time_did_not_allow_and_how_much_would_be_enough(
     late = {"per_row": 0.01, "efficiency": 0.5, "preparation_seconds": 12.0, "to_prepare": 12.0}
     forms = {**MODELS, "late": late}
     with_clocks(monkeypatch, 1.0, **forms)
-    with caplog.at_level(logging.INFO, "headrace.tuning"):
+    with caplog.at_level(logging.DEBUG, "headrace.tuning"):
         plan = tuned(conv_net, buckets=(1, 2, 4, 8), max_tuning_seconds=10)
     assert plan.choice(1).backend == "best"
     match = re.fullmatch(r"max_tuning_seconds=10 was not enough for late fp32; about (\d+) would be", plan.cut)
