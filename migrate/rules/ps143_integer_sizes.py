@@ -202,10 +202,9 @@ def _quotients(context: Context, call: ast.Call, size: ast.expr, depth: int = 0)
 
 def _value_before(function: Function | None, name: str, stores: list[ast.Name], call: ast.Call) -> ast.expr | None:
     """What a name is given last before a call, always and by itself; None where a branch or a loop may give it something."""
-    before = [item.lineno for item in stores if item.lineno < call.lineno]
+    last = max((item.lineno for item in stores if item.lineno < call.lineno), default=None)
     for statement in function.body if function is not None else ():
-        alone = isinstance(statement, ast.Assign) and any(dotted(target) == name for target in statement.targets)
-        if alone and before and statement.lineno == max(before) and isinstance(statement, ast.Assign):
+        if isinstance(statement, ast.Assign) and statement.lineno == last and name in map(dotted, statement.targets):
             return statement.value
     return None
 

@@ -102,18 +102,16 @@ class TableWrites(Repair):
 def _parts(target: ast.Subscript) -> tuple[ast.expr, ast.expr | str, ast.expr | None] | None:
     """The table, the column and the rows of what is written; None for the rows where it is all of them."""
     inner, rows = target.value, target.slice
-    if isinstance(inner, ast.Attribute) and inner.attr == "values":
-        if ast.unparse(rows) != ":":
-            return None
-        inner, every = inner.value, True
-    else:
-        every = False
-    if not every and isinstance(rows, ast.Slice | ast.Tuple):
+    every = isinstance(inner, ast.Attribute) and inner.attr == "values" and ast.unparse(rows) == ":"
+    if isinstance(inner, ast.Attribute) and every:
+        inner = inner.value
+    elif isinstance(rows, ast.Slice | ast.Tuple):
         return None
+    written = None if every else rows
     if isinstance(inner, ast.Subscript) and not isinstance(inner.slice, ast.Slice | ast.Tuple):
-        return inner.value, inner.slice, None if every else rows
+        return inner.value, inner.slice, written
     if isinstance(inner, ast.Attribute) and inner.attr not in _OF_FRAMES:
-        return inner.value, inner.attr, None if every else rows
+        return inner.value, inner.attr, written
     return None
 
 

@@ -40,8 +40,12 @@ def install_stub(error: ModuleNotFoundError, root: str | Path, unless: Callable[
 
 
 def wraps_its_name(path: Path) -> bool:
-    """Whether a file imports what has its own name: a library, for which it is not meant to be taken itself."""
-    text = path.read_text(encoding="utf-8", errors="replace")
+    """Whether a file imports what has its own name: a library, for which it is not meant to be taken itself. False where it
+    cannot be read, as a link to what is not here."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
     return re.search(rf"^[ \t]*(import|from)[ \t]+{re.escape(path.stem)}\b", text, re.MULTILINE) is not None
 
 

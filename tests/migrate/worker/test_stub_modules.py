@@ -5,6 +5,8 @@ import textwrap
 
 import pytest
 
+from headrace.migrate.worker.stub_modules import wraps_its_name
+
 RUN = """
 import json, sys
 from headrace.errors import SandboxError
@@ -97,3 +99,10 @@ def test_what_only_another_setting_uses_may_be_absent(tmp_path, build, use):
     source = "from absent_ops import amp\nfrom absent_ops.parallel import DDP\nfrom net import Net\nmodel = Net()\n"
     assert build(f"{source}if model.training is None:\n    model = {use}\n").startswith("Net\n")
     assert "No module named 'absent_ops'" in build(f"{source}if model.training:\n    model = {use}\n")
+
+
+def test_a_link_to_what_is_not_here_and_a_folder_called_as_a_file_wrap_no_library(tmp_path):
+    (tmp_path / "gone.py").symlink_to(tmp_path / "nowhere.py")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "own.py").write_text("import own\n")
+    assert [wraps_its_name(tmp_path / f"{name}.py") for name in ("gone", "folder", "own")] == [False, False, True]

@@ -392,7 +392,7 @@ def test_hooks_of_another_model_keep_no_graph_from_answering(model):
 
 def test_a_script_that_prints_what_is_logged_prints_nothing_of_ours(caplog, monkeypatch):
     """As scripts made of a template do: its root logger writes to the standard output, so what is told there is compared."""
-    monkeypatch.setattr(compiler, "_MOST_SECONDS", 0.001)
+    monkeypatch.setattr(compiler, "_MOST_SECONDS", 0.001)  # so short that something is left out, and told
     graph = TieredGraph(nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval(), patience=0)
     with caplog.at_level(logging.INFO):
         graph(torch.rand(2, 3, 8, 8))

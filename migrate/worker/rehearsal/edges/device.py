@@ -55,8 +55,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if _NO_NUMBER in str(error):
         return stage.learn(_NUMBERED, True)
     trace, stated = error.__traceback__, False
-    asks = {"device_count"} if isinstance(error, ZeroDivisionError | AssertionError) else set()  # it counts on their number
-    asks |= set() if isinstance(error, ZeroDivisionError) else {"is_available"}
+    counts = {"device_count"} if isinstance(error, ZeroDivisionError | AssertionError) else set()  # of a count of none
+    asks = counts if isinstance(error, ZeroDivisionError) else {*counts, "is_available"}
     while trace is not None:
         stated |= trace.tb_next is None and not asks.isdisjoint(trace.tb_frame.f_code.co_names)
         trace = trace.tb_next

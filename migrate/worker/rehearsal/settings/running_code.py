@@ -14,10 +14,7 @@ def around(frame: Any) -> Iterator[ast.Assert | ast.If]:
     """The assertion that is the running line of a frame, or the branches in which this line gives up."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     kinds = (ast.Assert, ast.If) if re.match(r"\s*(raise|(sys\.|os\._)?exit|quit|parser\.error)\b", line) else ast.Assert
-    with contextlib.suppress(SyntaxError):
-        for node in ast.walk(ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))):
-            if isinstance(node, kinds) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
-                yield node
+    yield from (node for node in _around_line(frame) if isinstance(node, kinds))
 
 
 def held(frame: Any, node: ast.expr) -> Any:
@@ -42,12 +39,16 @@ def is_bound(frame: Any, part: ast.Name | ast.Attribute) -> bool:
 
 def running(frame: Any) -> str:
     """The statement that runs, where nothing else is in it; else its line."""
-    path, line = frame.f_code.co_filename, frame.f_lineno
-    lines = linecache.getlines(path)
+    path = frame.f_code.co_filename
+    for node in _around_line(frame):
+        if not hasattr(node, "body"):
+            return " ".join(linecache.getlines(path)[node.lineno - 1 : node.end_lineno])
+    return linecache.getline(path, frame.f_lineno)
+
+
+def _around_line(frame: Any) -> Iterator[ast.stmt]:
+    """The statements in which the running line of a frame is, the outermost first; none where its file does not parse."""
     with contextlib.suppress(SyntaxError):
-        for node in ast.walk(ast.parse("".join(lines))):
-            if not isinstance(node, ast.stmt) or hasattr(node, "body"):
-                continue
-            if node.lineno <= line <= (node.end_lineno or 0):
-                return " ".join(lines[node.lineno - 1 : node.end_lineno])
-    return linecache.getline(path, line)
+        for node in ast.walk(ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))):
+            if isinstance(node, ast.stmt) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+                yield node
