@@ -128,10 +128,15 @@ def candidates(survey: Survey) -> list[Script]:
     """What may be run to see the model, best first: the scripts that call one, and others that the documentation runs."""
     known = {script.path for script in survey.scripts}
     others = [script for script in runnable(survey) if script.path not in known and script.path != "setup.py"]
-    named = [script for script in others if any(_runs(command, script) for command in survey.commands)]
+    named = [script for script in others if is_run_by_documents(survey, script)]
     if all(path.endswith(NOTEBOOK) for path in known):  # what people tried in a notebook comes after what they made of it
         named += [script for script in others if _purpose(script) and script not in named]
     return ranked(survey, [*survey.scripts, *(named or (others if not known else []))])
+
+
+def is_run_by_documents(survey: Survey, script: Script) -> bool:
+    """Whether a README or another document has a command line that runs a script."""
+    return any(_runs(command, script) for command in survey.commands)
 
 
 def last_candidates(survey: Survey, scripts: Iterable[Script]) -> list[Script]:

@@ -25,6 +25,7 @@ from ..resolving.ranking import (
     documented_folder,
     documented_models,
     importing,
+    is_run_by_documents,
     last_candidates,
     listed,
     other_arguments,
@@ -113,7 +114,9 @@ def rehearse_model(
             break
         if run.best is None:  # what needs the same libraries may end as this one did; what the sources tell most of may not
             alike = importing(surveyed, run.seen.absent) if run.seen.absent else set()
-            left.sort(key=lambda item: (item[0].path in alike, item[0].path != read_in))
+            told = {item[0].path for item in left if item[0].roles and is_run_by_documents(surveyed, item[0])}
+            first = read_in if not told or read_in in told else None  # an undocumented file comes before no documented script
+            left.sort(key=lambda item: (item[0].path in alike, item[0].path != first))
     else:
         if time.monotonic() > end and not any(run.evaluated for run in runs):
             _cut_short(migration, seconds, [])

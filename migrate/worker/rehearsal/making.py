@@ -19,7 +19,7 @@ from PIL import Image
 
 from ...proving.rehearsal_protocol import GUESSED
 from . import hints
-from .forms import birds, json_files, splits
+from .forms import birds, json_files, known_sets, splits
 from .forms.examples import example_of
 from .stage import Stage
 
@@ -225,6 +225,8 @@ class Maker:
         low = path.lower()
         if (example := example_of(path)) is not None:
             return lambda missing: self._as_in(example, missing)
+        if known_sets.is_file(path):
+            return known_sets.contents
         if birds.is_list(self.stage, path):
             return self._list_of_birds
         if self.stage.table is not None and low.endswith(TABLES):
@@ -257,7 +259,7 @@ class Maker:
         file = io.BytesIO()
         suffix = os.path.splitext(path)[1].lower()
         if suffix == ".npy":
-            np.save(file, np.asarray(photo(path, self.size)))
+            np.save(file, np.asarray(photo(path, self.size, self.mode)))
             return file.getvalue()
         mode = "RGB" if self.mode == "RGBA" and suffix not in _WITH_ALPHA else self.mode
         photo(path, self.size, mode).save(file, _FORMATS.get(suffix, suffix[1:].upper()))

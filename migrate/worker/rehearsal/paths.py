@@ -190,7 +190,7 @@ class Paths:
         try:
             return original(file, mode, *args, **named)
         except FileNotFoundError:
-            if self._busy or not isinstance(file, str | os.PathLike):
+            if self._busy or not isinstance(file, str | bytes | os.PathLike):  # tensorboard's writer gives bytes
                 raise
             path = os.fsdecode(file)
             if isinstance(mode, str) and set(mode) & set("wax"):

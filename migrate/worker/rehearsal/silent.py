@@ -16,6 +16,17 @@ _SCHEDULES = re.compile(r"sched|warm_?up|anneal|LR$|_lr\b", re.I)
 """Names of what sets an optimizer's learning rate: it is left as it is by what a trainer takes for one of torch's."""
 
 
+_CHAINS = "torchvision.transforms."
+"""Where functions are called one after the other, each with the image that the one before gave."""
+
+
+def _is_transformed(value: object) -> bool:
+    """Whether an image is handed on from transform to transform: what a missing library would have changed stays as it is."""
+    caller = sys._getframe(2)
+    in_chain = str(caller.f_globals.get("__name__")).startswith(_CHAINS) or caller.f_code.co_name in ("__call__", "forward")
+    return in_chain and any(f"{kind.__module__}.{kind.__name__}" == "PIL.Image.Image" for kind in type(value).__mro__)
+
+
 class Silent:
     """Does nothing and gives itself, whatever is called or asked for."""
 
@@ -29,7 +40,7 @@ class Silent:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         # A decorator that watches a function or registers a class leaves it as it is.
-        if len(args) == 1 and not named and isinstance(args[0], types.FunctionType | type):
+        if len(args) == 1 and not named and (isinstance(args[0], types.FunctionType | type) or _is_transformed(args[0])):
             return args[0]
         stepped = next((arg for arg in (*args, *named.values()) if hasattr(arg, "param_groups")), None)
         if stepped is not None and _SCHEDULES.search(self._name):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import pickle
-import struct
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from .making import PER_CLASS, Maker, generator, invented, photo
+from .forms import known_sets
+from .making import PER_CLASS, Maker, invented, photo
 from .stage import Stage
 
 # How many classes the sets have that are made item by item; the documentation of torchvision says so of each.
@@ -21,19 +19,10 @@ CLASSES = {
     "STL10": 10, "StanfordCars": 196, "USPS": 10, "CelebA": 40, "FER2013": 7,
 }  # fmt: skip
 _LETTERS = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 37, "digits": 10, "mnist": 10}
-_CIFAR100 = """
-apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
-caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish
-forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle
-mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine
-possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
-sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree
-wolf woman worm
-"""
 # The classes of the sets that keep their names in a file, in the file's order.
 NAMES = {
-    "CIFAR10": ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"],
-    "CIFAR100": _CIFAR100.split(),
+    "CIFAR10": known_sets.CIFAR10,
+    "CIFAR100": known_sets.CIFAR100,
     "STL10": ["airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck"],
     "SVHN": [str(digit) for digit in range(10)],
 }
@@ -49,11 +38,24 @@ def install(stage: Stage, maker: Maker, datasets: Any) -> None:
     """Let every data set of `torchvision.datasets` that is for classification be made without its files."""
     cifar = __import__("importlib").import_module("torchvision.datasets.cifar")
     stage.patch(cifar, "check_integrity", lambda path, md5=None: os.path.isfile(path))
+    # torchvision's own modules have it by now: this is for who reads the same files by hand.
+    stage.wrap(__import__("importlib").import_module("torchvision.datasets.utils"), "check_integrity", _is_whole)
     active: list[Any] = []
     for name, kind in list(vars(datasets).items()):
         known = isinstance(kind, type) and issubclass(kind, datasets.VisionDataset) and name not in _CREATED
         if known and "__init__" in vars(kind):
             stage.wrap(kind, "__init__", _starter(stage, maker, active, datasets))
+
+
+def _is_whole(original: Any, path: Any, md5: str | None = None) -> bool:
+    """Whether a file is as it should be: one of a known set is, which is made when it is opened."""
+    if original(path, md5):
+        return True
+    if not known_sets.is_file(os.fspath(path)):
+        return False
+    with contextlib.suppress(OSError), open(path, "rb"):
+        return True
+    return False
 
 
 def _starter(stage: Stage, maker: Maker, active: list[Any], datasets: Any) -> Any:
@@ -93,26 +95,18 @@ def _mnist(folder: Path, kind: Any, full: bool) -> None:
     splits = [("", 10)] if kind.__name__ != "EMNIST" else [(f"emnist-{name}-", count) for name, count in _LETTERS.items()]
     for prefix, classes in splits:
         for part, rows in (("train", 60_000 if full else ROWS), ("test" if prefix else "t10k", 10_000 if full else ROWS)):
-            images = generator(f"{kind.__name__}{part}").integers(0, 256, (rows, 28, 28), np.uint8)
-            labels: np.ndarray = (np.arange(rows) % classes).astype(np.uint8)
-            head = struct.pack(">4i", 0x803, rows, 28, 28)
-            (folder / f"{prefix}{part}-images-idx3-ubyte").write_bytes(head + images.tobytes())
-            (folder / f"{prefix}{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, rows) + labels.tobytes())
+            images = known_sets.idx_images(f"{kind.__name__}{part}", rows)
+            (folder / f"{prefix}{part}-images-idx3-ubyte").write_bytes(images)
+            (folder / f"{prefix}{part}-labels-idx1-ubyte").write_bytes(known_sets.idx_labels(part, rows, classes))
 
 
 def _cifar(folder: Path, kind: Any, full: bool) -> None:
     fine = "100" in kind.__name__
-    count = 100 if fine else 10
     for part, files in (("train", kind.train_list), ("test", kind.test_list)):
         rows = (50_000 if part == "train" else 10_000) // len(files) if full else ROWS
         for name, _ in files:
-            labels = [row % count for row in range(rows)]
-            coarse = [label // 5 for label in labels]
-            entry = {"data": generator(name).integers(0, 256, (rows, 3072), np.uint8), "batch_label": name, "filenames": []}
-            entry |= {"fine_labels": labels, "coarse_labels": coarse} if fine else {"labels": labels}
-            (folder / name).write_bytes(pickle.dumps(entry, protocol=2))
-    meta = {kind.meta["key"]: NAMES[f"CIFAR{count}"], "coarse_label_names": [f"group_{i:02d}" for i in range(20)]}
-    (folder / kind.meta["filename"]).write_bytes(pickle.dumps(meta, protocol=2))
+            (folder / name).write_bytes(known_sets.cifar_batch(name, rows, fine=fine))
+    (folder / kind.meta["filename"]).write_bytes(known_sets.cifar_names(fine=fine))
 
 
 def _item_by_item(

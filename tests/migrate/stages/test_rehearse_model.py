@@ -452,13 +452,22 @@ def test_after_a_script_that_lacked_a_library_come_those_that_do_without_it(
     assert seen == ["eval_a.py", "eval_c.py", "eval_b.py"]
 
 
-def test_after_a_script_that_showed_no_model_comes_that_in_which_one_was_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("documents", "order"),
+    [
+        ("", ["eval_a.py", "eval_c.py", "eval_b.py"]),
+        ("python eval_a.py\npython eval_b.py\n", ["eval_a.py", "eval_b.py", "eval_c.py"]),
+        ("python eval_a.py\npython eval_b.py\npython eval_c.py\n", ["eval_a.py", "eval_c.py", "eval_b.py"]),
+    ],
+)
+def test_after_a_script_that_showed_no_model_comes_that_in_which_one_was_read_but_documented_ones_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: str, order: list[str]
 ) -> None:
     root, seen = tmp_path / "repository", []
     root.mkdir()
     for name in ("eval_a", "eval_b", "eval_c"):
         (root / f"{name}.py").write_text(TWO.format(width=4))
+    (root / "README.md").write_text(f"```\n{documents}```\n")
 
     def run(migration: Migration, script: Script, *rest: object) -> Run:
         seen.append(script.path)
@@ -469,7 +478,7 @@ def test_after_a_script_that_showed_no_model_comes_that_in_which_one_was_read(
     migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
     (last,) = (script for script in migration.surveyed.scripts if script.path == "eval_c.py")
     rehearsal.rehearse_model(migration, replace(resolve(migration.surveyed), script=last), entry=None, model=None)
-    assert seen == ["eval_a.py", "eval_c.py", "eval_b.py"]
+    assert seen == order
 
 
 TRAINS = """

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from .. import hints, hugging_face_sets, torchvision_sets
-from ..forms import arrays, json_files, line_lists, splits, tables
+from ..forms import arrays, image_endings, json_files, line_lists, splits, tables
 from ..forms.bare_folders import is_bare
-from ..making import ENDINGS, MADE_NAME, NAMES, NO_FOLDERS, NUMBERS, STEMS, WEIGHTS, Maker, names_files
+from ..making import MADE_NAME, NAMES, NO_FOLDERS, NUMBERS, STEMS, WEIGHTS, Maker, names_files
 from ..paths import Paths
 from ..places import is_users, of_kind, shape_of
 from ..settings import configurations
@@ -102,7 +102,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
 def in_vain(stage: Stage) -> bool:
     """A script that called no model left out what is not here: rows that no table has, or checkpoints that it looked for."""
-    if _fill(stage) or _keep_rows(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage):
+    if _fill(stage) or _keep_rows(stage) or _lie_otherwise(stage):
         return True
     paths, wanted = _SET_UP[id(stage)], dict(stage.learned.get("wanted", {}))
     known = len(wanted)
@@ -118,11 +118,9 @@ def in_vain(stage: Stage) -> bool:
     return len(wanted) > known and stage.learn("wanted", wanted)
 
 
-def _end_otherwise(stage: Stage) -> bool:
-    """Have the next attempt's images end as those for which the script looked where they lie."""
-    wanted = {folder: list(looked) for folder, looked in stage.looked.items() if looked is not None}
-    known = stage.learned.get(ENDINGS, {})
-    return any(folder not in known for folder in wanted) and stage.learn(ENDINGS, {**wanted, **known})
+def _lie_otherwise(stage: Stage) -> bool:
+    """Have the next attempt's images end otherwise, lie in other folders, or be called as tables call them."""
+    return image_endings.end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)
 
 
 def _fill(stage: Stage) -> bool:
@@ -235,7 +233,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     empty = _EMPTY.search(text) is not None or _went_through_nothing(error, own)
     if line_lists.lesson(stage, error, own, empty=empty):
         return True
-    if empty and (_fill(stage) or _end_otherwise(stage) or _flatten(stage) or _deepen(stage) or _agree(stage)):
+    if image_endings.lesson(stage, error, frames, _SET_UP[id(stage)].found):
+        return True
+    if empty and (_fill(stage) or _lie_otherwise(stage)):
         return True
     if json_files.lesson(stage, error):
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 import runpy
 import sys
@@ -20,6 +19,7 @@ from ..making import Maker
 from ..places import is_users
 from ..settings.environment import holding
 from ..stage import Stage
+from .libraries import hugging_face_models
 
 _REPOSITORIES = re.compile(r"^pytorch/vision|pytorch-image-models|facebookresearch/(deit|convnext|swav|dino|vissl|semi)", re.I)
 _FETCHING = ("source", "force_reload", "trust_repo", "skip_validation", "verbose")
@@ -36,7 +36,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("timm.models._builder", lambda library: _forgiving(stage, library, "load_pretrained"))
     stage.when_imported("timm.models.helpers", lambda library: _forgiving(stage, library, "load_pretrained"))
     stage.when_imported("huggingface_hub.file_download", lambda library: _hugging_face(stage, maker, library))
-    stage.when_imported("transformers.modeling_utils", lambda library: _transformers(stage, library))
+    hugging_face_models.stand_in(stage)
     with holding(environment(stage.request)):
         yield
 
@@ -163,47 +163,14 @@ def _hugging_face(stage: Stage, maker: Maker, library: types.ModuleType) -> None
             return original(repo_id, filename, *args, **named)
         except Exception:
             path = str(stage.made / "hugging-face" / repo_id / filename)
-            if not maker.can(path) or (filename.endswith(".json") and "label" not in filename and "class" not in filename):
+            if (
+                hugging_face_models.asks()
+                or not maker.can(path)
+                or (filename.endswith(".json") and "label" not in filename and "class" not in filename)
+            ):
                 raise  # a configuration is nothing to make up
             maker.file(path)
             stage.note("network", f"{filename} of {repo_id} was made, not downloaded")
             return path
 
     stage.wrap(library, "hf_hub_download", download)
-
-
-def _transformers(stage: Stage, library: Any) -> None:
-    """A model by its name, from its configuration's defaults, where its files are not in the cache."""
-    mapping = __import__("importlib").import_module("transformers.models.auto.configuration_auto")
-
-    def configured(name: str, named: dict[str, Any]) -> Any:
-        kinds = [kind for kind in mapping.CONFIG_MAPPING if re.search(rf"(^|[/_-]){re.escape(kind)}([/_-]|\d|$)", name.lower())]
-        if not kinds:
-            return None
-        config = mapping.CONFIG_MAPPING[max(kinds, key=len)]()
-        for key in ("num_labels", "id2label", "label2id", "problem_type"):
-            if key in named:
-                setattr(config, key, named[key])
-        return config
-
-    def model(original: Any, own: Any, name: Any, *args: Any, **named: Any) -> Any:
-        try:
-            return original(name, *args, **named)
-        except (OSError, ValueError):
-            config = named.get("config") or configured(str(name), named)
-            if config is None:
-                raise
-            stage.weights_stand_in(str(name))
-            return own.from_config(config) if hasattr(own, "from_config") else own._from_config(config)
-
-    for owner in (library.PreTrainedModel, _auto(library)):
-        inner = inspect.getattr_static(owner, "from_pretrained").__func__
-
-        def start(own: Any, /, name: Any, *args: Any, _inner: Any = inner, **named: Any) -> Any:
-            return model(types.MethodType(_inner, own), own, name, *args, **named)
-
-        stage.patch(owner, "from_pretrained", classmethod(start))
-
-
-def _auto(library: Any) -> Any:
-    return __import__("importlib").import_module("transformers.models.auto.auto_factory")._BaseAutoModelClass

@@ -179,3 +179,12 @@ def test_a_folder_that_a_script_makes_twice_is_its_own_error(rehearsed, line):
     done = rehearsed({"main.py": f"import os\nfrom pathlib import Path\n{line}\nprint()\n{line}\n"})
     assert (done.report.ended, done.report.where) == ("stopped", "main.py:5")
     assert "FileExistsError" in done.report.why
+
+
+def test_a_path_of_bytes_is_written_where_its_folder_was_made(rehearsed):
+    text = (
+        "import os\nos.makedirs('/srv/runs/one', exist_ok=True)\n"
+        "with open(b'/srv/runs/one/events', 'wb') as file:\n    file.write(b'x')\nprint(open(b'/srv/runs/one/events').read())\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "x\n"), done.report.why

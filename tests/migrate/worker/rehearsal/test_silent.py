@@ -51,3 +51,25 @@ def test_a_schedule_of_a_missing_library_leaves_the_learning_rate_as_it_is(rehea
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "True [0.5] True\n"), done.report.why
+
+
+def test_an_image_goes_through_what_a_missing_library_would_have_changed(rehearsed):
+    text = """
+import numpy as np
+from PIL import Image
+from progress import Augment
+
+class Chain:
+    def __init__(self, *parts):
+        self.parts = parts
+
+    def __call__(self, image):
+        for part in self.parts:
+            image = part(image)
+        return image
+
+image = Image.new("RGB", (4, 3))
+print(Chain(Augment(2, 9), np.asarray)(image).shape, Augment(image) is image)
+"""
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "(3, 4, 3) False\n"), done.report.why

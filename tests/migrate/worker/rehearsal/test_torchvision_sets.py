@@ -34,10 +34,10 @@ def test_pickles_of_cifar(tmp_path, full, rows):
         "test_list": [["test_batch", ""]],
     }
     _cifar(tmp_path, type("CIFAR10", (), {"meta": meta, **lists}), full=full)
-    batch = pickle.loads((tmp_path / "data_batch_3").read_bytes())
+    batch = pickle.loads((tmp_path / "data_batch_3").read_bytes(), encoding="latin1")
     assert batch["data"].shape == (rows, 3072)
     assert len(batch["labels"]) == rows
-    assert "airplane" in pickle.loads((tmp_path / "batches.meta").read_bytes())["label_names"]
+    assert "airplane" in pickle.loads((tmp_path / "batches.meta").read_bytes(), encoding="latin1")["label_names"]
 
 
 def test_any_other_set_gives_items_of_its_classes(maker):

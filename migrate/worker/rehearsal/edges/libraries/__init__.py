@@ -19,7 +19,7 @@ from ...places import imported_by_library, is_installed, is_users
 from ...settings.environment import holding
 from ...silent import Silent, kept_in_files
 from ...stage import Stage
-from . import image_extension, open_mmlab
+from . import handled_imports, image_extension, open_mmlab, own_distribution
 from .finders import Finder, OtherName, StandInModule, TensorboardFinder
 from .library_names import ENVIRONMENT, OWNS, RECORDS, USED
 from .remedies import distribution, idle, remedy
@@ -60,6 +60,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
         _said_gone(stage, part)
     image_extension.stand_in(stage)
     open_mmlab.stand_in(stage)
+    own_distribution.stand_in(stage)
     for name in ("pytorch_lightning", "lightning.pytorch"):
         stage.when_imported(name, lambda library: _old_lightning(stage, library))
     kept_in_files(stage)
@@ -83,7 +84,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         name = next((item for item in known if "." in item and full.startswith(f"{item}.")), name)
         silent = [name] if name in known and name not in OWNS else gone
         return any(item not in used for item in silent) and stage.learn("used", [*used, *silent])
-    shared = _of_namespace(error)
+    shared = _of_namespace(error) or handled_imports.missed(stage, error)
     if shared is not None:
         return shared not in known and stage.learn("absent", [*known, shared])
     if isinstance(error, ImportError | AttributeError) and (name is None or "." in name):
