@@ -82,6 +82,8 @@ def masked(line: str) -> str:
     spans: list[tuple[int, int]] = []
     meter: str | None = None  # of the number before, if a label made it a time: its places
     begin = 0  # of what names the next number
+    shapes = [_shape(tokens, at) for at in range(2, len(tokens))]
+    pairs = {shape for shape in shapes if shape is not None and shapes.count(shape) > 1}
     for at, token in enumerate(tokens):
         if token.lastgroup not in ("stamp", "clock", "number"):
             continue
@@ -91,7 +93,10 @@ def masked(line: str) -> str:
         counts = end == at and following in _COUNTED
         places = token.group().partition(".")[2]
         labeled = not counts and following != "%" and _names_a_time(name, after_times=bool(spans))
-        repeated = name == ["("] and meter is not None and len(places) == len(meter)  # its mean, as meters print it
+        bracketed = name == ["("] and meter is not None
+        repeated = bracketed and (
+            len(places) == len(meter or "") or _shape(tokens, at) in pairs
+        )  # its mean, as meters print it
         in_bar = token.lastgroup == "clock" and "<" in [item.group() for item in tokens[max(0, at - 1) : at + 2]]
         if token.lastgroup == "stamp" or end > at or labeled or repeated or in_bar:
             spans.append((token.start(), tokens[end].end()))
@@ -101,6 +106,14 @@ def masked(line: str) -> str:
     for start, stop in reversed(spans):
         line = f"{line[:start]}~{line[stop:]}"
     return re.sub(r"\s*~[\s~]*", " ~ ", re.sub(r"\s+", " ", line)) if spans else line  # widths differ with the numbers
+
+
+def _shape(tokens: list[re.Match[str]], at: int) -> tuple[int, int] | None:
+    """Of a number in parentheses behind another, the places of both: a line of meters has several such pairs."""
+    first, between, second = tokens[at - 2 : at + 1]
+    if (first.lastgroup, between.group(), second.lastgroup) != ("number", "(", "number"):
+        return None
+    return len(first.group().partition(".")[2]), len(second.group().partition(".")[2])
 
 
 def _own_unit(tokens: list[re.Match[str]], at: int, name: list[str]) -> int:
