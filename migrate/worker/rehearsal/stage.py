@@ -23,6 +23,8 @@ _MISSING = object()
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _HERE = "//repository"
 """What stands for the root in what was learned: no resolved path begins so."""
+WHOLE = "whole_passes"
+"""Learned: passes over a loader that call no model are not cut short, for they gather what the data holds."""
 _FILLED = " filled"
 """What follows a path in the list of what was made where it is a folder of the user's."""
 

@@ -9,27 +9,21 @@ import pickle
 import re
 import shutil
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from .. import hints, hugging_face_sets, torchvision_sets
-from ..forms import arrays, image_endings, json_files, line_lists, splits, tables
+from ..forms import arrays, class_labels, image_endings, json_files, line_lists, splits, tables
 from ..forms.bare_folders import is_bare
-from ..making import MADE_NAME, NAMES, NO_FOLDERS, NUMBERS, STEMS, WEIGHTS, Maker, names_files
+from ..making import MADE_NAME, NAMES, NO_FOLDERS, STEMS, WEIGHTS, Maker, names_files
 from ..paths import Paths
-from ..places import is_users, of_kind, shape_of
+from ..places import is_users
 from ..settings import configurations
 from ..stage import Stage
 from ..weights import holds_weights
-from . import time
 
 _SIZES = (224, 32, 28, 64, 96, 128, 299, 384, 48)
 """Sides of images to try, one after the other, for models that take one size only and sources that do not say which."""
-_MOST_CLASSES = 30_000
-_SCORES = re.compile(r"out|logit|pred|score|prob|^(log_?)?ps$|^y_?hat$", re.I)
-"""Names of what a model gives."""
 _EMPTY = re.compile(
     r"num_samples=0|n_samples=0|empty|division by zero|at least one|out of range|no .*(images|files|samples|data|rows|records)"
     r"|\b(0|zero)( ?/ ?\d+| of \d+)? (images|files|samples|rows|records)|no objects to concatenate|0 sample"
@@ -49,28 +43,10 @@ _MOST_WANTED = 3
 """So many checkpoints that a script skipped are made."""
 _MOST_BESIDE = 1_000
 """So many folders beside one another are made at once."""
-_AS_TEXT = re.compile(
-    r"Can only use \.str accessor|'(numpy\.)?(int|float)\d*' object has no attribute '(split|strip|lower|upper|replace|title)'"
-)
-"""What is said of a column of numbers that the script takes for one of texts."""
-_NO_LABEL = re.compile(r"\b(un(known|expected|recogni[sz]ed|supported)|invalid|bad) (label|class|category)\b.*?\b\d+\b", re.I)
-"""What a script says of a number where it knows the names of the classes."""
-_YES_OR_NO = re.compile(r"all elements of target should be between 0 and 1|multi_class must be in")
-"""What a loss for one output, and the area under a curve, say of labels of more than two classes."""
-_CONFUSED = re.compile(r"shape '\[(\d+), \1\]' is invalid for input of size")
-"""What a metric of so many classes says of labels beyond them."""
-_IN_TEXT = re.compile(
-    r"(expected str instance, |can only concatenate str \(not \"|argument must be str, .*not '|or bytes-like object, got ')"
-    r"(numpy\.)?int\d*\b"
-)
-"""What is said of a number that is put into a text: a label of a table, where one was made."""
 _TOO_FEW_EACH = re.compile(
     r"least populated class|members in each class|size = \d+ should be greater or equal to the number of classes", re.I
 )
 """What scikit-learn says of labels that it cannot share out class by class."""
-_NONE = re.compile(r"found <class 'NoneType'>|infer dtype of NoneType|not 'NoneType'")
-"""What is said of an image whose class was looked up in vain."""
-_TAKEN = re.compile(r"""\[\s*['"](\w+)['"]\s*\]""")
 _LINE = re.compile(rf"{MADE_NAME.pattern} \d+")
 _OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
 """What a script may end with that found no images."""
@@ -244,22 +220,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     names = [frame.f_code.co_filename for frame in frames]
     if isinstance(error, RuntimeError) and (found := _CHANNELS.search(text)) is not None:
         return found[1] in _MODES and stage.learn("mode", _MODES[found[1]])
-    if isinstance(error, KeyError | IndexError) and _more_classes(stage, error, frames):
-        return True
-    named = isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names
-    unknown = named or (isinstance(error, TypeError | RuntimeError) and _NONE.search(text))
-    if unknown and tables.has_table(stage) and stage.learn("labels", "text"):
-        return True  # the table had numbers for the classes whose names folders have
-    if named and stage.learn(time.WHOLE, True):
-        return True  # the names of the classes were gathered from the first batches alone
-    in_text = (_IN_TEXT.search(text) or _NO_LABEL.search(text)) and tables.has_table(stage)
-    if (in_text or _AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):
-        return True
-    if _YES_OR_NO.search(text) and stage.learn("classes", 2):
-        return True
-    counted = _CONFUSED.search(text) if any(f"{os.sep}torchmetrics{os.sep}" in name for name in names) else None
-    if counted is not None:
-        return stage.learn("classes", int(counted[1]))
+    if (learned := class_labels.lesson(stage, error, frames)) is not None:
+        return learned
     if arrays.lesson(stage, text):
         return True
     if _TOO_FEW_EACH.search(text) and stage.learn("full", True):
@@ -267,7 +229,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if re.search(
         r"Target \d+ is out of bounds|Assertion .t >= 0|index \d+ is out of bounds for dimension|list index out of range", text
     ):
-        return _fewer_classes(stage, frames)
+        return class_labels.fewer(stage, frames)
     if re.search(
         r"mat1 and mat2 shapes cannot be multiplied|size of tensor a .* must match|Expected .*input size|doesn't match model",
         text,
@@ -283,42 +245,13 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return learned
     if isinstance(error, KeyError) and ("npz" in text or any("numpy" in name for name in names) or _has_keys(stage)):
         return stage.add("keys", str(error.args[0]).split(" is not")[0].strip("'\""))
-    if isinstance(error, AttributeError | TypeError | ValueError) and _has_names_for_labels(stage, frames):
-        return stage.learn("other_columns", True)
-    if isinstance(error, ValueError) and re.search(r"invalid literal for int\(\)|could not convert string to float", text):
-        if MADE_NAME.search(text):
-            line = linecache.getline(own[-1].f_code.co_filename, own[-1].f_lineno) if own else ""
-            numbers = [name for name in _TAKEN.findall(line) if name not in stage.learned.get(NUMBERS, ())]
-            return (bool(numbers) and stage.learn(NUMBERS, [*stage.learned.get(NUMBERS, []), *numbers])) or stage.learn(
-                "other_columns", True
-            )
-        return _of_a_class(stage, text) and stage.learn("numbered", True)
+    if (learned := class_labels.numbers_and_names(stage, error, own)) is not None:
+        return learned
     if isinstance(error, IsADirectoryError | PermissionError) and error.filename:
         return stage.add("flat", os.path.normpath(os.path.dirname(str(error.filename))))
     if isinstance(error, NotADirectoryError) and error.filename:
         return False
     return _want(stage, error, frames) or (isinstance(error, _OF_DATA) and _deepen(stage))
-
-
-def _misses_names(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
-    """Whether a number was looked up where a table of the user's has the names of the classes: those that it has, then."""
-    number = isinstance(error, KeyError) and bool(error.args) and isinstance(error.args[0], int | np.integer)
-    own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)] if number else []
-    names = set(Maker(stage).names)
-    known = [table for frame in own for table in (frame.f_locals, frame.f_globals, vars(frame.f_locals.get("self", stage)))]
-    tables = [value for table in known for value in table.values() if type(value) is dict and len(value) > 1]
-    if any(set(table) == names for table in tables):
-        return True
-    numbered = (table for table in tables if all(isinstance(name, str) for name in table) and _counts_up(table.values()))
-    if (found := next(numbered, None)) is not None:
-        stage.learn("names", list(found))
-    return found is not None
-
-
-def _counts_up(values: Collection[Any]) -> bool:
-    """Whether values are the numbers from 0 or 1 on, each once."""
-    numbers = [value for value in values if type(value) is int]
-    return len(numbers) == len(values) and sorted(numbers) in ([*range(len(numbers))], [*range(1, len(numbers) + 1)])
 
 
 def _has_keys(stage: Stage) -> bool:
@@ -342,50 +275,10 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     return None
 
 
-def _has_names_for_labels(stage: Stage, frames: list[Any]) -> bool:
-    """Whether a batch has names of made images, where its images are there: a column of labels was not known for one."""
-    own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
-    batches = [value for _, value in (of_kind(own[-1].f_locals, tuple, list) if own else ()) if value]
-    return any(all(isinstance(item, str) and MADE_NAME.fullmatch(item) for item in batch) for batch in batches)
-
-
-def _of_a_class(stage: Stage, text: str) -> bool:
-    """Whether a number was expected where the name of a class stands."""
-    found = re.search(r": '(.*)'$", text)
-    return found is not None and any(name in found[1] for name in Maker(stage).names)
-
-
 def _went_through_nothing(error: BaseException, own: list[Any]) -> bool:
     """Whether a name has no value that only loops give one: they found nothing to go through."""
     found = _UNBOUND.search(str(error)) if isinstance(error, NameError) else None
     return found is not None and bool(own) and hints.bound_in_loops(own[-1].f_code, found[1])
-
-
-def _fewer_classes(stage: Stage, frames: list[Any]) -> bool:
-    """The model's outputs are fewer than the classes that were made: the loss's input says how many."""
-    for frame in reversed(frames):
-        of_loss = frame.f_code.co_name in ("cross_entropy", "nll_loss")
-        for name, value in frame.f_locals.items():
-            shape = shape_of(value)
-            wide = isinstance(shape, tuple) and len(shape) == 2 and shape[1] >= 2
-            outputs = wide and (getattr(value, "requires_grad", False) or (of_loss and name == "input"))
-            if outputs and int(shape[1]) != stage.learned.get("classes"):
-                return stage.learn("classes", int(shape[1]))
-    return stage.learn("full", True)
-
-
-def _more_classes(stage: Stage, error: KeyError | IndexError, frames: list[Any]) -> bool:
-    """A table of the classes has fewer than the model has outputs: the scores at hand say how many these are."""
-    made = Maker(stage).classes
-    key = error.args[0] if error.args else None
-    wanted = int(key) if isinstance(error, KeyError) and isinstance(key, int | np.integer) else made
-    for frame in reversed(frames):
-        shapes = {name: shape_of(value) for name, value in frame.f_locals.items()}
-        tables = {name: shape for name, shape in shapes.items() if isinstance(shape, tuple) and len(shape) == 2}
-        counts = [int(shape[1]) for name, shape in tables.items() if isinstance(error, KeyError) or _SCORES.search(name)]
-        if wanted >= made and (fitting := [count for count in counts if wanted < count <= _MOST_CLASSES]):
-            return stage.learn("classes", min(fitting))
-    return False
 
 
 def _next_size(stage: Stage) -> bool:
@@ -421,7 +314,7 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
         near = [path for path, place in paths.probed.items() if place.rpartition(":")[0] == file]
         candidates += sorted(near, key=lambda path: abs(int(paths.probed[path].rpartition(":")[2]) - int(line)))[:1]
     for path in candidates:
-        if not isinstance(path, str) or configurations.has_another(stage, path):
+        if not isinstance(path, str) or "://" in path or configurations.has_another(stage, path):
             continue
         full = os.path.abspath(path)
         wants = paths.may_want(path, is_bare) if path in listed else paths.may_want(path)

@@ -15,12 +15,10 @@ from typing import Any
 
 from ....proving.instrument import MODULE as RECORDER
 from ..places import called_by_user
-from ..stage import Enough, Stage
+from ..stage import WHOLE, Enough, Stage
 
 PASSES = 4
 """A loader may be gone through so often while one optimizer steps: more is a loop over epochs that was not seen as one."""
-WHOLE = "whole_passes"
-"""Learned: passes over a loader that call no model are not cut short, for they gather what the data holds."""
 EVERY = "every_batch"
 """Learned: passes over a loader are not cut short, for a metric wants rows of all classes."""
 LARGE = "large_batches"

@@ -70,6 +70,12 @@ class Set:
         exec(compiler(self.stage)(path.read_bytes(), str(path)), names)
         return names
 
+    def stopped(self, text):
+        """What stopped such a script."""
+        with pytest.raises((Exception, SystemExit)) as caught:
+            self.play(text)
+        return caught.value
+
     def said(self, edge):
         return [item.what for item in self.stage.standins if item.edge == edge]
 

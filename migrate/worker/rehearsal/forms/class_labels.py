@@ -1,0 +1,137 @@
+"""How many classes made data should have, and whether their names or their numbers stand in it: what errors say of that."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import types
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..making import MADE_NAME, NUMBERS, Maker
+from ..places import is_users, of_kind, shape_of
+from ..stage import WHOLE, Stage
+from . import tables
+
+_MOST_CLASSES = 30_000
+_SCORES = re.compile(r"out|logit|pred|score|prob|^(log_?)?ps$|^y_?hat$", re.I)
+"""Names of what a model gives."""
+_AS_TEXT = re.compile(
+    r"Can only use \.str accessor|'(numpy\.)?(int|float)\d*' object has no attribute '(split|strip|lower|upper|replace|title)'"
+)
+"""What is said of a column of numbers that the script takes for one of texts."""
+_NO_LABEL = re.compile(r"\b(un(known|expected|recogni[sz]ed|supported)|invalid|bad) (label|class|category)\b.*?\b\d+\b", re.I)
+"""What a script says of a number where it knows the names of the classes."""
+_YES_OR_NO = re.compile(r"all elements of target should be between 0 and 1|multi_class must be in")
+"""What a loss for one output, and the area under a curve, say of labels of more than two classes."""
+_CONFUSED = re.compile(r"shape '\[(\d+), \1\]' is invalid for input of size")
+"""What a metric of so many classes says of labels beyond them."""
+_IN_TEXT = re.compile(
+    r"(expected str instance, |can only concatenate str \(not \"|argument must be str, .*not '|or bytes-like object, got ')"
+    r"(numpy\.)?int\d*\b"
+)
+"""What is said of a number that is put into a text: a label of a table, where one was made."""
+_NONE = re.compile(r"found <class 'NoneType'>|infer dtype of NoneType|not 'NoneType'")
+"""What is said of an image whose class was looked up in vain."""
+_TAKEN = re.compile(r"""\[\s*['"](\w+)['"]\s*\]""")
+
+
+def lesson(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]) -> bool | None:
+    """What an error says of classes and their names; None where it says nothing of them."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, KeyError | IndexError) and _more_classes(stage, error, frames):
+        return True
+    named = isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names
+    unknown = named or (isinstance(error, TypeError | RuntimeError) and _NONE.search(text))
+    if unknown and tables.has_table(stage) and stage.learn("labels", "text"):
+        return True  # the table had numbers for the classes whose names folders have
+    if named and stage.learn(WHOLE, True):
+        return True  # the names of the classes were gathered from the first batches alone
+    in_text = (_IN_TEXT.search(text) or _NO_LABEL.search(text)) and tables.has_table(stage)
+    if (in_text or _AS_TEXT.search(text) or _misses_names(stage, error, frames)) and stage.learn("labels", "text"):
+        return True
+    if _YES_OR_NO.search(text) and stage.learn("classes", 2):
+        return True
+    of_metrics = any(f"{os.sep}torchmetrics{os.sep}" in frame.f_code.co_filename for frame in frames)
+    counted = _CONFUSED.search(text) if of_metrics else None
+    return stage.learn("classes", int(counted[1])) if counted is not None else None
+
+
+def numbers_and_names(stage: Stage, error: BaseException, own: Sequence[types.FrameType]) -> bool | None:
+    """What is said of a name where a number was expected; `own` are the frames of the user's code. None of other errors."""
+    if isinstance(error, AttributeError | TypeError | ValueError) and _has_names_for_labels(own):
+        return stage.learn("other_columns", True)
+    if not isinstance(error, ValueError):
+        return None
+    text = str(error)
+    if re.search(r"invalid literal for int\(\)|could not convert string to float", text) is None:
+        return None
+    if not MADE_NAME.search(text):
+        return _of_a_class(stage, text) and stage.learn("numbered", True)
+    line = linecache.getline(own[-1].f_code.co_filename, own[-1].f_lineno) if own else ""
+    known = stage.learned.get(NUMBERS, [])
+    numbers = [name for name in _TAKEN.findall(line) if name not in known]
+    return (bool(numbers) and stage.learn(NUMBERS, [*known, *numbers])) or stage.learn("other_columns", True)
+
+
+def _misses_names(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]) -> bool:
+    """Whether a number was looked up where a table of the user's has the names of the classes: those that it has, then."""
+    number = isinstance(error, KeyError) and bool(error.args) and isinstance(error.args[0], int | np.integer)
+    own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)] if number else []
+    names = set(Maker(stage).names)
+    known = [table for frame in own for table in (frame.f_locals, frame.f_globals, vars(frame.f_locals.get("self", stage)))]
+    found_in = [value for table in known for value in table.values() if type(value) is dict and len(value) > 1]
+    if any(set(table) == names for table in found_in):
+        return True
+    numbered = (table for table in found_in if all(isinstance(name, str) for name in table) and _counts_up(table.values()))
+    if (found := next(numbered, None)) is not None:
+        stage.learn("names", list(found))
+    return found is not None
+
+
+def _counts_up(values: Collection[Any]) -> bool:
+    """Whether values are the numbers from 0 or 1 on, each once."""
+    numbers = [value for value in values if type(value) is int]
+    return len(numbers) == len(values) and sorted(numbers) in ([*range(len(numbers))], [*range(1, len(numbers) + 1)])
+
+
+def _has_names_for_labels(own: Sequence[types.FrameType]) -> bool:
+    """Whether a batch has names of made images, where its images are there: a column of labels was not known for one."""
+    batches = [value for _, value in (of_kind(own[-1].f_locals, tuple, list) if own else ()) if value]
+    return any(all(isinstance(item, str) and MADE_NAME.fullmatch(item) for item in batch) for batch in batches)
+
+
+def _of_a_class(stage: Stage, text: str) -> bool:
+    """Whether a number was expected where the name of a class stands."""
+    found = re.search(r": '(.*)'$", text)
+    return found is not None and any(name in found[1] for name in Maker(stage).names)
+
+
+def fewer(stage: Stage, frames: Sequence[types.FrameType]) -> bool:
+    """The model's outputs are fewer than the classes that were made: the loss's input says how many."""
+    for frame in reversed(frames):
+        of_loss = frame.f_code.co_name in ("cross_entropy", "nll_loss")
+        for name, value in frame.f_locals.items():
+            shape = shape_of(value)
+            wide = isinstance(shape, tuple) and len(shape) == 2 and shape[1] >= 2
+            outputs = wide and (getattr(value, "requires_grad", False) or (of_loss and name == "input"))
+            if outputs and int(shape[1]) != stage.learned.get("classes"):
+                return stage.learn("classes", int(shape[1]))
+    return stage.learn("full", True)
+
+
+def _more_classes(stage: Stage, error: KeyError | IndexError, frames: Sequence[types.FrameType]) -> bool:
+    """A table of the classes has fewer than the model has outputs: the scores at hand say how many these are."""
+    made = Maker(stage).classes
+    key = error.args[0] if error.args else None
+    wanted = int(key) if isinstance(error, KeyError) and isinstance(key, int | np.integer) else made
+    for frame in reversed(frames):
+        shapes = {name: shape_of(value) for name, value in frame.f_locals.items()}
+        flat = {name: shape for name, shape in shapes.items() if isinstance(shape, tuple) and len(shape) == 2}
+        counts = [int(shape[1]) for name, shape in flat.items() if isinstance(error, KeyError) or _SCORES.search(name)]
+        if wanted >= made and (fitting := [count for count in counts if wanted < count <= _MOST_CLASSES]):
+            return stage.learn("classes", min(fitting))
+    return False
