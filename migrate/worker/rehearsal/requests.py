@@ -6,6 +6,7 @@ import ast
 import base64
 import contextlib
 import functools
+import inspect
 import io
 import json
 import re
@@ -37,6 +38,10 @@ _HINTS = (
     ("pixels", r"np\.(as)?array|torch\.(as_)?tensor|FloatTensor|fromarray"),
 )
 """Forms, and what in a source says that it is taken; one that says more comes before one that says less."""
+_OF_IMAGES = re.compile(
+    r"image|img|photo|picture|frame|video|camera|face|\.(files|body)\b|UploadFile|b64decode|imread|imdecode", re.I
+)
+"""What says of a route that it is for images."""
 _BODY = re.compile(r"request\.(json|get_json|data)\b|loads\([^)]*request\.(body|data|get_data)\b")
 REFUSED = 400
 """From this status on a request was not taken."""
@@ -90,6 +95,14 @@ def forms(stage: Stage, source: str) -> list[Form]:
         "array": lambda: np.asarray(photo("image.jpg", SIZE)),
     }
     return [Form(name, made[name]) for name in dict.fromkeys([*spoken_of(source), "upload", "bytes", "base64", *made])]
+
+
+def speaks_of_images(route: str, view: Any) -> bool:
+    """Whether a route, by its address or by the source of its function, is one for images: it is asked before others."""
+    source = ""
+    with contextlib.suppress(OSError, TypeError):
+        source = inspect.getsource(view)
+    return _OF_IMAGES.search(f"{route} {source}") is not None
 
 
 def spoken_of(source: str) -> list[str]:

@@ -119,7 +119,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if (unset := environment.wanted(stage, error, own)) is not None:
         if unset in LAUNCHED:
             return launch(stage, unset)
-        value = environment.stated(stage.root, unset) or environment.usual(unset)
+        value = environment.stated(stage.root, unset) or environment.told(unset, error) or environment.usual(unset)
         value = guess(unset, "", Maker(stage)) if value is None else value
         return stage.learn(environment.LEARNED, {**stage.learned.get(environment.LEARNED, {}), unset: value})
     if wanted := settings_classes.missing(error, lambda name: guess(name, "", Maker(stage))):
@@ -135,6 +135,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if isinstance(error, KeyError) and own and error.args and isinstance(error.args[0], str):
         return _other_choice(stage, error.args[0], own[-1]) or configurations.take_another(stage)
+    if own and isinstance(error, AttributeError) and (offered := _named_in(error)) is not None:
+        return _choose(stage, *offered)
     if own and (missed := _missed(own[-1])) is not None:
         return _choose(stage, missed[0], [missed[1]])
     if own and (flag := _demanded(stage, own[-1])) is not None:
@@ -228,6 +230,24 @@ def _table(value: Any) -> list[str]:
         own = [(name, item) for name, item in vars(value).items() if callable(item) and name.islower() and name[0] != "_"]
         return [name for name, item in own if str(getattr(item, "__module__", "")).startswith(value.__name__)]
     return list(value) if type(value) is dict and all(isinstance(item, str) for item in value) else []
+
+
+def _named_in(error: AttributeError) -> tuple[str, list[list[str]]] | None:
+    """The name that a module of the script's lacks, as in `getattr(networks, args.model)`, and those of the models it has:
+    first of networks that are made without arguments, as they stand there."""
+    module = error.obj
+    if not isinstance(module, types.ModuleType) or not error.name:
+        return None
+    kind = sys.modules["torch"].nn.Module if "torch" in sys.modules else ()
+    own = [item for item in vars(module).values() if isinstance(item, type) and item.__module__ == module.__name__]
+    models = [item for item in own if issubclass(item, kind)]
+    models.sort(key=lambda item: (_needs_arguments(item), re.search("net|model|classifier", item.__name__, re.I) is None))
+    return error.name, [names] if (names := [item.__name__ for item in models] or _table(module)) else []
+
+
+def _needs_arguments(kind: type) -> bool:
+    given = list(inspect.signature(vars(kind).get("__init__", kind)).parameters.values())
+    return any(item.default is item.empty and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in given)
 
 
 def _choose(stage: Stage, key: str | None, tables: Sequence[Iterable[str]]) -> bool:
@@ -357,7 +377,9 @@ def _filled(stage: Stage, parser: argparse.ArgumentParser, maker: Maker, names: 
         if not wanted & {*action.option_strings, action.dest, str(action.metavar)}:
             continue
         count = action.nargs if isinstance(action.nargs, int) else 1
-        values = [_value(action, maker)] * count
+        value = stage.learned.get("choices", {}).get(action.dest) or _value(action, maker)
+        stage.options.setdefault(action.dest, value)
+        values = [value] * count
         stage.note(
             "arguments", f"{action.option_strings[-1] if action.option_strings else action.dest} {values[0]} was guessed"
         )

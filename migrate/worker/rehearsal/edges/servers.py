@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..making import photo
-from ..requests import ADDRESS, FAILING, REFUSED, Asked, taken
+from ..requests import ADDRESS, FAILING, REFUSED, Asked, speaks_of_images, taken
 from ..route_answers import Sent, encoded, fastapi_routes, flask_routes, observe
 from ..stage import Stage
 
@@ -61,6 +61,7 @@ def _call_flask(stage: Stage, app: Any) -> None:
     text = encoded(jpeg().read(), how.with_header)
     rules = [rule for rule in app.url_map.iter_rules() if not rule.arguments]
     posts = [rule for rule in rules if "POST" in rule.methods]
+    posts.sort(key=lambda rule: not speaks_of_images(rule.rule, app.view_functions.get(rule.endpoint)))
 
     def ask(path: str) -> str:
         if how.files or how.forms:
@@ -99,7 +100,8 @@ def _call_fastapi(stage: Stage, app: Any) -> None:
         return
     asked = Asked(stage)
     with TestClient(app) as client:
-        for route in getattr(app, "routes", ()):
+        routes = [route for route in getattr(app, "routes", ()) if hasattr(route, "endpoint")]
+        for route in sorted(routes, key=lambda route: not speaks_of_images(route.path, route.endpoint)):
             if "POST" not in (getattr(route, "methods", None) or ()) or "{" in route.path:
                 continue
             requests = list(_requests(stage, route.dependant))

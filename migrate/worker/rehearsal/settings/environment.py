@@ -15,6 +15,7 @@ from typing import Any
 
 from ..places import frames, is_users
 from ..stage import Stage, Unset
+from .running_code import around
 
 LEARNED = "environment"
 """Learned: variables that are to be set, and to what."""
@@ -23,6 +24,7 @@ _ASKING = (os.__file__, str(inspect.getsourcefile(Mapping)))
 _EXAMPLES = (".env", ".env.example", ".env.sample", ".env.template", ".env.dist", "env.example", "example.env", ".env.local")
 _OF_ITS_OWN = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 """A name that no error has by chance."""
+_NAMES = (ast.Name, ast.Attribute)
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": ""}
 _SET = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
 _OF_A_CALL = re.compile(r"^https?:|^<.*>$|\byour[-_ ]|^$", re.I)
@@ -58,7 +60,11 @@ def wanted(stage: Stage, error: BaseException, own: Sequence[Any]) -> str | None
     """
     known = stage.learned.get(LEARNED, {})
     unset = {name: found for name, found in stage.unset.items() if name not in known}
-    if (named := _named(unset, str(error))) is not None or "None" not in str(error) or isinstance(error, SystemExit):
+    if (named := _named(unset, str(error))) is None and isinstance(error, SystemExit) and error.code and own:
+        tests = {part for node in around(own[-1]) for part in ast.walk(node.test)}
+        tested = {part.attr if isinstance(part, ast.Attribute) else part.id for part in tests if isinstance(part, _NAMES)}
+        return next((name for name, (bound, _) in unset.items() if bound in tested), None)
+    if named is not None or "None" not in str(error):
         return named
     for frame in reversed(own):
         line = _statement(frame)
@@ -85,6 +91,14 @@ def _named(unset: Mapping[str, Unset], message: str) -> str | None:
 def usual(name: str) -> str | None:
     """What a variable says on a machine such as this one; None where only the script's user can know."""
     return _NO_GPU.get(name)
+
+
+def told(name: str, error: BaseException) -> str | None:
+    """What an error that names a variable says it should be: NAME=true, "set NAME to true", NAME "must be one of" words."""
+    text = str(error)
+    found = re.search(rf"(?<!\w){re.escape(name)}(?:\s*=\s*|[`'\"]? to (?:be )?)[`'\"]?([\w./-]*\w)", text)
+    found = found or re.search(rf"(?<!\w){re.escape(name)}\b.{{0,40}}\bone of [\[({{]?['\"]?(\w+)", text)
+    return None if found is None else found[1]
 
 
 def stated(root: str, name: str) -> str | None:

@@ -28,9 +28,15 @@ USED = r"of which ([\w.]+) is used|^([\w.]+) is not in the installed"
 RECORDS = re.compile(r"metric|logg|callback|profil|visual|plot|progress|summar|report|track", re.I)
 """Parts of libraries that keep records."""
 DISTRIBUTIONS = {
-    "PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python", "dotenv": "python-dotenv", "fitz": "pymupdf",
-    "git": "gitpython", "hydra": "hydra-core", "jwt": "pyjwt", "mpl_toolkits": "matplotlib", "pl_bolts": "lightning-bolts",
-    "skimage": "scikit-image", "sklearn": "scikit-learn", "skopt": "scikit-optimize", "yaml": "pyyaml",
+    "attr": "attrs", "bs4": "beautifulsoup4", "Crypto": "pycryptodome", "cv2": "opencv-python",
+    "dateutil": "python-dateutil", "discord": "discord.py", "docx": "python-docx", "dotenv": "python-dotenv",
+    "faiss": "faiss-cpu", "fitz": "pymupdf", "git": "gitpython", "hydra": "hydra-core", "ignite": "pytorch-ignite",
+    "imblearn": "imbalanced-learn", "jwt": "pyjwt", "magic": "python-magic", "mpl_toolkits": "matplotlib",
+    "multipart": "python-multipart", "nrrd": "pynrrd", "PIL": "pillow", "pl_bolts": "lightning-bolts",
+    "psycopg2": "psycopg2-binary", "pytorch_grad_cam": "grad-cam", "serial": "pyserial", "skimage": "scikit-image",
+    "sklearn": "scikit-learn", "skopt": "scikit-optimize", "telebot": "pyTelegramBotAPI",
+    "telegram": "python-telegram-bot", "umap": "umap-learn", "websocket": "websocket-client", "yaml": "pyyaml",
+    "zmq": "pyzmq",
 }  # fmt: skip
 """Names under which libraries are installed, where they are others than they are imported by."""
 COMMON = frozenset([

@@ -335,3 +335,40 @@ def test_an_option_of_several_values_whose_default_is_one_gets_that_one(rehearse
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "[128]\n"), done.report
+
+
+NETWORKS = """
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(width, width, 3)
+
+class Perceptron(torch.nn.Module):
+    pass
+
+class SmallNet(torch.nn.Module):
+    def __init__(self, classes=10):
+        super().__init__()
+
+def helper():
+    return None
+"""
+
+
+def test_a_model_that_is_taken_by_its_name_from_a_module_is_one_of_that_module(rehearsed):
+    text = (
+        "import argparse, networks\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('model', help='class name')\nparser.add_argument('--times', default='1')\n"
+        "args = parser.parse_args()\nprint(type(getattr(networks, args.model)()).__name__)\n"
+    )
+    done = rehearsed({"main.py": text, "networks.py": NETWORKS})
+    assert (done.report.ended, done.stdout) == ("finished", "SmallNet\n"), done.report.why
+    assert "model SmallNet was guessed" in [item.what for item in done.standins("arguments")]
+
+
+def test_a_name_that_was_not_guessed_is_the_scripts_own_fault(rehearsed):
+    done = rehearsed({"main.py": "import networks\nnetworks.resnet18()\n", "networks.py": NETWORKS})
+    assert done.report.ended == "stopped"
+    assert "module 'networks' has no attribute 'resnet18'" in done.report.why

@@ -171,3 +171,31 @@ def test_the_routes_of_a_fastapi_app_are_called_in_the_form_that_each_declares(r
     assert done.report.ended == "finished", done.stderr
     said = "".join(f"POST /{name}: 200 [256,256]\n" for name in ("json", "embedded", "file", "form", "body", "read"))
     assert done.stdout == said
+
+
+ROUTES = """
+import torch
+from flask import Flask, request
+app = Flask(__name__)
+
+@app.post("/v1/names")
+def names():
+    return f"name {len(request.get_data())}"
+
+@app.post("/v1/predict-frame")
+def frame():
+    return f"frame {len(request.get_data())}"
+
+@app.post("/v1/checks")
+def checks():
+    return str(len(request.files))
+
+app.run()
+"""
+
+
+def test_routes_for_images_are_asked_before_others(rehearsed):
+    done = rehearsed({"main.py": ROUTES})
+    assert done.report.ended == "finished", done.report.why
+    paths = [line.partition(":")[0] for line in done.stdout.splitlines()]
+    assert paths == ["POST /v1/predict-frame", "POST /v1/checks", "POST /v1/names"]

@@ -131,6 +131,42 @@ def test_a_librarys_variable_is_set_that_its_error_names(rehearsed):
     assert [item.what for item in done.standins("arguments")] == ["CUDA_VISIBLE_DEVICES= was guessed"]
 
 
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [
+        ("to keep using files, set `NETLIB_ALLOW_FILES=true`", "true"),
+        ("NETLIB_ALLOW_FILES must be one of ['yes', 'no'] (case-insensitive)", "yes"),
+        ("set NETLIB_ALLOW_FILES to 1, or use a database", "1"),
+        ("NETLIB_ALLOW_FILES is not set", None),
+    ],
+)
+def test_an_error_says_what_the_variable_should_be(said, value):
+    assert environment.told("NETLIB_ALLOW_FILES", ValueError(said)) == value
+
+
+ENDS_ITSELF = """
+import os, sys
+KEY = os.environ.get("STORE_KEY")
+SECRET = os.getenv("STORE_SECRET")
+OTHER = os.getenv("COLORS")
+if not KEY or not SECRET:
+    print("no credentials")
+    sys.exit(STATUS)
+print("stored", OTHER)
+"""
+
+
+def test_a_script_that_ends_itself_for_want_of_variables_gets_them(rehearsed):
+    done = rehearsed({"main.py": ENDS_ITSELF.replace("STATUS", "1")})
+    assert (done.report.ended, done.stdout) == ("finished", "stored None\n"), done.report.why
+    assert sorted(item.what.partition("=")[0] for item in done.standins("arguments")) == ["STORE_KEY", "STORE_SECRET"]
+
+
+def test_a_script_that_ends_well_wants_nothing(rehearsed):
+    done = rehearsed({"main.py": ENDS_ITSELF.replace("STATUS", "0")})
+    assert (done.stdout, done.standins("arguments")) == ("no credentials\n", [])
+
+
 def test_a_word_that_an_error_has_by_chance_is_no_librarys_variable(rehearsed):
     done = rehearsed({"env/site-packages/needs.py": LIBRARY, "main.py": USES + "needs.need('WORD')\n"})
     assert (done.report.ended, done.standins("arguments")) == ("stopped", [])
