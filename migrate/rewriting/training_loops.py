@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..reading.nodes import inside
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, local_names
 from ..reading.statements import block_of
+from ..slicing.gradient_calls import may_reach, touches_gradients
 from ..survey.call_purposes import part_of_input
 from ..survey.loops import CallSite
 from .placement import RejectedError
@@ -156,6 +157,9 @@ def whole_step(step: LoopStep) -> WholeStep | None:
     stays = [item for item in [*step.after, *step.block[begin + 1 : stop]] if item not in gone]
     if any(_leaves(item) or _mentions(item, names) for item in stays):
         return None
+    fresh = changing(step.loop)
+    if any(may_reach(step.site.module, step.site.function, item, names, fresh) for item in stays):
+        return None  # it wants the gradients before the update, or the weights
     if any(node.attr == "grad" for node in inside(step.loop, ast.Attribute)):
         return None  # gradients are gone after the update
     return WholeStep(tuple(gone), tuple(clipping))
@@ -347,6 +351,8 @@ def _check_movable(step: LoopStep) -> None:
         for node in ast.walk(item):
             if isinstance(node, ast.Attribute) and node.attr in ("grad", "zero_grad", "step", "requires_grad_"):
                 raise RejectedError(f".{node.attr} stands between the loss and backward()")
+        if (called := touches_gradients(step.site.module, step.site.function, item)) is not None:
+            raise RejectedError(f"{called}() comes to gradients between the loss and backward()")
         fresh = dropped or any(_index(step.block, one) in range(_index(step.block, step.end)) for one in step.zero_grads)
         if _leaves(item) and not fresh and not _ends_program(item):
             raise RejectedError("the loop may continue, break or return between the loss and backward()")

@@ -52,6 +52,21 @@ device = torch.device("cpu")
 np.random.seed(0)
 
 
+def shrink():
+    if torch.is_grad_enabled():
+        halve(model)
+
+
+def halve(net):
+    for part in net.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.weight.grad.data.mul_(0.5)
+
+
+def weight_norm():
+    return sum(item.detach().norm().item() for item in model.parameters())
+
+
 def update_ema():
     for old, new in zip(ema.parameters(), model.parameters()):
         old.data.mul_(0.9).add_(new.data, alpha=0.1)
@@ -339,6 +354,44 @@ for epoch in range(3):
     for x, y in batches(epoch):
         trace.append((step(x, y).item(),))
 """,
+    "a function changes gradients before the update": """\
+for epoch in range(3):
+    for inputs, targets in batches(epoch):
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+        loss.backward()
+        if epoch:
+            shrink()
+        optimizer.step()
+        trace.append((loss.item(),))
+""",
+    "a function reads weights before the update": """\
+for epoch in range(3):
+    for inputs, targets in batches(epoch):
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+        loss.backward()
+        size = weight_norm()
+        optimizer.step()
+        trace.append((loss.item(), size))
+""",
+    "a function that only tells, before the update": """\
+def tell(loss, rows):
+    trace.append((loss.item(), float(rows)))
+
+
+for epoch in range(3):
+    for inputs, targets in batches(epoch):
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+        loss.backward()
+        tell(loss, inputs.sum())
+        correct = outputs.argmax(1).eq(targets).sum().item()
+        optimizer.step()
+""",
     "gradients are read": """\
 for epoch in range(3):
     for inputs, targets in batches(epoch):
@@ -360,6 +413,7 @@ WHOLE = {
     "probabilities with names of their own",
     "a function of one batch without a name for the outputs",
     "batches without a for",
+    "a function that only tells, before the update",
 }
 
 
@@ -448,6 +502,12 @@ LEFT = {
     "a condition made late": ("loss.backward()", "good = loss < 3\n    if good:\n        loss.backward()", "decided between"),
     "a way out": ("loss.backward()", "if skip(loss):\n        break\n    loss.backward()", None),
     "a criterion made anew": ("loss = ", "criterion = choose(x)\n    loss = ", "criterion"),
+    "a function that drops gradients": (
+        "loss.backward()\n    optimizer.step()",
+        "clear()\n    loss.backward()\n    optimizer.step()\n\n\n"
+        "def clear():\n    for item in net.parameters():\n        item.grad = None",
+        "clear() comes to gradients",
+    ),
     "one line": ("loss.backward()\n    optimizer.step()", "loss.backward(); optimizer.step()", "share a line"),
     "hooks": ("outputs = model(x)", "model.register_forward_hook(print)\n    outputs = model(x)", "hooks"),
 }
