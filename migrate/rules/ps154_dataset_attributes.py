@@ -159,13 +159,11 @@ def _elsewhere(modules: list[Module]) -> tuple[set[str], set[str]]:
 
 def _is_rescued(module: Module, node: ast.AST) -> bool:
     """Whether a file deals itself with the absence of an attribute."""
-    child = node
     for parent in module.ancestors(node):
-        if isinstance(parent, ast.Try) and child not in parent.finalbody:
+        if isinstance(parent, ast.Try):
             caught = (handler.type for handler in parent.handlers)
             if any(kind is None or {*map(last_name, inside(kind, ast.expr))} & _CAUGHT for kind in caught):
                 return True
-        child = parent
     return has_fallback(module, node)
 
 
@@ -231,7 +229,7 @@ def _kinds_of_class(module: Module, own: ast.ClassDef, attribute: str, heirs: tu
     for other in module.repository.modules.values():
         for heir in other.of_kind(ast.ClassDef):
             ours = any(last_name(base) == own.name and not _is_torchvision(other, base) for base in heir.bases)
-            if ours and heir is not own and _has_own(other, heir, attribute):
+            if ours and _has_own(other, heir, attribute):
                 return None
     return kinds
 
@@ -315,7 +313,7 @@ def _items(module: Module, node: ast.Subscript, seen: frozenset[ast.expr]) -> li
         if isinstance(held, ast.DictComp):
             found.append(held.value)
         else:
-            found += held.values if isinstance(held, ast.Dict) and None not in held.keys else [None]
+            found += held.values if isinstance(held, ast.Dict) else [None]
     return _all_values(module, found, seen)
 
 
@@ -338,13 +336,9 @@ def _given(module: Module, node: ast.Name | ast.Attribute) -> list[ast.expr | No
         own = _class_at(module, node.value)
         alike = (item for item in module.of_kind(ast.Attribute) if item.attr == node.attr)
         stores = [item for item in alike if not isinstance(item.ctx, ast.Load)]
-        known = own is not None and all(_class_at(module, item.value) is own for item in stores)
-        return [_stored(module, item) for item in stores] if known else []
+        return [_stored(module, item) for item in stores] if own is not None else []
     scope = _owner(module, node)
-    shared: list[ast.Global | ast.Nonlocal] = [*module.of_kind(ast.Global), *module.of_kind(ast.Nonlocal)]
-    taken = {*module.imports, *module.definitions, *(name for item in shared for name in item.names)}
-    if isinstance(scope, Function):
-        taken |= {item.arg for item in parameters(scope)}
+    taken = {item.arg for item in parameters(scope)} if isinstance(scope, Function) else set()
     if not isinstance(scope, ast.Module | Function) or node.id in taken:
         return []
     names = [item for item in inside(scope, ast.Name) if item.id == node.id and not isinstance(item.ctx, ast.Load)]

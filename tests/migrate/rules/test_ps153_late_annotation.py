@@ -27,6 +27,8 @@ def executed(source):
 
 
 BROKEN = [
+    "class A:\n    T = int\n\n    class B:\n        def f(self, x: T):\n            pass\n\n\nT = 3\n",
+    "def f(x: A):\n    pass\n\n\nfrom os.path import *\n\nA = int\n",
     SELF,
     "class A:\n    def f(self) -> list[A]:\n        pass\n",
     "class A:\n    async def f(self, *x: A, **y: A) -> None:\n        pass\n",
@@ -49,6 +51,12 @@ BROKEN = [
     "def before():\n    print(vars(run))\n\n\ndef f(x: A):\n    pass\n\n\nA = int\n\n\ndef run():\n    pass\n",
 ]
 SOUND = [
+    "def run(A=int):\n    def inner(x: A):\n        pass\n\n    A = 3\n    return inner\n",
+    "def run():\n    x: A = 3\n\n    def inner():\n        pass\n\n    A = int\n    return x, inner, A\n",
+    "def run():\n    def middle():\n        def inner(x: A):\n            pass\n\n    A = int\n    middle()\n",
+    "from typing import TYPE_CHECKING\nfrom os.path import *\n\nif TYPE_CHECKING:\n    from os.path import join\n\n\n"
+    "def run():\n    def inner(x: join):\n        pass\n",
+    "vars()['A'] = int\n\n\ndef f(x: A):\n    pass\n\n\nA = int\n",
     "class A:\n    def f(self, x: 'A', y: list['A']):\n        pass\n",
     "class A:\n    def f(self):\n        x: A = 3\n        self.x: B = x\n        return x\n\n\ndef run():\n    A().f()\n",
     "class A:\n    def f(self):\n        def inner(x: A, y: B):\n            return x, y\n\n        return inner\n\n\n"
@@ -148,6 +156,12 @@ def test_a_decorator_that_is_given_annotations_of_local_names(tmp_path):
 def test_a_library_that_only_has_an_attribute_of_that_name_reads_none(tmp_path):
     (tmp_path / "b.py").write_text("import torch\n\nboxes = dataset.annotation, field.type\n")
     assert change_of(tmp_path, SELF).changed
+
+
+def test_each_name_is_remarked_where_it_stands_first(tmp_path):
+    source = "import torch\n\n\ndef f(x: B, y: A) -> A:\n    pass\n\n\nA = B = int\n"
+    findings = change_of(tmp_path, source).findings
+    assert [(item.line, item.column, item.message.partition(" ")[0]) for item in findings] == [(4, 9, "B"), (4, 15, "A")]
 
 
 def test_notebooks_are_left_alone(tmp_path):

@@ -52,6 +52,9 @@ SETS = [
     "\nprint(B('d').train_data, [x for x in A('d').train_labels])\n",
     "class Mixin:\n    def g(self):\n        return 3\n\n\nclass A(Mixin, datasets.CIFAR10):\n    def f(self):\n"
     "        for i in range(3):\n            self.train_labels[i] = 0\n",
+    "x = datasets.CIFAR10('d')\n\n\nclass A:\n    x = 3\n\n    def f(self):\n        return x.train_data\n\n\n"
+    "def g():\n    x = 3\n    return x\n",
+    "class A(datasets.CIFAR10):\n    def f(self):\n        self.train_labels += [3]\n",
     "x = datasets.CIFAR10('d')\n\n\ndef f(model):\n    return x.train_data, model.train_data\n\n\nclass Model:\n"
     "    def __init__(self):\n        self.y = 3\n",
 ]
@@ -88,6 +91,19 @@ OTHERS = [
     "x = datasets.CIFAR10('d')\nx.targets = 3\nprint(x.train_labels)\n",
     "x = x if a else datasets.CIFAR10('d')\nprint(x.train_data)\n",
     "def f():\n    global x\n    x = mine\n\n\nx = datasets.CIFAR10('d')\nprint(x.train_data)\n",
+    "x = datasets.wrap('d') if a else datasets.CIFAR10('d')\nprint(x.train_data)\n",
+    "class A(datasets.CIFAR10):\n    def f(self):\n        if self.train:\n            print(self.train_data)\n"
+    "        self.train_data = 3\n",
+    "class A(datasets.CIFAR10):\n    def f(self):\n        for x in self.train_data:\n            pass\n"
+    "        self.train_data = 3\n",
+    "class A(datasets.CIFAR10):\n    pass\n\n\ndef f(A):\n    return A('d').train_data\n",
+    "def f(x=None):\n    if x is None:\n        x = datasets.CIFAR10('d')\n    return x.train_data\n",
+    "from mine import x\n\nif a:\n    x = datasets.CIFAR10('d')\nprint(x.train_data)\n",
+    "args.x = datasets.CIFAR10('d')\nprint(args.x.train_data)\n",
+    "*a, b = 3, datasets.CIFAR10('d'), 4\nprint(b.train_data)\n",
+    "a, b = datasets.CIFAR10('d')\nprint(a.train_data)\n",
+    "class A:\n    def f(self):\n        self.x = datasets.CIFAR10('d')\n        return self.x.train_data\n\n\nclass B(A):\n"
+    "    def g(self, x):\n        self.x = x\n",
     "with datasets.CIFAR10('d') as x:\n    print(x.train_data)\n",
 ]
 
@@ -123,6 +139,24 @@ def test_a_name_that_is_set_and_read_where_nobody_knows_is_only_remarked(tmp_pat
     change = changes_of(tmp_path, a=source)["a.py"]
     assert not change.changed
     assert [item.fix for item in change.findings] == ["manual"]
+
+
+def test_what_a_class_has_of_its_own_does_not_keep_the_set_from_changing(tmp_path):
+    own = "\n\nclass Model:\n    def f(self):\n        self.train_labels = 3\n        return self.train_labels\n"
+    source = "x = datasets.CIFAR10('d')\nx.train_labels = x.train_labels[:3]\n"
+    assert after(tmp_path, source + own) == today(source) + own
+
+
+def test_a_class_of_the_same_name_as_torchvisions(tmp_path):
+    source = "class CIFAR10(datasets.CIFAR10):\n    def f(self):\n        return self.train_data\n"
+    other = "class A(datasets.CIFAR10):\n    def f(self):\n        self.train_data = 3\n"
+    assert after(tmp_path, source, b=other) == today(source)
+    assert after(tmp_path, source, b=f"from a import CIFAR10\n\n\n{other.replace('datasets.', '')}") == source
+
+
+def test_what_is_followed_endlessly_is_given_up(tmp_path):
+    steps = "".join(f"x{step + 1} = x{step} if a else x{step}\n" for step in range(50))
+    assert changes_of(tmp_path, a=f"x0 = datasets.CIFAR10('d')\n{steps}print(x50.train_data)\n") == {}
 
 
 def test_cifar_is_an_error_and_mnist_a_warning(tmp_path):
