@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..proving.rehearsal_protocol import GUESSED
@@ -15,6 +16,7 @@ from ..resolving.labels import all_class_names, looked_up_names
 from ..resolving.ranking import listed, taken_of
 from ..resolving.resolved import ChainStep, Resolved
 from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_near, stated_task, states_width, with_threshold
+from ..slicing.recipes import names_model
 from ..survey.survey import project_index
 from .migration import Migration
 
@@ -139,7 +141,11 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
     random = options.random_weights and not run.seen.weights_from
     live = replace(best.live, random=random)
     path, _, line = best.site.rpartition(":")
-    same = static if static is not None and run.as_read and agree(static, run.script, best, run.seen.models) else None
+    same = (
+        static
+        if static is not None and run.as_read and agree(static, run.script, best, run.seen.models, _classes(migration))
+        else None
+    )
     labels = _names(migration, best, static)
     mode = "evaluating" if best.evaluates else "training"
     text = f"{live.class_name} called with {best.dtype} [n, {', '.join(map(str, live.row))}], {mode}: {best.output}"
@@ -173,7 +179,7 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
             "PS011", f"taken for the model; the script also calls {names} (--model takes another)", "note", best.site
         )
     return Resolved(
-        name=same.name if same is not None else _name(migration, live.class_name),
+        name=(_guessed_name(run) or same.name) if same is not None else _name(migration, live.class_name),
         recipe=replace(run.recipe, root=str(migration.surveyed.root), live=live),
         factory=(same.factory if same is not None else None) or best.factory,
         factory_name=live.class_name,
@@ -198,6 +204,19 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
 def _name(migration: Migration, class_name: str) -> str:
     """What to call a model: a container that its class is called after could be any."""
     return migration.surveyed.root.name if class_name == "Sequential" else class_name
+
+
+def _classes(migration: Migration) -> set[str]:
+    """The names of the repository's classes."""
+    modules = project_index(migration.surveyed).repository.modules.values()
+    return {name for module in modules for name, found in module.definitions.items() if isinstance(found, ast.ClassDef)}
+
+
+def _guessed_name(run: Run) -> str | None:
+    """The model that was guessed for an option by which people choose one; reading the sources took the option's default."""
+    chosen_by = {flag for option in run.script.options if names_model(option) for flag in (*option.flags, option.dest)}
+    guesses = (re.fullmatch(r"arguments: (\S+) ([A-Za-z][\w.-]*) was guessed", item) for item in run.seen.standins)
+    return next((found[2] for found in guesses if found is not None and found[1] in chosen_by), None)
 
 
 def _states(migration: Migration, width: int) -> bool:
@@ -247,16 +266,17 @@ def _transform(recipe: Recipe, static: Resolved | None, site: str) -> TransformR
     return TransformRecipe(**vars(recipe), takes="image", source_at=stated.source_at if stated is not None else site)
 
 
-def agree(static: Resolved, script: Script, best: SeenModel, among: Sequence[SeenModel]) -> bool:
+def agree(static: Resolved, script: Script, best: SeenModel, among: Sequence[SeenModel], classes: Collection[str] = ()) -> bool:
     """Whether reading led to the model that ran: by their structure, and as far as their places tell where it builds none.
 
-    Where reading led to another script's model, that both have no place is no sign that they are one; and of a script with
-    models of several classes only one that is called like what was read.
+    Where reading led to another script's model, that both have no place is no sign that they are one; of a script with models
+    of several classes only one that is called like what was read; nor is it one of another of the repository's `classes`.
     """
     if best.as_read is not None:
         return best.as_read
     if static.factory is None or best.factory is None:
         several = len({model.live.class_name for model in among}) > 1
         alike = best.live.class_name.lower() in static.name.lower().replace("_", "")
-        return (static.script is None or static.script.path == script.path) and (alike or not several)
+        other = static.factory_name in classes and static.factory_name != best.live.class_name
+        return (static.script is None or static.script.path == script.path) and (alike or not (several or other))
     return static.factory.rpartition(":")[0] == best.factory.rpartition(":")[0] or static.factory_name == best.live.class_name

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.migrate.proving.worker_protocol import SeenModel
+from headrace.migrate.reading.facts import Option
 from headrace.migrate.reading.recipe import LiveModel
 from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.stages import live_model
@@ -77,6 +78,26 @@ def test_of_several_librarys_models_the_one_that_was_read_is_called_like_it() ->
     assert agree(read, run, first, [first, last])  # type: ignore[arg-type]
     assert not agree(read, run, last, [first, last])  # type: ignore[arg-type]
     assert agree(read, run, last, [last])  # type: ignore[arg-type]
+
+
+def test_a_model_of_another_class_of_the_repository_is_not_the_one_that_was_read() -> None:
+    run = types.SimpleNamespace(path="run.py")
+    read = types.SimpleNamespace(name="Small", factory="nets.py:1", factory_name="Small", script=run)
+    large = other(class_name="Large", factory=None)
+    assert not agree(read, run, large, [large], {"Small", "Large"})  # type: ignore[arg-type]
+    assert agree(read, run, large, [large], {"Large"})  # type: ignore[arg-type]  # Small is a function that makes one
+
+
+def test_the_model_is_called_as_what_was_guessed_for_the_option_that_chooses_it() -> None:
+    option = Option(flags=("-a", "--arch"), dest="arch", line=1, positional=False, required=False, default="resnet18")
+    script = types.SimpleNamespace(path="run.py", options=(option,))
+
+    def named(*standins: str) -> str | None:
+        run = types.SimpleNamespace(script=script, seen=types.SimpleNamespace(standins=standins))
+        return live_model._guessed_name(run)  # type: ignore[arg-type]
+
+    assert named("data: data/train", "arguments: --arch eca_resnet18 was guessed") == "eca_resnet18"
+    assert named("arguments: --data data was guessed", "arguments: --arch weights/a.pth was guessed") is None
 
 
 def test_the_model_that_the_given_checkpoint_fits_is_taken() -> None:
