@@ -11,7 +11,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ _OF_IMAGES = re.compile(
     r"image|img|photo|picture|frame|video|camera|face|\.(files|body)\b|UploadFile|b64decode|imread|imdecode", re.I
 )
 """What says of a route that it is for images."""
+_OF_ADDRESS = re.compile(r"(^|_)(url|uri|link|address)s?(_|$)|Url\b|URL")
 _BODY = re.compile(r"request\.(json|get_json|data)\b|loads\([^)]*request\.(body|data|get_data)\b")
 REFUSED = 400
 """From this status on a request was not taken."""
@@ -189,6 +190,13 @@ class Images:
     entries: tuple[str, ...] = ()
     with_header: bool = False
     """Whether an encoded image begins as a browser's does: `data:image/jpeg;base64,`."""
+    offered: tuple[tuple[str, str], ...] = ()
+    """Fields and entries that are compared with a list, each with the first of that: `if data["model"] not in MODELS`."""
+
+    def filled(self, names: Iterable[str], text: str) -> dict[str, str]:
+        """Fields or entries as they are sent: an image as a text, the address of one, or one of what is offered."""
+        offered = dict(self.offered)
+        return {name: offered.get(name) or (ADDRESS if _OF_ADDRESS.search(name) else text) for name in names}
 
 
 def taken(stage: Stage, only: Path | None = None) -> Images:
@@ -200,7 +208,8 @@ def taken(stage: Stage, only: Path | None = None) -> Images:
     def names(of: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for found in each for name in getattr(found, of)))
 
-    return Images(names("files"), names("forms"), names("entries"), any(found.with_header for found in each))
+    offered = tuple(item for found in each for item in found.offered)
+    return Images(names("files"), names("forms"), names("entries"), any(found.with_header for found in each), offered)
 
 
 @functools.cache
@@ -208,10 +217,11 @@ def _taken(path: Path) -> Images:
     """What one file takes; it is read once, whichever of its views is asked."""
     found: dict[str, dict[str, None]] = {"files": {}, "forms": {}, "entries": {}}
     with_header = False
+    offered: dict[str, str] = {}
     with contextlib.suppress(SyntaxError, ValueError):
         tree = ast.parse(path.read_bytes())
         with_header = ";base64," in path.read_text(encoding="utf-8", errors="replace")
-        bodies = _bodies(tree)
+        bodies, offered = _bodies(tree), _offered(tree)
         for held, key in _named(tree):
             if re.search(r"request\.(files|FILES)", held):
                 found["files"][key] = None
@@ -227,7 +237,29 @@ def _taken(path: Path) -> Images:
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=kind)) if _names_a_file(kind):
                     found["files"][name] = None
-    return Images(tuple(found["files"]), tuple(found["forms"]), tuple(found["entries"]), with_header)
+    files, forms, entries = (tuple(found[kind]) for kind in ("files", "forms", "entries"))
+    return Images(files, forms, entries, with_header, tuple(offered.items()))
+
+
+def _offered(tree: ast.AST) -> dict[str, str]:
+    """The names that are compared with a list of texts, or those of what they are taken from, each with the list's first."""
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)]
+    lists = {node.targets[0].id: texts for node in assigned if (texts := _texts(node.value))}  # type: ignore[attr-defined]
+    keys = {node.targets[0].id: key for node in assigned for _, key in _named(node.value)}  # type: ignore[attr-defined]
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[among]):
+                texts = lists.get(among.id, []) if isinstance(among, ast.Name) else _texts(among)
+                key = keys.get(left.id) if isinstance(left, ast.Name) else next((key for _, key in _named(left)), None)
+                found |= {key: texts[0]} if key is not None and texts else {}
+    return found
+
+
+def _texts(node: ast.expr) -> list[str]:
+    items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+    texts = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    return texts if len(texts) == len(items) else []
 
 
 def _bodies(tree: ast.AST) -> set[str]:

@@ -10,6 +10,7 @@ import types
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from .places import frames
 from .stage import Stage
 
 _SCHEDULES = re.compile(r"sched|warm_?up|anneal|LR$|_lr\b", re.I)
@@ -22,7 +23,7 @@ _CHAINS = "torchvision.transforms."
 
 def _is_transformed(value: object) -> bool:
     """Whether an image is handed on from transform to transform: what a missing library would have changed stays as it is."""
-    caller = sys._getframe(2)
+    caller = next(frames())
     in_chain = str(caller.f_globals.get("__name__")).startswith(_CHAINS) or caller.f_code.co_name in ("__call__", "forward")
     return in_chain and any(f"{kind.__module__}.{kind.__name__}" == "PIL.Image.Image" for kind in type(value).__mro__)
 
@@ -170,6 +171,15 @@ class Config(Entries):
         super().update(
             *(vars(item) if hasattr(item, "__dict__") and not isinstance(item, dict) else item for item in args), **named
         )
+
+
+def run_at_once(stage: Stage) -> None:
+    """`asyncio.run(dispatcher.start_polling())` of such a library has nothing to run."""
+
+    def run(original: Any, main: Any, **named: Any) -> Any:
+        return main if isinstance(main, Silent) else original(main, **named)
+
+    stage.when_imported("asyncio", lambda library: stage.wrap(library, "run", run))
 
 
 def kept_in_files(stage: Stage) -> None:

@@ -66,9 +66,9 @@ def _call_flask(stage: Stage, app: Any) -> None:
     def ask(path: str) -> str:
         if how.files or how.forms:
             data = {name: (jpeg(), "image.jpg", "image/jpeg") for name in how.files}
-            answer = client.post(path, data={**data, **dict.fromkeys(how.forms, text)})
+            answer = client.post(path, data={**data, **how.filled(how.forms, text)})
         elif how.entries:
-            answer = client.post(path, json=dict.fromkeys(how.entries, text))
+            answer = client.post(path, json=how.filled(how.entries, text))
         else:
             answer = client.post(path, data=jpeg().read())
         return f"{answer.status_code} {answer.get_data(as_text=True)[:2000]}"

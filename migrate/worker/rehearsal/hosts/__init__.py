@@ -1,6 +1,6 @@
 """What calls a class of the user's where a model server would, one file each, found by its place here.
 
-    LIBRARY                    what the class imports of that server
+    LIBRARY, or LIBRARIES      what the user's code imports of that server
     stand_in(stage)            optional: what is to hold while the script runs, such as a server that does not serve
     hosted(stage)              the objects of the script that such a server would call
     call(stage, thing)         make one of them as the server does, and have it answer a request with a made image

@@ -17,7 +17,7 @@ from typing import Any
 from ....stub_modules import AbsentLibrary, AbsentName, install_stub
 from ...places import imported_by_library, is_installed, is_users
 from ...settings.environment import holding
-from ...silent import Silent, kept_in_files
+from ...silent import Silent, kept_in_files, run_at_once
 from ...stage import Stage
 from . import handled_imports, image_extension, open_mmlab, own_distribution
 from .finders import Finder, OtherName, StandInModule, TensorboardFinder
@@ -64,6 +64,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     for name in ("pytorch_lightning", "lightning.pytorch"):
         stage.when_imported(name, lambda library: _old_lightning(stage, library))
     kept_in_files(stage)
+    run_at_once(stage)
     with holding(ENVIRONMENT):
         yield
     sys.meta_path[:] = finders

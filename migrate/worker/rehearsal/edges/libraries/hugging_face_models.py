@@ -95,7 +95,8 @@ def _models(stage: Stage, library: Any) -> None:
             if config is None:
                 raise
             stage.weights_stand_in(str(name))
-            return own.from_config(config) if hasattr(own, "from_config") else own._from_config(config)
+            made = own.from_config(config) if hasattr(own, "from_config") else own._from_config(config)
+            return made.eval()  # as `from_pretrained` gives it
 
     auto = importlib.import_module("transformers.models.auto.auto_factory")._BaseAutoModelClass
     for owner in (library.PreTrainedModel, auto):

@@ -199,3 +199,28 @@ def test_routes_for_images_are_asked_before_others(rehearsed):
     assert done.report.ended == "finished", done.report.why
     paths = [line.partition(":")[0] for line in done.stdout.splitlines()]
     assert paths == ["POST /v1/predict-frame", "POST /v1/checks", "POST /v1/names"]
+
+
+CHOSEN = """
+import urllib.request, io
+from flask import Flask, request
+from PIL import Image
+app = Flask(__name__)
+
+@app.route("/predict", methods=["POST"])
+def predict():
+    address = request.json["image_url"]
+    kind = request.json["model"]
+    known = ["alexnet", "resnet"]
+    if kind not in known:
+        return "unknown"
+    image = Image.open(io.BytesIO(urllib.request.urlopen(address).read()))
+    return f"{kind} {image.size}"
+
+app.run()
+"""
+
+
+def test_entries_are_what_is_offered_for_them_or_an_address_by_their_names(rehearsed):
+    done = rehearsed({"main.py": CHOSEN})
+    assert (done.report.ended, done.stdout) == ("finished", "POST /predict: 200 alexnet (256, 256)\n"), done.report.why
