@@ -33,6 +33,7 @@ class Staging:
     def __init__(self) -> None:
         self._stages: dict[torch.nn.Module, int] = {}
         self._pipeline: PipelineMesh | None = None
+        self._zero = 0
         self._staged_trainer: StagedTrainer | None = None  # from the first step on
 
     def set_stage(self, module: torch.nn.Module, stage: int) -> None:
@@ -50,7 +51,13 @@ class Staging:
         self._stages[module] = stage
 
     def add_pipeline(
-        self, placement: DeviceMesh, *, microbatches: int, schedule: str = "1f1b", axis: str | None = None
+        self,
+        placement: DeviceMesh,
+        *,
+        microbatches: int,
+        schedule: str = "1f1b",
+        axis: str | None = None,
+        zero: int = 0,
     ) -> None:
         """Train as a pipeline: the stages of `set_stage` on the ranks of `placement`, each rank with its stages' parameters.
 
@@ -58,13 +65,18 @@ class Staging:
         one, and a rank's rows into `microbatches`. `schedule` is "gpipe", "1f1b" or "interleaved". All ranks make the same
         calls, with plain tensors, the whole batch, or global ones split(0) over the other axis, and all get the whole batch's
         loss. The first rank's parameters count. From the first call on a rank has no values for other ranks' stages;
-        `state_dict` gathers them. Raises InputError for what cannot be a pipeline, at the first call for what `build` does.
+        `state_dict` gathers them. `zero` splits what belongs to a stage's parameters over the other axis: 1 the optimizer's
+        state, 2 also the gradients, which then do not stand in `.grad`.
+        Raises InputError for what cannot be a pipeline, at the first call for what `build` does.
         """
         from ..parallel.schedule import PipelineMesh
+        from ..training.stage_zero import check_zero
 
         if self._pipeline is not None:
             raise ValueError("this graph is a pipeline already")
-        self._pipeline = PipelineMesh(placement, microbatches=microbatches, schedule=schedule, axis=axis)
+        mesh = PipelineMesh(placement, microbatches=microbatches, schedule=schedule, axis=axis)
+        check_zero(zero, mesh)
+        self._pipeline, self._zero = mesh, zero
 
     def _planned(self) -> tuple[torch.nn.Module, torch.optim.Optimizer | None]:
         """The module that a plan is for, and its optimizer. Raises InputError where a graph cannot begin to follow one."""
@@ -99,7 +111,12 @@ class Staging:
             )
         self._pipeline.check_stages(count)
         self._trainer = self._staged_trainer = StagedTrainer(
-            self._trainer, distinct_modules(vars(self)), self.config, mesh=self._pipeline, stages=self._stages
+            self._trainer,
+            distinct_modules(vars(self)),
+            self.config,
+            mesh=self._pipeline,
+            stages=self._stages,
+            zero=self._zero,
         )
         return self._staged_trainer
 

@@ -20,8 +20,8 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved")
 class PipelineMesh:
     """The ranks of a pipeline: `axis` of the mesh (the last unless given) has the stages, the other axis, if any, the rows.
 
-    `own` and `size` are this rank's place on the pipeline's axis and its length. Raises InputError for more than two axes, an
-    axis that is not there, an unknown schedule and fewer than one microbatch.
+    `own` and `size` are this rank's place on the pipeline's axis and its length; `data` is the other axis. Raises InputError
+    for more than two axes, an axis that is not there, an unknown schedule and fewer than one microbatch.
     """
 
     def __init__(self, placement: DeviceMesh, *, microbatches: int, schedule: str = "1f1b", axis: str | None = None) -> None:
@@ -35,7 +35,8 @@ class PipelineMesh:
             raise InputError(f"microbatches must be an integer of at least 1, got {microbatches!r}")
         self.placement, self.axis, self.microbatches, self.schedule = placement, axis, microbatches, schedule
         self.group = placement.get_group(axis)
-        self.across = placement.get_group(next(name for name in names if name != axis)) if placement.ndim == 2 else None
+        self.data = placement[next(name for name in names if name != axis)] if placement.ndim == 2 else None
+        self.across = None if self.data is None else self.data.get_group()
         self.own, self.size = placement.get_local_rank(axis), placement.size(names.index(axis))
         self.replicas = 1 if self.across is None else dist.get_world_size(self.across)
         self.device = torch.device(

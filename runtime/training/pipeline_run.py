@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -42,10 +42,16 @@ class PipelineRun:
         kept = dict.fromkeys([*step.leaves, *step.divisors])
         self._results = [name for name in kept if self.rank_of[step.made[name]] == mesh.own]
 
-    def run(self, given: Values, inputs: Sequence[torch.Tensor]) -> tuple[Values, dict[str, list[torch.Tensor]]]:
+    def run(
+        self,
+        given: Values,
+        inputs: Sequence[torch.Tensor],
+        reduced: Callable[[str, torch.Tensor], torch.Tensor] = lambda _, gradient: gradient,
+    ) -> tuple[Values, dict[str, list[torch.Tensor]]]:
         """The sums of the microbatches' gradients by the parameters' names, and the leaves and divisors of each microbatch.
 
-        Both as far as this rank computes them. `given` are the state's tensors by name, `inputs` this rank's rows.
+        Both as far as this rank computes them. `given` are the state's tensors by name, `inputs` this rank's rows. `reduced`
+        makes of a parameter's gradient in one microbatch what is summed; the ranks of a stage call it in the same order.
         """
         step, count = self.step, self.mesh.microbatches
         chunks = [value.chunk(count) for value in inputs]
@@ -68,8 +74,8 @@ class PipelineRun:
                         values[name] = _received(*arriving.pop((at, name)), step.layouts[name][1])
                 values.update(zip(part.outputs, part.program(*(values[name] for name in part.inputs)), strict=True))
                 for parameter, name in due:
-                    before = gradients.get(parameter)
-                    gradients[parameter] = values[name] if before is None else before + values[name]
+                    before, gradient = gradients.get(parameter), reduced(parameter, values[name])
+                    gradients[parameter] = gradient if before is None else before + gradient
                 for name in self._results:
                     if step.made[name] == number:
                         results[name].append(values[name])

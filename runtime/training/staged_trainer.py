@@ -16,12 +16,15 @@ from ...errors import InputError
 from ..base.config import GraphConfig
 from ..base.structure import Structure, flatten
 from ..parallel.schedule import PipelineMesh
+from ..parallel.shares import is_global
 from ..parallel.stage_parameters import StageParameters
+from ..parallel.states import whole as whole_state
 from .kinds import StepKind
 from .options import StepRecord
 from .pipeline_run import PipelineRun, assembled, of_all_rows
 from .stage_recorder import StageRecorder
 from .stage_split import StagedStep, split_step
+from .stage_zero import StageZero
 from .step import NotCapturedError, capture_step
 from .trainer import Trainer, refuse
 
@@ -31,7 +34,8 @@ _LEAST_RANGE = 1e-2  # a loss near zero is a difference of larger numbers, and h
 _FLIPPED = 0.05  # of whole numbers, such as best classes: where two scores are equal but for roundings
 
 _OTHER_BATCHES = (
-    "were given batches of other shapes, or modules in another mode; give each the same, or global tensors that lie by rows"
+    "were given batches of other shapes, modules in another mode, or another zero; give each the same, or global tensors that "
+    "lie by rows"
 )
 _OTHER_PROGRAMS = "compute other operations; let build, its modules and set_stage not depend on the rank"
 
@@ -41,7 +45,8 @@ class StagedTrainer(Trainer):
 
     The step of a microbatch is captured and cut into programs, forward and back, of each stage. The first step is proved:
     what build gives for this rank's rows as a whole must be what the microbatches give together. Then each rank keeps the
-    values and the optimizer's state of its own stages alone, and of what no stage uses.
+    values and the optimizer's state of its own stages alone, and of what no stage uses. With `zero` the ranks that have the
+    same stage share that out too.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class StagedTrainer(Trainer):
         *,
         mesh: PipelineMesh,
         stages: Mapping[nn.Module, int],
+        zero: int = 0,
     ) -> None:
         super().__init__(whole._build, modules, whole.optimizer, whole.options, config, whole._journal)
         if config.backend not in (None, "captured") or config.precision not in ("auto", "fp32"):
@@ -61,6 +67,7 @@ class StagedTrainer(Trainer):
         self.mesh, self.stages = mesh, stages
         self._runs: dict[Any, PipelineRun] = {}
         self._parameters: StageParameters | None = None  # from the first step on
+        self._zero = StageZero(mesh, zero, self.optimizer, updates=self.options.update) if zero else None
 
     @property
     def records(self) -> tuple[StepRecord, ...]:
@@ -71,6 +78,9 @@ class StagedTrainer(Trainer):
         """That of a `Trainer` on one device, gathered from all ranks, which call this alike."""
         self._forget_others()  # of which a checkpoint may have made some, empty
         state = super().state_dict()
+        if self._zero is not None:
+            state["optimizer"] = whole_state(state["optimizer"])
+            state["gradients"] |= self._split_gradients()
         if self._parameters is not None:
             state["optimizer"] = {**state["optimizer"], "state": self._parameters.gathered(state["optimizer"]["state"])}
             state["gradients"] = self._parameters.gathered(state["gradients"])
@@ -78,6 +88,8 @@ class StagedTrainer(Trainer):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Each rank takes what is of its stages."""
+        if self._zero is not None:
+            self._zero.forget()
         with self.shaped():
             super().load_state_dict(state)
         self._forget_others()
@@ -92,7 +104,7 @@ class StagedTrainer(Trainer):
 
     def _run(self, key: StepKind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
         kind = (key.inputs, key.layout[0], tuple((name, needs) for name, needs, *_ in key.layout[1]))
-        self._check_alike((kind, updates), _OTHER_BATCHES)
+        self._check_alike((kind, updates, self._zero and self._zero.zero), _OTHER_BATCHES)
         if self._parameters is not None and not self._parameters.same(self.state.parameters.values()):
             raise InputError("a parameter was replaced after the first step of the pipeline; write to parameters in place")
         rows = [self.mesh.rows(value).to(self.mesh.device) for value in inputs]
@@ -103,7 +115,7 @@ class StagedTrainer(Trainer):
         if len(self._runs) > self.config.max_captures:
             self._runs.pop(next(iter(self._runs)))
         with torch.no_grad():
-            sums, results = run.run(self._given(run.step), rows)
+            sums, results = run.run(self._given(run.step), rows, self._reduced)
             leaves = [assembled(name, run, results) for name in run.step.leaves]
             problem = self._uneven([value for name in run.step.divisors for value in results.get(name, [])])
             if problem is None and self._parameters is None:
@@ -113,9 +125,7 @@ class StagedTrainer(Trainer):
                 raise InputError(problem)
             leaves = [of_all_rows(value, self.mesh) for value in leaves]
             for name, value in sums.items():
-                gradient = self.mesh.mean(value / self.mesh.microbatches)
-                parameter = self.state.parameters[name]
-                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+                self._add_gradient(self.state.parameters[name], value)
         if self._parameters is None:
             self._parameters = StageParameters(self._owners_of(run.step), self.mesh)
             self._parameters.release()
@@ -142,6 +152,7 @@ class StagedTrainer(Trainer):
         self._check_alike((step.made, step.used, step.layouts, step.owners), _OTHER_PROGRAMS)
         self.captures += 1
         ways = f"{step.stages} stages on {self.mesh.size} ranks, {self.mesh.schedule}, {self.mesh.microbatches} microbatches"
+        ways += "" if self._zero is None else f", ZeRO {self._zero.zero}"
         record = StepRecord(tuple(tuple(value.shape) for value in rows), way="captured", why=ways)
         self._journal.report(1, f"capture {self.captures}: {record}")
         return PipelineRun(step, self.mesh, record)
@@ -236,22 +247,54 @@ class StagedTrainer(Trainer):
         return None
 
     def _forget_others(self) -> None:
-        for value in () if self._parameters is None else self._parameters.others():
+        others = [] if self._parameters is None else self._parameters.others()
+        for value in others:
             self.optimizer.state.pop(value, None)
             value.grad = None
+        if self._zero is not None:
+            self._zero.forget(others)
+
+    def _reduced(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient if self._zero is None else self._zero.reduced(self.state.parameters[name], gradient)
+
+    def _add_gradient(self, parameter: nn.Parameter, total: torch.Tensor) -> None:
+        """Add the mean of what the microbatches gave: a whole gradient to `.grad`, a part to what ZeRO has."""
+        if is_global(total):
+            assert self._zero is not None
+            self._zero.add(parameter, total / (self.mesh.microbatches * self.mesh.replicas))
+            return
+        gradient = self.mesh.mean(total / self.mesh.microbatches)
+        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+    def _split_gradients(self) -> dict[str, torch.Tensor]:
+        assert self._zero is not None
+        if self._zero.zero > 1 and self._micro:
+            self._zero.take()  # what was loaded, or is the user's
+        found = self._zero.gradients()
+        return {name: whole_state(found[value]) for name, value in self.state.parameters.items() if value in found}
+
+    def _update(self) -> None:
+        with contextlib.nullcontext() if self._zero is None else self._zero.updating():
+            super()._update()
 
     def _clip(self, parameters: Sequence[torch.Tensor]) -> None:
-        """By value each for itself; by the norm over all stages, wherever they are."""
-        own = [value for value in parameters if value.grad is not None]
-        if self.options.clip_grad_value is not None and own:
-            nn.utils.clip_grad_value_(own, self.options.clip_grad_value)
+        """By value each for itself; by the norm over all stages and their parts, wherever they are."""
+        first = self.mesh.across is None or dist.get_rank(self.mesh.across) == 0  # what all rows' ranks have counts once
+        own = [(value.grad, first) for value in parameters if value.grad is not None]
+        own += [] if self._zero is None else self._zero.shares()
+        if self.options.clip_grad_value is not None:
+            for gradient, _ in own:
+                gradient.clamp_(-self.options.clip_grad_value, self.options.clip_grad_value)
         if self.options.clip_grad_norm is not None:
-            squares = [torch.linalg.vector_norm(value.grad).double().square() for value in own]
-            total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=self.mesh.device)
-            dist.all_reduce(total, group=self.mesh.group)
+            total = torch.zeros((), dtype=torch.float64, device=self.mesh.device)
+            for gradient, counts in own:
+                if counts:
+                    total += torch.linalg.vector_norm(gradient).double().square()
+            for group in self.mesh.groups():
+                dist.all_reduce(total, group=group)
             factor = (self.options.clip_grad_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)  # torch.nn.utils.clip_grad_norm_'s
-            for value in own:
-                value.grad.mul_(factor.to(value.grad.dtype))
+            for gradient, _ in own:
+                gradient.mul_(factor.to(gradient.dtype))
 
 
 class _NoBackward(TorchFunctionMode):  # type: ignore[misc]

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
@@ -205,7 +206,7 @@ def staged(shape, trainings):
         options = dict(given)
         name, steps, rows = options.pop("name"), options.pop("steps"), options.pop("later", 16)
         options["optimizer"] = getattr(staged_cases, options.pop("optimizer", "sgd"))
-        alone = {key: value for key, value in options.items() if key not in ("microbatches", "schedule")}
+        alone = {key: value for key, value in options.items() if key not in ("microbatches", "schedule", "zero")}
         expected, one = staged_cases.train(name, steps, **alone)
         results, many = staged_cases.train(name, steps, mesh, **options)
         states = one.state_dict(), many.state_dict()
@@ -229,6 +230,12 @@ def staged(shape, trainings):
                 "gradients": cases.furthest(*gradients) if gradients[0] else 0.0,
                 "kept": [key for key, value in many.model.named_parameters() if value.numel()],
                 "updated": len(many._trainer.optimizer.state),
+                "state": sum(
+                    (value.to_local() if isinstance(value, DTensor) else value).numel()
+                    for slot in many._trainer.optimizer.state.values()
+                    for value in slot.values()
+                    if value is not None
+                ),
                 "steps": [str(record) for record in many.steps],
             }
         )
@@ -238,13 +245,13 @@ def staged(shape, trainings):
     return found
 
 
-def staged_checkpoint(folder, until):
-    """Losses of a graph with stages from the newest checkpoint on, of which it then writes the next; and what is said of a
-    module whose stages run already."""
-    mesh, module = parallel.world("cpu"), staged_cases.net("cnn")
+def staged_checkpoint(folder, until, shape=(-1,), zero=0):
+    """Losses of a graph with stages (with none where there is no shape) from the newest checkpoint on, of which it then writes
+    the next; and what is said of a module whose stages run already."""
+    mesh, module = shape and parallel.world("cpu", shape), staged_cases.net("cnn")
     optimizer = staged_cases.sgd(module)
     begun = parallel.resume(folder, module, optimizer)
-    graph = staged_cases.Step(module, optimizer, mesh, microbatches=4)
+    graph = staged_cases.Step(module, optimizer, mesh, microbatches=4, zero=zero)
     losses = [float(graph(*staged_cases.batch("cnn", at))[0]) for at in range(begun, until)]
     parallel.save(folder, until, module, optimizer)
     try:
@@ -311,6 +318,14 @@ def staged_misfits():
         staged_cases.Step(other, staged_cases.sgd(other), mesh)(images, labels)
     except InputError as error:
         told.append(str(error))
+    rows = parallel.world("cpu", [-1, 1])
+    for optimizer, zero in ((torch.optim.SGD, 1 + own), (staged_cases.Failing, 1)):
+        other = staged_cases.net("mlp")
+        graph = staged_cases.Step(other, optimizer(other.parameters(), lr=0.1), rows, zero=zero)
+        try:
+            graph(images, labels)
+        except InputError as error:
+            told.append(str(error))
     expected = functional.cross_entropy(staged_cases.net("mlp")(images), labels)
     return told, float(expected)
 
