@@ -62,8 +62,8 @@ class StagedTrainer(Trainer):
         super().__init__(whole._build, modules, whole.optimizer, whole.options, config, whole._journal)
         if config.backend not in (None, "captured") or config.precision not in ("auto", "fp32"):
             raise InputError("a pipeline runs captured and in fp32; leave backend and precision out of its GraphConfig")
-        if self.options.grad_scaler is not None or self.options.checkpoint:
-            raise InputError("a pipeline takes neither grad_scaler nor checkpoint; leave them out of add_optimizer")
+        if self.options.grad_scaler is not None:
+            raise InputError("a pipeline takes no grad_scaler; leave it out of add_optimizer")
         self.mesh, self.stages = mesh, stages
         self._runs: dict[Any, PipelineRun] = {}
         self._parameters: StageParameters | None = None  # from the first step on
@@ -168,6 +168,13 @@ class StagedTrainer(Trainer):
         if strange := [module for module in self.stages if module not in known]:
             raise InputError(f"set_stage was given a {type(strange[0]).__name__} that is in none of the graph's modules")
         recorder = StageRecorder(self.state.container, self.stages)
+        for module in self.options.checkpoint:
+            if len(spanned := recorder.stages_in(module)) > 1:
+                name = recorder.names.get(module, type(module).__name__)
+                raise InputError(
+                    f"checkpoint names {name}, which has modules of stages {', '.join(map(str, spanned))}, and would be "
+                    "computed again in the last of them; name modules inside of one stage"
+                )
 
         def forward(scale: torch.Tensor, *inputs: torch.Tensor) -> Any:
             recorder.reset()

@@ -206,7 +206,7 @@ def staged(shape, trainings):
         options = dict(given)
         name, steps, rows = options.pop("name"), options.pop("steps"), options.pop("later", 16)
         options["optimizer"] = getattr(staged_cases, options.pop("optimizer", "sgd"))
-        alone = {key: value for key, value in options.items() if key not in ("microbatches", "schedule", "zero")}
+        alone = {key: value for key, value in options.items() if key not in ("microbatches", "schedule", "zero", "again")}
         expected, one = staged_cases.train(name, steps, **alone)
         results, many = staged_cases.train(name, steps, mesh, **options)
         states = one.state_dict(), many.state_dict()

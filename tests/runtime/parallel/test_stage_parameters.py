@@ -29,6 +29,7 @@ def test_two_ranks(ranks):
     trainings = [
         {"name": "mlp", "steps": 5, "schedule": "gpipe", "accumulate": 2, "optimizer": "adam", "later": 24},
         {"name": "cnn", "steps": 4, "schedule": "interleaved", "microbatches": 4, "clip": 0.1},
+        {"name": "vit", "steps": 3, "microbatches": 4, "again": True},
     ]
     check(ranks.run(2, "staged", shape=[2], trainings=trainings), trainings)
 
@@ -36,7 +37,7 @@ def test_two_ranks(ranks):
 def test_data_parallel_beside_it(ranks):
     trainings = [
         {"name": "mlp", "steps": 3, "clip": 0.5, "later": 24},
-        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "accumulate": 2, "zero": 2},
+        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "accumulate": 2, "zero": 2, "again": True},
     ]
     check(ranks.run(4, "staged", shape=[2, 2], trainings=trainings), trainings)
 
@@ -65,7 +66,14 @@ def test_zero_on_more_ranks_than_rows_of_a_parameter(ranks):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("shape", "more"),
-    [([1], {}), ([2], {}), ([4], {}), ([2, 2], {}), ([2, 2], {"zero": 1, "optimizer": "adam"}), ([2, 2], {"zero": 2})],
+    [
+        ([1], {}),
+        ([2], {}),
+        ([4], {"again": True}),
+        ([2, 2], {}),
+        ([2, 2], {"zero": 1, "optimizer": "adam"}),
+        ([2, 2], {"zero": 2, "again": True}),
+    ],
 )
 def test_every_schedule(ranks, shape, more):
     trainings = [

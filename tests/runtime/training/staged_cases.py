@@ -120,13 +120,26 @@ def batch(name, step, rows=16):
 
 
 class Step(headrace.Graph):
-    """With a mesh its modules are stages: `stages` of them, four unless given."""
+    """With a mesh its modules are stages: `stages` of them, four unless given. `again`: the first two keep no activations."""
 
     def __init__(
-        self, model, optimizer, mesh=None, *, stages=None, microbatches=2, schedule="1f1b", zero=0, config=None, **options
+        self,
+        model,
+        optimizer,
+        mesh=None,
+        *,
+        stages=None,
+        microbatches=2,
+        schedule="1f1b",
+        zero=0,
+        again=False,
+        config=None,
+        **options,
     ):
         super().__init__(config=config)
         self.model = model
+        if again:
+            options["checkpoint"] = model.stages()[:2]
         if mesh is not None:
             for number, module in enumerate((stages or type(model).stages)(model)):
                 self.set_stage(module, number)

@@ -82,6 +82,34 @@ def test_another_batch_is_captured_anew_and_the_update_may_be_the_users(alone):
         assert torch.allclose(wanted.grad, value.grad, rtol=1e-10, atol=1e-12)  # sums of three
 
 
+def test_modules_that_are_computed_again(alone):
+    """One inside of another, one in no stage, and one that its stage calls twice, with a function between."""
+
+    class Twice(Chain):
+        def __init__(self):
+            super().__init__(nn.Linear(8, 8), nn.GELU(), nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
+            self.loose = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True))
+
+        def forward(self, rows):
+            values = self.loose(self.first(rows).sigmoid())
+            return self.last(self.between(self.between(values).cos()) + values)
+
+    model = Twice().double()
+    other = copy.deepcopy(model)
+    many = Step(
+        model,
+        sgd(model),
+        parallel.world("cpu"),
+        stages=lambda net: [net.first, net.between, net.last],
+        checkpoint=[model.between, model.between[2], model.loose],
+    )
+    one = Step(other, sgd(other), config=headrace.GraphConfig(backend="eager"))
+    for at in range(3):
+        assert torch.allclose(many(*batch("mlp", at))[0], one(*batch("mlp", at))[0], rtol=1e-12)
+    for wanted, value in zip(other.parameters(), model.parameters(), strict=True):
+        assert torch.allclose(wanted, value, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_other_precisions_of_parameters(alone, dtype):
     model = MLP().to(dtype)
@@ -256,9 +284,10 @@ def test_stages_that_cannot_be_are_rejected(alone):
         graph_of(lambda net: [(net.first, 0), (net.last, 1)], Twice())(*batch("mlp", 0))
 
     model = MLP().double()
-    for options in ({"checkpoint": [model.first]}, {"grad_scaler": torch.amp.GradScaler("cpu")}):
-        with pytest.raises(InputError, match="neither grad_scaler nor checkpoint"):
-            Step(model, sgd(model), parallel.world("cpu"), **options)(*batch("mlp", 0))
+    with pytest.raises(InputError, match="a pipeline takes no grad_scaler"):
+        Step(model, sgd(model), parallel.world("cpu"), grad_scaler=torch.amp.GradScaler("cpu"))(*batch("mlp", 0))
+    with pytest.raises(InputError, match="checkpoint names MLP, .* of stages 0, 1, 2, 3, .* inside of one stage"):
+        Step(model, sgd(model), parallel.world("cpu"), checkpoint=[model.first, model])(*batch("mlp", 0))
 
 
 class Overwrites(Chain):
