@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,15 +66,18 @@ class Staging:
         calls, with plain tensors, the whole batch, or global ones split(0) over the other axis, and all get the whole batch's
         loss. The first rank's parameters count. From the first call on a rank has no values for other ranks' stages;
         `state_dict` gathers them. `zero` splits what belongs to a stage's parameters over the other axis: 1 the optimizer's
-        state, 2 also the gradients, which then do not stand in `.grad`.
+        state, 2 also the gradients, which then do not stand in `.grad`. Where the modules are global over axes of the mesh
+        already (`to_global`), those are neither of these two.
         Raises InputError for what cannot be a pipeline, at the first call for what `build` does.
         """
         from ..parallel.schedule import PipelineMesh
+        from ..parallel.stage_parameters import tensor_axes
         from ..training.stage_zero import check_zero
 
         if self._pipeline is not None:
             raise ValueError("this graph is a pipeline already")
-        mesh = PipelineMesh(placement, microbatches=microbatches, schedule=schedule, axis=axis)
+        tensor = tensor_axes(distinct_modules(vars(self)), placement)
+        mesh = PipelineMesh(placement, microbatches=microbatches, schedule=schedule, axis=axis, tensor=tensor)
         check_zero(zero, mesh)
         self._pipeline, self._zero = mesh, zero
 
@@ -119,6 +122,24 @@ class Staging:
             zero=self._zero,
         )
         return self._staged_trainer
+
+    def _state_of(self, module: torch.nn.Module) -> Mapping[str, Any]:
+        """Its state dict; of a pipeline with plain tensors also where the parameters are global."""
+        if self._pipeline is None or self._pipeline.tensor is None:
+            return module.state_dict()
+        from ..parallel.states import whole
+
+        state: Mapping[str, Any] = whole(module.state_dict())
+        return state
+
+    def _load_into(self, module: torch.nn.Module, state: Mapping[str, Any]) -> None:
+        """Load what `_state_of` gave."""
+        if self._pipeline is None or self._pipeline.tensor is None:
+            module.load_state_dict(state)
+            return
+        from ..parallel.states import load_state
+
+        load_state(module, state)
 
     def _all_stages(self, *, here: bool) -> contextlib.AbstractContextManager[None]:
         """Within it modules have the values of all stages; without `here` only room for them, and each rank keeps its own."""

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 
 from ..parallel.schedule import PipelineMesh, timeline
+from ..parallel.shares import put_together
+from ..parallel.states import whole
 from .options import StepRecord
 from .stage_split import StagedStep
 
@@ -132,11 +134,13 @@ def _wait(works: list[tuple[torch.Tensor, dist.Work]]) -> None:
 
 
 def assembled(name: str, run: PipelineRun, results: Mapping[str, list[torch.Tensor]]) -> torch.Tensor:
-    """A leaf of the whole batch on every rank: the mean of a number, all rows of rows."""
-    shape, _, dtype = run.step.layouts[name]
+    """A leaf of the whole batch on every rank, as a plain tensor: the mean of a number, all rows of rows."""
+    shape, (_, _, dtype) = run.step.shape(name), run.step.layouts[name]
     mesh, source = run.mesh, run.rank_of[run.step.made[name]]
     if mesh.own == source:
         parts = results[name]
+        if name in run.step.wholes:
+            parts = [whole(part) for part in put_together(parts, [run.step.wholes[name]] * len(parts))]
         value = torch.cat(parts) if shape else torch.stack(parts).mean()
     else:
         value = torch.empty((shape[0] * mesh.microbatches, *shape[1:]) if shape else (), dtype=dtype, device=mesh.device)

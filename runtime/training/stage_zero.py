@@ -14,6 +14,7 @@ from ..parallel.modules import stored
 from ..parallel.private import implicit
 from ..parallel.sbp import broadcast
 from ..parallel.schedule import PipelineMesh
+from ..parallel.shares import share_of
 
 
 class StageZero:
@@ -26,10 +27,13 @@ class StageZero:
     """
 
     def __init__(self, mesh: PipelineMesh, zero: int, optimizer: torch.optim.Optimizer, *, updates: bool) -> None:
+        assert mesh.stage is not None, "of check_zero"
         assert mesh.data is not None, "of check_zero"
         if not updates:
             raise InputError("with update=False the update is yours, and its state is not split; leave out update or zero")
-        self.zero, self._mesh, self._data, self._optimizer = zero, mesh, mesh.data, optimizer
+        self.zero, self._mesh, self._stage, self._optimizer = zero, mesh, mesh.stage, optimizer
+        self._axes: tuple[str, ...] = mesh.stage.mesh_dim_names or ()
+        self._data = next(at for at, axis in enumerate(self._axes) if axis in (mesh.data.mesh_dim_names or ()))
         self._gradients: dict[nn.Parameter, DTensor] = {}
         self._proved = False
 
@@ -37,8 +41,7 @@ class StageZero:
         """A microbatch's gradient as it is to be kept: with 2 this rank's part of the sum over the data axis, else as it is."""
         if self.zero < 2 or not any(parameter is value for value in self._updated()):
             return gradient
-        each = DTensor.from_local(gradient.contiguous(), self._data, [Partial()], run_check=False)
-        return each.redistribute(placements=self._lying(parameter))
+        return self._around(parameter, gradient.contiguous(), Partial()).redistribute(placements=self._lying(parameter))
 
     def add(self, parameter: nn.Parameter, part: DTensor) -> None:
         """Add to what the next update takes."""
@@ -61,11 +64,6 @@ class StageZero:
         for value in list(self._gradients) if parameters is None else parameters:
             self._gradients.pop(value, None)
 
-    def shares(self) -> list[tuple[torch.Tensor, bool]]:
-        """This rank's shares of the gradients, and whether each counts in a sum over the data axis: whole ones count once."""
-        first = self._data.get_local_rank() == 0
-        return [(part.to_local(), first or not part.placements[0].is_replicate()) for part in self._gradients.values()]
-
     @contextlib.contextmanager
     def updating(self) -> Iterator[None]:
         """Within the block the optimizer has this rank's parts in the parameters' places, with their gradients and state;
@@ -75,7 +73,7 @@ class StageZero:
         """
         self.take()
         optimizer, groups = self._optimizer, [group["params"] for group in self._optimizer.param_groups]
-        parts = {value: nn.Parameter(self._part(value, value.detach())) for value in self._gradients}
+        parts = {value: nn.Parameter(self._part(value, value)) for value in self._gradients}
         for value, part in parts.items():
             part.grad = self._gradients[value]
             if value in optimizer.state:
@@ -104,24 +102,37 @@ class StageZero:
         self._proved = True
         with torch.no_grad():
             for value, part in parts.items():
-                value.copy_(part.detach().full_tensor())
+                share_of(value).copy_(share_of(part.detach().redistribute(placements=self._whole(value))))
 
     def _updated(self) -> list[nn.Parameter]:
         return [value for group in self._optimizer.param_groups for value in group["params"]]
 
+    def _whole(self, parameter: nn.Parameter, over_data: Placement = broadcast) -> tuple[Placement, ...]:
+        """How a parameter lies on the mesh of its stage: over the data axis like that, over the others as it does."""
+        own = {}
+        if isinstance(parameter, DTensor):
+            own = dict(zip(parameter.device_mesh.mesh_dim_names or (), parameter.placements, strict=True))
+        return tuple(over_data if at == self._data else own.get(axis, broadcast) for at, axis in enumerate(self._axes))
+
     def _lying(self, parameter: nn.Parameter) -> tuple[Placement, ...]:
-        return stored((broadcast,), 0, parameter, self._data)
+        return stored(self._whole(parameter), self._data, parameter, self._stage)
+
+    def _around(self, parameter: nn.Parameter, share: torch.Tensor, over_data: Placement = broadcast) -> DTensor:
+        """A value of the parameter's shape whose share on this rank is that."""
+        lying = self._whole(parameter, over_data)
+        strides = parameter.stride() if isinstance(parameter, DTensor) else share.stride()
+        return DTensor.from_local(share, self._stage, lying, run_check=False, shape=parameter.shape, stride=strides)
 
     def _part(self, parameter: nn.Parameter, value: torch.Tensor) -> DTensor:
-        """This rank's part, in memory of its own, of a value that every rank of the data axis has whole."""
-        whole = DTensor.from_local(value, self._data, [broadcast], run_check=False)
-        return whole.redistribute(placements=self._lying(parameter))
+        """This rank's part, in memory of its own, of a value that every rank of the data axis has, as the parameter lies."""
+        return self._around(parameter, share_of(value)).redistribute(placements=self._lying(parameter))
 
     def _split(self, parameter: nn.Parameter, key: str, item: object) -> object:
         """A value of the optimizer's state: what has the parameter's shape is split as that is, a counter of steps is not."""
-        if not isinstance(item, torch.Tensor) or isinstance(item, DTensor) or key == "step" or item.shape != parameter.shape:
+        if not isinstance(item, torch.Tensor) or key == "step" or item.shape != parameter.shape:
             return item
-        return self._part(parameter, item)
+        over = item.device_mesh.mesh_dim_names if isinstance(item, DTensor) else ()
+        return item if over == self._axes else self._part(parameter, item)
 
 
 def check_zero(zero: int, mesh: PipelineMesh) -> None:

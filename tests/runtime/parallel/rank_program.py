@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import torch
-from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
@@ -19,6 +18,7 @@ from headrace.errors import InputError  # noqa: E402
 from headrace.runtime.parallel.agreement import Agreement  # noqa: E402
 from headrace.runtime.parallel.planner import measure as measuring  # noqa: E402
 from headrace.runtime.parallel.planner.operators import Model  # noqa: E402
+from headrace.runtime.parallel.shares import share_of  # noqa: E402
 from tests.runtime.parallel import cases  # noqa: E402
 from tests.runtime.training import staged_cases  # noqa: E402
 
@@ -206,7 +206,9 @@ def staged(shape, trainings):
         options = dict(given)
         name, steps, rows = options.pop("name"), options.pop("steps"), options.pop("later", 16)
         options["optimizer"] = getattr(staged_cases, options.pop("optimizer", "sgd"))
-        alone = {key: value for key, value in options.items() if key not in ("microbatches", "schedule", "zero", "again")}
+        alone = {
+            key: value for key, value in options.items() if key not in ("microbatches", "schedule", "zero", "again", "tensor")
+        }
         expected, one = staged_cases.train(name, steps, **alone)
         results, many = staged_cases.train(name, steps, mesh, **options)
         states = one.state_dict(), many.state_dict()
@@ -228,10 +230,10 @@ def staged(shape, trainings):
                 "values": cases.furthest(states[0]["modules"]["model"], states[1]["modules"]["model"]),
                 "slots": cases.furthest(*slots),
                 "gradients": cases.furthest(*gradients) if gradients[0] else 0.0,
-                "kept": [key for key, value in many.model.named_parameters() if value.numel()],
+                "kept": [key for key, value in many.model.named_parameters() if share_of(value).numel()],
                 "updated": len(many._trainer.optimizer.state),
                 "state": sum(
-                    (value.to_local() if isinstance(value, DTensor) else value).numel()
+                    share_of(value).numel()
                     for slot in many._trainer.optimizer.state.values()
                     for value in slot.values()
                     if value is not None
@@ -245,10 +247,12 @@ def staged(shape, trainings):
     return found
 
 
-def staged_checkpoint(folder, until, shape=(-1,), zero=0):
+def staged_checkpoint(folder, until, shape=(-1,), zero=0, tensor=None):
     """Losses of a graph with stages (with none where there is no shape) from the newest checkpoint on, of which it then writes
     the next; and what is said of a module whose stages run already."""
     mesh, module = shape and parallel.world("cpu", shape), staged_cases.net("cnn")
+    if tensor is not None:
+        staged_cases.lay("cnn", module, mesh[tensor])
     optimizer = staged_cases.sgd(module)
     begun = parallel.resume(folder, module, optimizer)
     graph = staged_cases.Step(module, optimizer, mesh, microbatches=4, zero=zero)

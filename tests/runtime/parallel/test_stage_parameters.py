@@ -62,6 +62,33 @@ def test_zero_on_more_ranks_than_rows_of_a_parameter(ranks):
     check(ranks.run(4, "staged", shape=[4, 1], trainings=trainings), trainings, cut=False)
 
 
+def test_parameters_split_over_another_axis(ranks):
+    """Rows, columns and classes, lengths that do not divide, with stages over the second axis."""
+    trainings = [
+        {"name": "cnn", "steps": 3, "optimizer": "adam", "accumulate": 2, "tensor": "data"},
+        {"name": "odd", "steps": 2, "clip": 0.1, "schedule": "interleaved", "again": True, "later": 24, "tensor": "data"},
+    ]
+    check(ranks.run(4, "staged", shape=[2, 2], trainings=trainings), trainings)
+
+
+def test_parameters_split_over_an_axis_and_their_state_over_another(ranks):
+    trainings = [
+        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "accumulate": 2, "zero": 2, "tensor": "model"},
+    ]
+    check(ranks.run(4, "staged", shape=[2, 2, 1], trainings=trainings), trainings, cut=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("shape", "more"), [([2, 2], {"tensor": "data"}), ([2, 2, 2], {"tensor": "model", "zero": 2})])
+def test_every_schedule_with_parameters_split_over_another_axis(ranks, shape, more):
+    trainings = [
+        {"name": name, "steps": 50, "schedule": schedule, "microbatches": 4, "clip": 1.0, "later": 32, "again": True, **more}
+        for name, schedule in (("mlp", "gpipe"), ("cnn", "1f1b"), ("vit", "interleaved"))
+    ]
+    check(ranks.run(torch.tensor(shape).prod().item(), "staged", timeout=1100, shape=shape, trainings=trainings), trainings)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
@@ -97,17 +124,18 @@ def test_all_ranks_are_told_alike_and_go_on(ranks):
 
 
 def test_checkpoints(ranks, tmp_path):
-    """Written by two ranks, read by one, which writes the next one; and that by four of which two share each stage's state,
-    who write one for a graph without stages."""
+    """Written by two ranks, read by one, which writes the next one; that by four of which two share each stage's state, then
+    two its parameters, who write one for a graph without stages."""
     folder = str(tmp_path / "checkpoints")
     (first, told), _ = ranks.run(2, "staged_checkpoint", folder=folder, until=2)
     assert "resume a pipeline before its first step" in told
     ((second, _),) = ranks.run(1, "staged_checkpoint", folder=folder, until=4)
     (third, _), *_ = ranks.run(4, "staged_checkpoint", folder=folder, until=6, shape=[2, 2], zero=1)
-    ((fourth, _),) = ranks.run(1, "staged_checkpoint", folder=folder, until=8, shape=None)
-    ((whole, _),) = ranks.run(1, "staged_checkpoint", folder=str(tmp_path / "other"), until=8, shape=None)
-    assert first + second + third + fourth == pytest.approx(whole, rel=1e-9)
-    assert len(whole) == 8
+    (fourth, _), *_ = ranks.run(4, "staged_checkpoint", folder=folder, until=8, shape=[2, 2], tensor="data")
+    ((fifth, _),) = ranks.run(1, "staged_checkpoint", folder=folder, until=10, shape=None)
+    ((whole, _),) = ranks.run(1, "staged_checkpoint", folder=str(tmp_path / "other"), until=10, shape=None)
+    assert first + second + third + fourth + fifth == pytest.approx(whole, rel=1e-9)
+    assert len(whole) == 10
 
 
 def test_a_rank_without_parameters(ranks, tmp_path):

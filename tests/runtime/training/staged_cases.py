@@ -8,6 +8,7 @@ from torch.nn import functional
 import headrace
 from headrace import parallel
 
+sbp = parallel.sbp
 CLASSES = 12
 
 
@@ -112,6 +113,25 @@ def net(name):
     return NETS[name]().double()
 
 
+def lay(name, module, mesh):
+    """Split what is wide over a mesh of one axis: columns, rows, and the classes of a large layer, whose scores stay split."""
+    before, after = {"inputs": sbp.broadcast}, {"outputs": sbp.broadcast}
+    both = before | after
+    table, conversions = {
+        "mlp": ({"second.*": 0, "last.weight": 1}, {"second": both, "last": both}),
+        "cnn": ({"head.*": 0}, {"head": before}),
+        "vit": (
+            {"blocks.*.mlp.0.*": 0, "blocks.*.mlp.2.weight": 1},
+            {f"blocks.{at}.mlp.{part}": way for at in range(3) for part, way in ((0, before), (2, after))},
+        ),
+        "odd": ({"first.*": 0, "last.weight": 1}, {"first": both, "last": both}),
+    }[name]
+    parallel.to_global(module, mesh, {pattern: sbp.split(dim) for pattern, dim in table.items()})
+    for part, way in conversions.items():
+        parallel.boxed(module.get_submodule(part), **way)
+    return module
+
+
 def batch(name, step, rows=16):
     generator = torch.Generator().manual_seed(100 + step)
     shape = (rows, 12) if name in ("mlp", "odd") else (rows, 3, 8, 8)
@@ -148,7 +168,7 @@ class Step(headrace.Graph):
 
     def build(self, images, labels):
         scores = self.model(images)
-        loss = functional.cross_entropy(scores, labels)
+        loss = parallel.cross_entropy(scores, labels)
         loss.backward()
         return loss, scores
 
@@ -207,13 +227,16 @@ def normed(model):
     return Normed(model.parameters(), lr=0.05)
 
 
-def train(name, steps, mesh=None, *, optimizer=sgd, clip=None, **options):
-    """What each step returns, and the graph; where there is a mesh, other ranks than the first begin with other values."""
+def train(name, steps, mesh=None, *, optimizer=sgd, clip=None, tensor=None, **options):
+    """What each step returns, and the graph; where there is a mesh, other ranks than the first begin with other values.
+    `tensor` is the axis of the mesh over which wide parameters are split."""
     model = net(name)
     if mesh is not None and parallel.rank():
         with torch.no_grad():
             for value in model.parameters():
                 value.add_(1)
+    if tensor is not None:
+        lay(name, model, mesh[tensor])
     own = optimizer(model)
     schedule = torch.optim.lr_scheduler.StepLR(own, 3, gamma=0.5)
     config = headrace.GraphConfig(backend="eager") if mesh is None else None
