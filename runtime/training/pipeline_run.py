@@ -48,7 +48,7 @@ class PipelineRun:
         self,
         given: Values,
         inputs: Sequence[torch.Tensor],
-        reduced: Callable[[str, torch.Tensor], torch.Tensor] = lambda _, gradient: gradient,
+        reduced: Callable[[str, torch.Tensor], torch.Tensor] | None = None,
     ) -> tuple[Values, dict[str, list[torch.Tensor]]]:
         """The sums of the microbatches' gradients by the parameters' names, and the leaves and divisors of each microbatch.
 
@@ -76,7 +76,8 @@ class PipelineRun:
                         values[name] = _received(*arriving.pop((at, name)), step.layouts[name][1])
                 values.update(zip(part.outputs, part.program(*(values[name] for name in part.inputs)), strict=True))
                 for parameter, name in due:
-                    before, gradient = gradients.get(parameter), reduced(parameter, values[name])
+                    before = gradients.get(parameter)
+                    gradient = values[name] if reduced is None else reduced(parameter, values[name])
                     gradients[parameter] = gradient if before is None else before + gradient
                 for name in self._results:
                     if step.made[name] == number:

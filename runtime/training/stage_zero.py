@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import nn
@@ -37,11 +37,18 @@ class StageZero:
         self._gradients: dict[nn.Parameter, DTensor] = {}
         self._proved = False
 
-    def reduced(self, parameter: nn.Parameter, gradient: torch.Tensor) -> torch.Tensor:
-        """A microbatch's gradient as it is to be kept: with 2 this rank's part of the sum over the data axis, else as it is."""
-        if self.zero < 2 or not any(parameter is value for value in self._updated()):
-            return gradient
-        return self._around(parameter, gradient.contiguous(), Partial()).redistribute(placements=self._lying(parameter))
+    def reducing(self, parameters: Mapping[str, nn.Parameter]) -> Callable[[str, torch.Tensor], torch.Tensor]:
+        """What makes of a microbatch's gradient, by the parameter's name, what is to be kept of it: with 2 this rank's part of
+        the sum over the data axis, else all of it."""
+        updated = {id(value) for value in self._updated()} if self.zero > 1 else set()
+
+        def reduced(name: str, gradient: torch.Tensor) -> torch.Tensor:
+            value = parameters[name]
+            if id(value) not in updated:
+                return gradient
+            return self._around(value, gradient.contiguous(), Partial()).redistribute(placements=self._lying(value))
+
+        return reduced
 
     def add(self, parameter: nn.Parameter, part: DTensor) -> None:
         """Add to what the next update takes."""

@@ -127,7 +127,8 @@ class StagedTrainer(Trainer):
         if len(self._runs) > self.config.max_captures:
             self._runs.pop(next(iter(self._runs)))
         with torch.no_grad():
-            sums, results = run.run(self._given(run.step), rows, self._reduced)
+            reduced = None if self._zero is None else self._zero.reducing(self.state.parameters)
+            sums, results = run.run(self._given(run.step), rows, reduced)
             leaves = [assembled(name, run, results) for name in run.step.leaves]
             problem = self._uneven([value for name in run.step.divisors for value in results.get(name, [])])
             if problem is None and self._parameters is None:
@@ -136,8 +137,8 @@ class StagedTrainer(Trainer):
                 self._runs.pop(kind)
                 raise InputError(problem)
             leaves = [of_all_rows(value, self.mesh) for value in leaves]
-            for name, value in sums.items():
-                self._add_gradient(self.state.parameters[name], value)
+            for name in list(sums):  # and none is kept twice while the optimizer updates
+                self._add_gradient(self.state.parameters[name], sums.pop(name))
         if self._parameters is None:
             self._parameters = StageParameters(self._owners_of(run.step), self.mesh)
             self._parameters.release()
@@ -284,9 +285,6 @@ class StagedTrainer(Trainer):
             value.grad = None
         if self._zero is not None:
             self._zero.forget(others)
-
-    def _reduced(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient if self._zero is None else self._zero.reduced(self.state.parameters[name], gradient)
 
     def _add_gradient(self, parameter: nn.Parameter, total: torch.Tensor) -> None:
         """Add the mean of what the microbatches gave: a whole gradient to `.grad`, a part to what ZeRO has."""
