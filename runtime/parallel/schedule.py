@@ -58,6 +58,7 @@ class PipelineMesh:
         self.data = placement[rows[0]] if rows else None
         self.across = None if self.data is None else self.data.get_group()
         self.tensor = placement[tensor] if tensor else None
+        self._tensor_groups = [placement.get_group(name) for name in tensor]
         others = tuple(name for name in names if name != axis)
         self.stage = placement[others] if others else None
         self._groups = [placement.get_group(name) for name in others] + [self.group]
@@ -123,6 +124,14 @@ class PipelineMesh:
         for group in self.groups(copies=copies):
             dist.all_reduce(value, op=dist.ReduceOp.MAX, group=group)
         return value
+
+    def alike(self, value: torch.Tensor) -> bool:
+        """Whether it is the same on the ranks that are to have the same stages and rows; they are told the same."""
+        wide = torch.nan_to_num(value.double())
+        both = torch.stack([-wide, wide])
+        for group in self._tensor_groups:
+            dist.all_reduce(both, op=dist.ReduceOp.MAX, group=group)
+        return torch.equal(-both[0], both[1])
 
     def counts(self, value: torch.Tensor) -> bool:
         """Whether this rank's share counts in a sum over all ranks of the mesh: what several have whole counts once."""

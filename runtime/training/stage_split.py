@@ -17,6 +17,7 @@ from .stage_recorder import place_of
 from .step import CapturedStep
 
 _MEAN = 1  # the reduction of nll_loss
+_LENGTHS = {torch.ops.aten.constant_pad_nd.default, torch.ops.aten.slice.Tensor, torch.ops.aten.clone.default}
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,10 @@ class StagedStep:
         """That of a leaf of one microbatch, whole."""
         return tuple(self.wholes[leaf].tensor_meta.shape) if leaf in self.wholes else self.layouts[leaf][0]
 
-    def collectives(self) -> tuple[tuple[str, ...], ...]:
-        """Those in each part, in their order."""
-        return tuple(
-            tuple(
-                str(node.target)
-                for node in part.program.graph.nodes
-                if any(word in str(node.target) for word in ("c10d", "dtensor"))
-            )
-            for part in self.parts
-        )
+    def operations(self) -> tuple[tuple[str, ...], ...]:
+        """Those of each part, but for what makes shares equally long; ranks that have others may wait for ever."""
+        nodes = [[node for node in part.program.graph.nodes if node.op == "call_function"] for part in self.parts]
+        return tuple(tuple(str(node.target) for node in part if node.target not in _LENGTHS) for part in nodes)
 
     def part(self, stage: int, *, backward: bool) -> int:
         """The number of a stage's part."""

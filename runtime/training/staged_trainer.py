@@ -162,7 +162,7 @@ class StagedTrainer(Trainer):
         problem = self.mesh.any(problem)
         if problem is not None:
             raise InputError(problem)
-        self._check_alike((step.owners, step.collectives()), _OTHER_PROGRAMS)
+        self._check_alike((step.owners, step.operations()), _OTHER_PROGRAMS)
         self._check_alike((step.made, step.used, step.layouts), _OTHER_PROGRAMS, copies=True)
         self.captures += 1
         ways = f"{step.stages} stages on {self.mesh.size} ranks, {self.mesh.schedule}, {self.mesh.microbatches} microbatches"
@@ -263,7 +263,11 @@ class StagedTrainer(Trainer):
         )
 
     def _differs(self, rows: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> str | None:
-        """What is wrong where build gives another thing for this rank's rows than the microbatches give together."""
+        """What is wrong where build gives another thing for this rank's rows than the microbatches give together, or where
+        ranks that are to have the same rows have others."""
+        for number, value in enumerate(rows if self.mesh.tensor is not None else ()):
+            if not self.mesh.alike(share_of(value)):
+                return f"input {number} is not the same on the ranks that parameters are global over; give these the same batch"
         try:
             with _NoBackward(), guarding(rows):
                 expected, _ = flatten(self._build(*rows), torch.is_tensor, refuse)

@@ -323,6 +323,13 @@ def staged_misfits():
     except InputError as error:
         told.append(str(error))
     rows = parallel.world("cpu", [-1, 1])
+    for noise in (0, own):  # the ranks of a layer compute otherwise, or have other rows
+        other = staged_cases.lay("mlp", staged_cases.net("mlp"), rows["data"])
+        other.forward = lambda images, other=other, odd=own > noise: type(other).forward(other, images.abs() if odd else images)
+        try:
+            staged_cases.Step(other, staged_cases.sgd(other), rows)(images + noise, labels)
+        except InputError as error:
+            told.append(str(error))
     for optimizer, zero in ((torch.optim.SGD, 1 + own), (staged_cases.Failing, 1)):
         other = staged_cases.net("mlp")
         graph = staged_cases.Step(other, optimizer(other.parameters(), lr=0.1), rows, zero=zero)

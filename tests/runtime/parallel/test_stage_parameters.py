@@ -57,7 +57,7 @@ def test_zero(ranks):
         assert max(split) < 0.51 * whole
 
 
-def test_zero_on_more_ranks_than_rows_of_a_parameter(ranks):
+def test_more_ranks_than_rows_of_a_parameter(ranks):
     trainings = [{"name": "odd", "steps": 2, "clip": 0.1, "optimizer": "nadam", "zero": 2, "microbatches": 1}]
     check(ranks.run(4, "staged", shape=[4, 1], trainings=trainings), trainings, cut=False)
 
@@ -96,6 +96,7 @@ def test_every_schedule_with_parameters_split_over_another_axis(ranks, shape, mo
     [
         ([1], {}),
         ([2], {}),
+        ([4], {}),
         ([4], {"again": True}),
         ([2, 2], {}),
         ([2, 2], {"zero": 1, "optimizer": "adam"}),
@@ -114,8 +115,10 @@ def test_every_schedule(ranks, shape, more):
 def test_all_ranks_are_told_alike_and_go_on(ranks):
     for told, expected in ranks.run(2, "staged_misfits"):
         assert "were given batches of other shapes" in told[0]
-        assert "or another zero" in told[6]
-        assert "Failing cannot update parts of parameters, so leave out zero: no parts on rank 0" in told[7]
+        assert "compute other operations" in told[6]
+        assert "input 0 is not the same on the ranks that parameters are global over" in told[7]
+        assert "or another zero" in told[8]
+        assert "Failing cannot update parts of parameters, so leave out zero: no parts on rank 0" in told[9]
         assert "7 rows do not divide" in told[1]
         assert "divided by 5 for one microbatch and by 8 for another" in told[2]
         assert "split(0) over the data axis" in told[3]
