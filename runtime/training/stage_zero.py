@@ -149,7 +149,8 @@ def check_zero(zero: int, mesh: PipelineMesh) -> None:
     if isinstance(zero, bool) or zero not in (0, 1, 2):
         raise InputError(f"zero is a stage of ZeRO, 0 (none) to 2 in a pipeline; got {zero!r}")
     if zero and mesh.data is None:
+        names = ", ".join(mesh.placement.mesh_dim_names or ())
         raise InputError(
-            f"zero={zero} splits over the data axis, and the mesh has only {mesh.axis!r}; give a mesh of two axes, as "
+            f"zero={zero} splits over the axis of rows, and the mesh ({names}) has none; give a mesh with one more axis, as "
             "parallel.world('cpu', (2, -1))"
         )

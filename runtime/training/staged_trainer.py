@@ -98,11 +98,9 @@ class StagedTrainer(Trainer):
         if self._zero is not None:
             self._zero.forget()
         with self.shaped():
-            if self.mesh.tensor is not None:
-                state = {**state, "optimizer": of_optimizer(self.optimizer, state["optimizer"])}
-                state["gradients"] = {
-                    name: like(value, self.state.parameters.get(name)) for name, value in state["gradients"].items()
-                }
+            if self.mesh.tensor is not None and {"optimizer", "gradients"} <= set(state):  # else that is what is wrong
+                gradients = {name: like(value, self.state.parameters.get(name)) for name, value in state["gradients"].items()}
+                state = {**state, "optimizer": of_optimizer(self.optimizer, state["optimizer"]), "gradients": gradients}
             super().load_state_dict(state)
         self._forget_others()
 
