@@ -139,7 +139,7 @@ class Graph(Staging):
         alike, and each gets all of it.
         """
         with self._lock, self._all_stages(here=True):
-            modules = {name: value.state_dict() for name, value in vars(self).items() if isinstance(value, torch.nn.Module)}
+            modules = {name: self._state_of(value) for name, value in vars(self).items() if isinstance(value, torch.nn.Module)}
             return {"modules": modules, "training": None if self._trainer is None else self._trainer.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -152,7 +152,7 @@ class Graph(Staging):
                 raise InputError("one of the state and this graph has an optimizer and the other has none")
             with self._all_stages(here=False):
                 for name, value in modules.items():
-                    value.load_state_dict(state["modules"][name])
+                    self._load_into(value, state["modules"][name])
             if self._trainer is not None:
                 self._trainer.load_state_dict(state["training"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ class Staging:
     def __init__(self) -> None:
         self._stages: dict[torch.nn.Module, int] = {}
         self._pipeline: PipelineMesh | None = None
+        self._zero = 0
         self._staged_trainer: StagedTrainer | None = None  # from the first step on
 
     def set_stage(self, module: torch.nn.Module, stage: int) -> None:
@@ -50,7 +51,13 @@ class Staging:
         self._stages[module] = stage
 
     def add_pipeline(
-        self, placement: DeviceMesh, *, microbatches: int, schedule: str = "1f1b", axis: str | None = None
+        self,
+        placement: DeviceMesh,
+        *,
+        microbatches: int,
+        schedule: str = "1f1b",
+        axis: str | None = None,
+        zero: int = 0,
     ) -> None:
         """Train as a pipeline: the stages of `set_stage` on the ranks of `placement`, each rank with its stages' parameters.
 
@@ -58,13 +65,21 @@ class Staging:
         one, and a rank's rows into `microbatches`. `schedule` is "gpipe", "1f1b" or "interleaved". All ranks make the same
         calls, with plain tensors, the whole batch, or global ones split(0) over the other axis, and all get the whole batch's
         loss. The first rank's parameters count. From the first call on a rank has no values for other ranks' stages;
-        `state_dict` gathers them. Raises InputError for what cannot be a pipeline, at the first call for what `build` does.
+        `state_dict` gathers them. `zero` splits what belongs to a stage's parameters over the other axis: 1 the optimizer's
+        state, 2 also the gradients, which then do not stand in `.grad`. Where the modules are global over axes of the mesh
+        already (`to_global`), those are neither of these two.
+        Raises InputError for what cannot be a pipeline, at the first call for what `build` does.
         """
         from ..parallel.schedule import PipelineMesh
+        from ..parallel.stage_parameters import tensor_axes
+        from ..training.stage_zero import check_zero
 
         if self._pipeline is not None:
             raise ValueError("this graph is a pipeline already")
-        self._pipeline = PipelineMesh(placement, microbatches=microbatches, schedule=schedule, axis=axis)
+        tensor = tensor_axes(distinct_modules(vars(self)), placement)
+        mesh = PipelineMesh(placement, microbatches=microbatches, schedule=schedule, axis=axis, tensor=tensor)
+        check_zero(zero, mesh)
+        self._pipeline, self._zero = mesh, zero
 
     def _planned(self) -> tuple[torch.nn.Module, torch.optim.Optimizer | None]:
         """The module that a plan is for, and its optimizer. Raises InputError where a graph cannot begin to follow one."""
@@ -99,9 +114,32 @@ class Staging:
             )
         self._pipeline.check_stages(count)
         self._trainer = self._staged_trainer = StagedTrainer(
-            self._trainer, distinct_modules(vars(self)), self.config, mesh=self._pipeline, stages=self._stages
+            self._trainer,
+            distinct_modules(vars(self)),
+            self.config,
+            mesh=self._pipeline,
+            stages=self._stages,
+            zero=self._zero,
         )
         return self._staged_trainer
+
+    def _state_of(self, module: torch.nn.Module) -> Mapping[str, Any]:
+        """Its state dict; of a pipeline with plain tensors also where the parameters are global."""
+        if self._pipeline is None or self._pipeline.tensor is None:
+            return module.state_dict()
+        from ..parallel.states import whole
+
+        state: Mapping[str, Any] = whole(module.state_dict())
+        return state
+
+    def _load_into(self, module: torch.nn.Module, state: Mapping[str, Any]) -> None:
+        """Load what `_state_of` gave."""
+        if self._pipeline is None or self._pipeline.tensor is None:
+            module.load_state_dict(state)
+            return
+        from ..parallel.states import load_state
+
+        load_state(module, state)
 
     def _all_stages(self, *, here: bool) -> contextlib.AbstractContextManager[None]:
         """Within it modules have the values of all stages; without `here` only room for them, and each rank keeps its own."""

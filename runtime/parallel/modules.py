@@ -58,8 +58,8 @@ def module_to_global(
             placements = _of(table, f"{name}.{short}" if name else short, placement.ndim)
             used[short] = placements
             if id(value) not in made:
-                stored = _stored(placements, at, value, placement) if zero else placements
-                made[id(value)] = nn.Parameter(to_global(value.detach(), placement, stored), requires_grad=value.requires_grad)
+                lying = stored(placements, at, value, placement) if zero else placements
+                made[id(value)] = nn.Parameter(to_global(value.detach(), placement, lying), requires_grad=value.requires_grad)
             part._parameters[short] = made[id(value)]  # type: ignore[assignment]
         for short, buffer in list(part._buffers.items()):
             if buffer is not None:
@@ -129,7 +129,7 @@ def boxed(module: nn.Module, *, inputs: Sbp | None = None, outputs: Sbp | None =
     return module
 
 
-def _stored(placements: tuple[Placement, ...], axis: int, value: torch.Tensor, mesh: DeviceMesh) -> tuple[Placement, ...]:
+def stored(placements: tuple[Placement, ...], axis: int, value: torch.Tensor, mesh: DeviceMesh) -> tuple[Placement, ...]:
     """Where a parameter lies that ZeRO cuts: split over the axis in its first dimension that is not split yet and can be."""
     taken = {placement.dim for placement in placements if isinstance(placement, Shard)}
     for dim, size in enumerate(value.shape):

@@ -205,6 +205,11 @@ def share(value: DTensor) -> torch.Tensor:
     return value._local_tensor
 
 
+def set_share(value: DTensor, local: torch.Tensor) -> None:
+    """Let this rank's part be another tensor, also of another shape; what is said of the whole value stays."""
+    value._local_tensor = local
+
+
 def split_convolutions() -> None:
     """Let rows of a convolution be split over several axes of a mesh, each rank with its own; once is enough. Where a version
     of torch keeps its convolutions elsewhere, they remain torch's."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from ...errors import InputError
 from .boxing import to_local
@@ -20,22 +21,47 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved")
 class PipelineMesh:
     """The ranks of a pipeline: `axis` of the mesh (the last unless given) has the stages, the other axis, if any, the rows.
 
-    `own` and `size` are this rank's place on the pipeline's axis and its length. Raises InputError for more than two axes, an
-    axis that is not there, an unknown schedule and fewer than one microbatch.
+    Over the axes `tensor` the parameters are global, and each rank has the same rows. `own` and `size` are this rank's place on
+    the pipeline's axis and its length, `data` is the axis of rows and `stage` the mesh of all ranks that have this rank's
+    stages, None where there are no others. Raises InputError for more than one axis of rows, an axis that is not there, an
+    unknown schedule and fewer than one microbatch.
     """
 
-    def __init__(self, placement: DeviceMesh, *, microbatches: int, schedule: str = "1f1b", axis: str | None = None) -> None:
+    def __init__(
+        self,
+        placement: DeviceMesh,
+        *,
+        microbatches: int,
+        schedule: str = "1f1b",
+        axis: str | None = None,
+        tensor: tuple[str, ...] = (),
+    ) -> None:
         names: tuple[str, ...] = placement.mesh_dim_names or ()
         axis = names[-1] if axis is None else axis
-        if axis not in names or placement.ndim > 2:
-            raise InputError(f"a pipeline takes a mesh of one or two axes and the name of one; got {names} and {axis!r}")
+        rows = [name for name in names if name not in (axis, *tensor)]
+        if axis not in names or len(rows) > 1:
+            raise InputError(
+                f"a pipeline takes a mesh of one or two axes and the name of one; got {names} and {axis!r}, and parameters "
+                f"that are global over {', '.join(tensor) or 'none of them'}"
+            )
+        if axis in tensor:
+            raise InputError(
+                f"the parameters are global over {axis!r}, which is to have the stages; make them global over other axes, as "
+                f"parallel.to_global(model, mesh[{next(iter(names))!r}])"
+            )
         if schedule not in SCHEDULES:
             raise InputError(f"schedule must be one of {', '.join(SCHEDULES)}; got {schedule!r}")
         if not isinstance(microbatches, int) or microbatches < 1:
             raise InputError(f"microbatches must be an integer of at least 1, got {microbatches!r}")
         self.placement, self.axis, self.microbatches, self.schedule = placement, axis, microbatches, schedule
         self.group = placement.get_group(axis)
-        self.across = placement.get_group(next(name for name in names if name != axis)) if placement.ndim == 2 else None
+        self.data = placement[rows[0]] if rows else None
+        self.across = None if self.data is None else self.data.get_group()
+        self.tensor = placement[tensor] if tensor else None
+        self._tensor_groups = [placement.get_group(name) for name in tensor]
+        others = tuple(name for name in names if name != axis)
+        self.stage = placement[others] if others else None
+        self._groups = [placement.get_group(name) for name in others] + [self.group]
         self.own, self.size = placement.get_local_rank(axis), placement.size(names.index(axis))
         self.replicas = 1 if self.across is None else dist.get_world_size(self.across)
         self.device = torch.device(
@@ -55,15 +81,18 @@ class PipelineMesh:
         """The job's number of a rank of this pipeline."""
         return dist.get_global_rank(self.group, rank)
 
-    def groups(self) -> list[dist.ProcessGroup]:
-        """Those whose ranks differ from this one along one axis: a collective in one after the other reaches all ranks."""
+    def groups(self, *, copies: bool = False) -> list[dist.ProcessGroup]:
+        """Those whose ranks differ from this one along one axis: a collective in one after the other reaches all ranks, or with
+        `copies` those that have the same shares of global tensors."""
+        if not copies:
+            return self._groups
         return [self.group] if self.across is None else [self.across, self.group]
 
     def from_first(self, value: torch.Tensor) -> None:
-        """The first rank's value, in place."""
+        """The first rank's value, in place; of a share that of the first rank which has the same."""
         with torch.no_grad():
             moved = value.detach().to(self.device).contiguous()
-            for group in self.groups():
+            for group in self.groups(copies=True):
                 dist.broadcast(moved, src=dist.get_global_rank(group, 0), group=group)
             value.copy_(moved)
 
@@ -90,11 +119,28 @@ class PipelineMesh:
             dist.all_reduce(value, group=self.across)
         return value
 
-    def most(self, value: torch.Tensor) -> torch.Tensor:
-        """The largest, element by element, among all ranks of the mesh."""
-        for group in self.groups():
+    def most(self, value: torch.Tensor, *, copies: bool = False) -> torch.Tensor:
+        """The largest, element by element, among all ranks of the mesh, or those of `groups(copies=True)`."""
+        for group in self.groups(copies=copies):
             dist.all_reduce(value, op=dist.ReduceOp.MAX, group=group)
         return value
+
+    def alike(self, value: torch.Tensor) -> bool:
+        """Whether it is the same on the ranks that are to have the same stages and rows; they are told the same."""
+        wide = torch.nan_to_num(value.double())
+        both = torch.stack([-wide, wide])
+        for group in self._tensor_groups:
+            dist.all_reduce(both, op=dist.ReduceOp.MAX, group=group)
+        return torch.equal(-both[0], both[1])
+
+    def counts(self, value: torch.Tensor) -> bool:
+        """Whether this rank's share counts in a sum over all ranks of the mesh: what several have whole counts once."""
+        split: set[str] = set()
+        if isinstance(value, DTensor):
+            lies = zip(value.device_mesh.mesh_dim_names or (), value.placements, strict=True)
+            split = {axis for axis, placement in lies if not placement.is_replicate()}
+        others = self.stage.mesh_dim_names or () if self.stage is not None else ()
+        return all(axis in split or self.placement.get_local_rank(axis) == 0 for axis in others)
 
     def any(self, problem: str | None) -> str | None:
         """What the first rank of the mesh says that has something to say: one rank's problem is every rank's."""

@@ -39,6 +39,24 @@ def put_together(shares: Sequence[torch.Tensor], layouts: Sequence[Any]) -> list
     return [share if layout is None else private.around(share, layout) for share, layout in pairs]
 
 
+def share_of(value: torch.Tensor) -> torch.Tensor:
+    """This rank's share of a global tensor, a plain one as it is; both without a history, sharing the memory."""
+    if not is_global(value):
+        return value.detach()
+    from . import private
+
+    return private.share(value)
+
+
+def around_like(share: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The global tensor that lies as `like` and has this share; the share itself where `like` is a plain tensor."""
+    if not is_global(like):
+        return share
+    from . import private
+
+    return private.around(share, private.spec_of(like))
+
+
 def layout_of(value: torch.Tensor) -> Any:
     """How a tensor lies, for telling one kind of step from another: the mesh and the placements, None for a plain one."""
     if not is_global(value):

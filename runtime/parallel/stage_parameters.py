@@ -6,21 +6,28 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
+from ...errors import InputError
+from . import private
 from .schedule import PipelineMesh
+from .shares import share_of
 
 _ELSEWHERE = "_headrace_elsewhere"  # an attribute of a parameter whose values another rank has: a tensor is no key of a set
 
 
 class StageParameters:
     """`owners` says which rank of the pipeline has which parameter. From `release` on the others have no values here, only a
-    shape of [0], so that nothing can be computed or saved by mistake from what is no longer up to date."""
+    shape of [0], so that nothing can be computed or saved by mistake from what is no longer up to date. Of global parameters
+    that is the shape of this rank's share."""
 
     def __init__(self, owners: Mapping[nn.Parameter, int], mesh: PipelineMesh) -> None:
         self._owners, self._mesh = dict(owners), mesh
-        self._layouts = {value: (value.shape, value.stride()) for value in owners}
+        self._layouts = {value: (share_of(value).shape, share_of(value).stride()) for value in owners}
 
     def same(self, parameters: Iterable[nn.Parameter]) -> bool:
         """Whether these are all still among the modules' parameters."""
@@ -38,14 +45,14 @@ class StageParameters:
         """Drop the values and gradients of other ranks' stages."""
         for value in self.others():
             value.grad = None
-            value.data = value.data.new_empty(0)
+            _set(value, share_of(value).new_empty(0))
             setattr(value, _ELSEWHERE, True)
 
     @contextlib.contextmanager
     def shaped(self) -> Iterator[None]:
         """Within the block every parameter has its shape; what other ranks' stages have in it is no value of theirs."""
         for value in self.others():
-            value.data = value.data.new_empty_strided(*self._layouts[value])
+            _set(value, share_of(value).new_empty_strided(*self._layouts[value]))
             delattr(value, _ELSEWHERE)
         try:
             yield
@@ -57,10 +64,10 @@ class StageParameters:
         """Within the block every rank has every parameter's values. All ranks call this alike."""
         with self.shaped():
             for value, rank in self._owners.items():
-                moved = value.data.contiguous()
+                moved = share_of(value).contiguous()
                 dist.broadcast(moved, src=self._mesh.peer(rank), group=self._mesh.group)
                 if rank != self._mesh.own:
-                    value.data.copy_(moved)
+                    share_of(value).copy_(moved)
             yield
 
     def gathered(self, own: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -68,6 +75,39 @@ class StageParameters:
         found: list[dict[Any, Any]] = [{} for _ in range(self._mesh.size)]
         dist.all_gather_object(found, dict(own), group=self._mesh.group)
         return {key: value for table in found for key, value in table.items()}
+
+
+def tensor_axes(modules: Iterable[nn.Module], placement: DeviceMesh) -> tuple[str, ...]:
+    """The axes of the mesh that the modules' parameters and buffers are global over; none where they are plain tensors.
+
+    Raises InputError where some are global and others are not, or lie on another mesh than these axes.
+    """
+    values = [value for module in modules for value in (*module.parameters(), *module.buffers())]
+    meshes = {value.device_mesh for value in values if isinstance(value, DTensor)}
+    if not meshes:
+        return ()
+    if len(meshes) > 1 or not all(isinstance(value, DTensor) for value in values):
+        raise InputError(
+            "some of the graph's parameters and buffers are global tensors and others are not, or they lie on several meshes; "
+            "make all of them global over one: parallel.to_global(model, mesh['model'])"
+        )
+    (mesh,) = meshes
+    names: tuple[str, ...] = mesh.mesh_dim_names or ()
+    known = placement.mesh_dim_names or ()
+    if not set(names) <= set(known) or placement[names].mesh.tolist() != mesh.mesh.tolist():
+        raise InputError(
+            f"the parameters are global over the axes {', '.join(names)} of ranks {mesh.mesh.tolist()}, which are none of the "
+            f"pipeline's mesh ({', '.join(known)}); make them global over some of its axes: parallel.to_global(model, "
+            "mesh['model'])"
+        )
+    return names
+
+
+def _set(parameter: nn.Parameter, share: torch.Tensor) -> None:
+    if isinstance(parameter, DTensor):
+        private.set_share(parameter, share)
+    else:
+        parameter.data = share
 
 
 def elsewhere(module: nn.Module) -> set[str]:

@@ -31,13 +31,14 @@ def load_state(target: nn.Module | torch.optim.Optimizer, state: Mapping[str, An
     The names of a module's state begin with `prefix`, which is taken off. All ranks call this alike; rank 0's values are taken.
     """
     if isinstance(target, torch.optim.Optimizer):
-        return target.load_state_dict(_of_optimizer(target, dict(state)), **options)
-    own = {**dict(target.named_parameters()), **dict(target.named_buffers())}
+        return target.load_state_dict(of_optimizer(target, dict(state)), **options)
+    own = {**dict(target.named_parameters(remove_duplicate=False)), **dict(target.named_buffers(remove_duplicate=False))}
     named = {name.removeprefix(prefix) if name.startswith(prefix) else f"?{name}": value for name, value in state.items()}
-    return target.load_state_dict({name: _like(value, own.get(name)) for name, value in named.items()}, **options)
+    return target.load_state_dict({name: like(value, own.get(name)) for name, value in named.items()}, **options)
 
 
-def _like(value: Any, own: Any) -> Any:
+def like(value: Any, own: Any) -> Any:
+    """A plain tensor of a global one's shape as global as that is, with rank 0's values; anything else as it is."""
     if not isinstance(own, DTensor) or not isinstance(value, torch.Tensor) or isinstance(value, DTensor):
         return value
     if value.shape != own.shape:
@@ -45,13 +46,13 @@ def _like(value: Any, own: Any) -> Any:
     return to_global(value.detach().to(own.to_local().device), own.device_mesh, own.placements)
 
 
-def _of_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+def of_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
     """The state with what belongs to a parameter, and has its shape, as global as that is."""
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     owners = dict(zip(numbers, parameters, strict=False))  # of another number load_state_dict says what is wrong
     held = {
-        number: {name: _like(value, owners.get(number)) for name, value in values.items()}
+        number: {name: like(value, owners.get(number)) for name, value in values.items()}
         for number, values in state["state"].items()
     }
     return {**state, "state": held}

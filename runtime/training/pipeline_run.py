@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from ..parallel.schedule import PipelineMesh, timeline
+from ..parallel.shares import put_together
+from ..parallel.states import whole
 from .options import StepRecord
 from .stage_split import StagedStep
 
@@ -42,10 +44,16 @@ class PipelineRun:
         kept = dict.fromkeys([*step.leaves, *step.divisors])
         self._results = [name for name in kept if self.rank_of[step.made[name]] == mesh.own]
 
-    def run(self, given: Values, inputs: Sequence[torch.Tensor]) -> tuple[Values, dict[str, list[torch.Tensor]]]:
+    def run(
+        self,
+        given: Values,
+        inputs: Sequence[torch.Tensor],
+        reduced: Callable[[str, torch.Tensor], torch.Tensor] | None = None,
+    ) -> tuple[Values, dict[str, list[torch.Tensor]]]:
         """The sums of the microbatches' gradients by the parameters' names, and the leaves and divisors of each microbatch.
 
-        Both as far as this rank computes them. `given` are the state's tensors by name, `inputs` this rank's rows.
+        Both as far as this rank computes them. `given` are the state's tensors by name, `inputs` this rank's rows. `reduced`
+        makes of a parameter's gradient in one microbatch what is summed; the ranks of a stage call it in the same order.
         """
         step, count = self.step, self.mesh.microbatches
         chunks = [value.chunk(count) for value in inputs]
@@ -69,7 +77,8 @@ class PipelineRun:
                 values.update(zip(part.outputs, part.program(*(values[name] for name in part.inputs)), strict=True))
                 for parameter, name in due:
                     before = gradients.get(parameter)
-                    gradients[parameter] = values[name] if before is None else before + values[name]
+                    gradient = values[name] if reduced is None else reduced(parameter, values[name])
+                    gradients[parameter] = gradient if before is None else before + gradient
                 for name in self._results:
                     if step.made[name] == number:
                         results[name].append(values[name])
@@ -126,11 +135,13 @@ def _wait(works: list[tuple[torch.Tensor, dist.Work]]) -> None:
 
 
 def assembled(name: str, run: PipelineRun, results: Mapping[str, list[torch.Tensor]]) -> torch.Tensor:
-    """A leaf of the whole batch on every rank: the mean of a number, all rows of rows."""
-    shape, _, dtype = run.step.layouts[name]
+    """A leaf of the whole batch on every rank, as a plain tensor: the mean of a number, all rows of rows."""
+    shape, (_, _, dtype) = run.step.shape(name), run.step.layouts[name]
     mesh, source = run.mesh, run.rank_of[run.step.made[name]]
     if mesh.own == source:
         parts = results[name]
+        if name in run.step.wholes:
+            parts = [whole(part) for part in put_together(parts, [run.step.wholes[name]] * len(parts))]
         value = torch.cat(parts) if shape else torch.stack(parts).mean()
     else:
         value = torch.empty((shape[0] * mesh.microbatches, *shape[1:]) if shape else (), dtype=dtype, device=mesh.device)

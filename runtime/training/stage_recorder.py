@@ -63,6 +63,10 @@ class StageRecorder(TorchDispatchMode):  # type: ignore[misc]
         self.backward = False
         self._last: Node | None = None
 
+    def stages_in(self, module: nn.Module) -> list[int]:
+        """The stages that it and the modules inside of it are put into."""
+        return sorted({self.stage_of[part] for part in module.modules() if part in self.stage_of})
+
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
         """Within the block the calls of modules are seen."""

@@ -17,6 +17,7 @@ from .stage_recorder import place_of
 from .step import CapturedStep
 
 _MEAN = 1  # the reduction of nll_loss
+_LENGTHS = {torch.ops.aten.constant_pad_nd.default, torch.ops.aten.slice.Tensor, torch.ops.aten.clone.default}
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class StagedStep:
     Values are known by name. `parameters`, `buffers` and `inputs` are given (each with its own name for the first two),
     `gradients` and `leaves` are results, `divisors` are the numbers that means of losses were divided by. `owners` is the stage
     of each parameter that one uses. `made` and `used` are the parts that make and use a value that passes between parts, and
-    `layouts` their shapes, strides and dtypes.
+    `layouts` their shapes, strides and dtypes. Of global tensors a value is this rank's share; `wholes` says how the leaves
+    that are global lie.
     """
 
     stages: int
@@ -51,6 +53,16 @@ class StagedStep:
     used: dict[str, tuple[int, ...]]
     layouts: dict[str, tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]
     structure: Structure
+    wholes: dict[str, Any]
+
+    def shape(self, leaf: str) -> tuple[int, ...]:
+        """That of a leaf of one microbatch, whole."""
+        return tuple(self.wholes[leaf].tensor_meta.shape) if leaf in self.wholes else self.layouts[leaf][0]
+
+    def operations(self) -> tuple[tuple[str, ...], ...]:
+        """Those of each part, but for what makes shares equally long; ranks that have others may wait for ever."""
+        nodes = [[node for node in part.program.graph.nodes if node.op == "call_function"] for part in self.parts]
+        return tuple(tuple(str(node.target) for node in part if node.target not in _LENGTHS) for part in nodes)
 
     def part(self, stage: int, *, backward: bool) -> int:
         """The number of a stage's part."""
@@ -110,6 +122,7 @@ def split_step(step: CapturedStep, parameters: Sequence[str], buffers: Sequence[
         {node.name: tuple(sorted(uses[node])) for node in made},
         {node.name: _layout(node) for node in made},
         step.structure,
+        {leaf.name: lies for leaf, lies in zip(leaves, step.layouts, strict=False) if lies is not None},
     )
 
 

@@ -10,18 +10,25 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
 from ...errors import InputError
 from ..base.config import GraphConfig
 from ..base.structure import Structure, flatten
+from ..parallel.boxing import to_global
+from ..parallel.sbp import broadcast
 from ..parallel.schedule import PipelineMesh
-from ..parallel.stage_parameters import StageParameters
+from ..parallel.shares import around_like, guarding, share_of
+from ..parallel.stage_parameters import StageParameters, tensor_axes
+from ..parallel.states import like, of_optimizer
+from ..parallel.states import whole as whole_state
 from .kinds import StepKind
 from .options import StepRecord
 from .pipeline_run import PipelineRun, assembled, of_all_rows
 from .stage_recorder import StageRecorder
 from .stage_split import StagedStep, split_step
+from .stage_zero import StageZero
 from .step import NotCapturedError, capture_step
 from .trainer import Trainer, refuse
 
@@ -31,7 +38,8 @@ _LEAST_RANGE = 1e-2  # a loss near zero is a difference of larger numbers, and h
 _FLIPPED = 0.05  # of whole numbers, such as best classes: where two scores are equal but for roundings
 
 _OTHER_BATCHES = (
-    "were given batches of other shapes, or modules in another mode; give each the same, or global tensors that lie by rows"
+    "were given batches of other shapes, modules in another mode, or another zero; give each the same, or global tensors that "
+    "lie by rows"
 )
 _OTHER_PROGRAMS = "compute other operations; let build, its modules and set_stage not depend on the rank"
 
@@ -41,7 +49,8 @@ class StagedTrainer(Trainer):
 
     The step of a microbatch is captured and cut into programs, forward and back, of each stage. The first step is proved:
     what build gives for this rank's rows as a whole must be what the microbatches give together. Then each rank keeps the
-    values and the optimizer's state of its own stages alone, and of what no stage uses.
+    values and the optimizer's state of its own stages alone, and of what no stage uses. With `zero` the ranks that have the
+    same stage share that out too.
     """
 
     def __init__(
@@ -52,15 +61,19 @@ class StagedTrainer(Trainer):
         *,
         mesh: PipelineMesh,
         stages: Mapping[nn.Module, int],
+        zero: int = 0,
     ) -> None:
         super().__init__(whole._build, modules, whole.optimizer, whole.options, config, whole._journal)
         if config.backend not in (None, "captured") or config.precision not in ("auto", "fp32"):
             raise InputError("a pipeline runs captured and in fp32; leave backend and precision out of its GraphConfig")
-        if self.options.grad_scaler is not None or self.options.checkpoint:
-            raise InputError("a pipeline takes neither grad_scaler nor checkpoint; leave them out of add_optimizer")
+        if self.options.grad_scaler is not None:
+            raise InputError("a pipeline takes no grad_scaler; leave it out of add_optimizer")
         self.mesh, self.stages = mesh, stages
         self._runs: dict[Any, PipelineRun] = {}
         self._parameters: StageParameters | None = None  # from the first step on
+        if tensor_axes(modules, mesh.placement) != (() if mesh.tensor is None else mesh.tensor.mesh_dim_names):
+            raise InputError("the model became global after add_pipeline; call parallel.to_global before")
+        self._zero = StageZero(mesh, zero, self.optimizer, updates=self.options.update) if zero else None
 
     @property
     def records(self) -> tuple[StepRecord, ...]:
@@ -71,6 +84,10 @@ class StagedTrainer(Trainer):
         """That of a `Trainer` on one device, gathered from all ranks, which call this alike."""
         self._forget_others()  # of which a checkpoint may have made some, empty
         state = super().state_dict()
+        if self._zero is not None:
+            state["gradients"] |= self._split_gradients()
+        if self._zero is not None or self.mesh.tensor is not None:
+            state["optimizer"], state["gradients"] = whole_state(state["optimizer"]), whole_state(state["gradients"])
         if self._parameters is not None:
             state["optimizer"] = {**state["optimizer"], "state": self._parameters.gathered(state["optimizer"]["state"])}
             state["gradients"] = self._parameters.gathered(state["gradients"])
@@ -78,7 +95,12 @@ class StagedTrainer(Trainer):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Each rank takes what is of its stages."""
+        if self._zero is not None:
+            self._zero.forget()
         with self.shaped():
+            if self.mesh.tensor is not None and {"optimizer", "gradients"} <= set(state):  # else that is what is wrong
+                gradients = {name: like(value, self.state.parameters.get(name)) for name, value in state["gradients"].items()}
+                state = {**state, "optimizer": of_optimizer(self.optimizer, state["optimizer"]), "gradients": gradients}
             super().load_state_dict(state)
         self._forget_others()
 
@@ -92,7 +114,7 @@ class StagedTrainer(Trainer):
 
     def _run(self, key: StepKind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
         kind = (key.inputs, key.layout[0], tuple((name, needs) for name, needs, *_ in key.layout[1]))
-        self._check_alike((kind, updates), _OTHER_BATCHES)
+        self._check_alike((kind, updates, self._zero and self._zero.zero), _OTHER_BATCHES)
         if self._parameters is not None and not self._parameters.same(self.state.parameters.values()):
             raise InputError("a parameter was replaced after the first step of the pipeline; write to parameters in place")
         rows = [self.mesh.rows(value).to(self.mesh.device) for value in inputs]
@@ -103,19 +125,18 @@ class StagedTrainer(Trainer):
         if len(self._runs) > self.config.max_captures:
             self._runs.pop(next(iter(self._runs)))
         with torch.no_grad():
-            sums, results = run.run(self._given(run.step), rows)
+            reduced = None if self._zero is None else self._zero.reducing(self.state.parameters)
+            sums, results = run.run(self._given(run.step), rows, reduced)
             leaves = [assembled(name, run, results) for name in run.step.leaves]
             problem = self._uneven([value for name in run.step.divisors for value in results.get(name, [])])
             if problem is None and self._parameters is None:
-                problem = self.mesh.any(self._differs(rows, leaves))
+                problem = self.mesh.any(self._differs([self._entered(value) for value in rows], leaves))
             if problem is not None:
                 self._runs.pop(kind)
                 raise InputError(problem)
             leaves = [of_all_rows(value, self.mesh) for value in leaves]
-            for name, value in sums.items():
-                gradient = self.mesh.mean(value / self.mesh.microbatches)
-                parameter = self.state.parameters[name]
-                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+            for name in list(sums):  # and none is kept twice while the optimizer updates
+                self._add_gradient(self.state.parameters[name], sums.pop(name))
         if self._parameters is None:
             self._parameters = StageParameters(self._owners_of(run.step), self.mesh)
             self._parameters.release()
@@ -128,10 +149,10 @@ class StagedTrainer(Trainer):
         """Capture the step of a microbatch. Raises InputError on all ranks where it cannot be on one."""
         if self._parameters is None:
             for value in (*self.state.parameters.values(), *self.state.buffers.values()):
-                self.mesh.from_first(value)
+                self.mesh.from_first(share_of(value))
         problem = None
         try:
-            step = self._captured([value.chunk(self.mesh.microbatches)[0] for value in rows])
+            step = self._captured([self._entered(value.chunk(self.mesh.microbatches)[0]) for value in rows])
             if self._parameters is not None and not self._parameters.covers(self._owners_of(step)):
                 raise InputError("build uses parameters in other stages than in its first step; call the same modules in each")
         except (InputError, NotCapturedError) as error:
@@ -139,9 +160,11 @@ class StagedTrainer(Trainer):
         problem = self.mesh.any(problem)
         if problem is not None:
             raise InputError(problem)
-        self._check_alike((step.made, step.used, step.layouts, step.owners), _OTHER_PROGRAMS)
+        self._check_alike((step.owners, step.operations()), _OTHER_PROGRAMS)
+        self._check_alike((step.made, step.used, step.layouts), _OTHER_PROGRAMS, copies=True)
         self.captures += 1
         ways = f"{step.stages} stages on {self.mesh.size} ranks, {self.mesh.schedule}, {self.mesh.microbatches} microbatches"
+        ways += "" if self._zero is None else f", ZeRO {self._zero.zero}"
         record = StepRecord(tuple(tuple(value.shape) for value in rows), way="captured", why=ways)
         self._journal.report(1, f"capture {self.captures}: {record}")
         return PipelineRun(step, self.mesh, record)
@@ -157,6 +180,13 @@ class StagedTrainer(Trainer):
         if strange := [module for module in self.stages if module not in known]:
             raise InputError(f"set_stage was given a {type(strange[0]).__name__} that is in none of the graph's modules")
         recorder = StageRecorder(self.state.container, self.stages)
+        for module in self.options.checkpoint:
+            if len(spanned := recorder.stages_in(module)) > 1:
+                name = recorder.names.get(module, type(module).__name__)
+                raise InputError(
+                    f"checkpoint names {name}, which has modules of stages {', '.join(map(str, spanned))}, and would be "
+                    "computed again in the last of them; name modules inside of one stage"
+                )
 
         def forward(scale: torch.Tensor, *inputs: torch.Tensor) -> Any:
             recorder.reset()
@@ -182,26 +212,37 @@ class StagedTrainer(Trainer):
         names, buffers = list(self.state.parameters), list(self.state.buffers)
         found = split_step(step, names, buffers, len(self.optimizer.param_groups), recorder.count)
         microbatch = example[0].shape[0]
-        for shape in (found.layouts[name][0] for name in found.leaves):
+        for shape in map(found.shape, found.leaves):
             if shape and shape[0] != microbatch:
                 raise InputError(f"build returns a tensor {list(shape)}, neither a number nor with the batch's rows first")
-        if any(not found.layouts[name][0] and not found.layouts[name][2].is_floating_point for name in found.leaves):
+        if any(not found.shape(name) and not found.layouts[name][2].is_floating_point for name in found.leaves):
             raise InputError("build returns a count, whose mean over microbatches is none; return the rows or a mean")
+        for name, lies in zip(step.gradients, step.layouts[step.leaves :], strict=True):
+            if lies is not None and lies.placements != self.state.parameters[name].placements:  # type: ignore[attr-defined]
+                raise InputError(
+                    f"the gradient of {name.partition('.')[2]} does not lie as the parameter; let build use it by its module"
+                )
         return found
 
+    def _entered(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows as build takes them: where parameters are global, every rank has these rows whole."""
+        return rows if self.mesh.tensor is None else to_global(rows, self.mesh.tensor, broadcast, shares=True)
+
     def _given(self, step: StagedStep) -> dict[str, torch.Tensor]:
-        parameters = {node: self.state.parameters[name].detach() for node, name in step.parameters.items()}
-        return parameters | {node: self.state.buffers[name] for node, name in step.buffers.items()}
+        parameters = {node: share_of(self.state.parameters[name]) for node, name in step.parameters.items()}
+        return parameters | {node: share_of(self.state.buffers[name]) for node, name in step.buffers.items()}
 
     def _owners_of(self, step: StagedStep) -> dict[nn.Parameter, int]:
         ranks = {name: self.mesh.rank_of(stage, step.stages) for name, stage in step.owners.items()}
         return {self.state.parameters[name]: rank for name, rank in ranks.items()}
 
-    def _check_alike(self, what: Hashable, otherwise: str) -> None:
-        """Ranks that took other steps would wait for each other for ever."""
+    def _check_alike(self, what: Hashable, otherwise: str, *, copies: bool = False) -> None:
+        """Ranks that took other steps would wait for each other for ever. With `copies` those are compared that have the same
+        shares of global tensors, and all are told."""
         number = int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:7], "big")
-        most = self.mesh.most(torch.tensor([number, -number], device=self.mesh.device))
-        if int(most[0]) != -int(most[1]):
+        most = self.mesh.most(torch.tensor([number, -number], device=self.mesh.device), copies=copies)
+        unlike = self.mesh.most((most[:1] != -most[1:]).int()) if copies else most[:1] != -most[1:]
+        if int(unlike):
             raise InputError(f"the ranks of the pipeline {otherwise}")
 
     def _uneven(self, divisors: Sequence[torch.Tensor]) -> str | None:
@@ -220,13 +261,17 @@ class StagedTrainer(Trainer):
         )
 
     def _differs(self, rows: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> str | None:
-        """What is wrong where build gives another thing for this rank's rows than the microbatches give together."""
+        """What is wrong where build gives another thing for this rank's rows than the microbatches give together, or where
+        ranks that are to have the same rows have others."""
+        for number, value in enumerate(rows if self.mesh.tensor is not None else ()):
+            if not self.mesh.alike(share_of(value)):
+                return f"input {number} is not the same on the ranks that parameters are global over; give these the same batch"
         try:
-            with _NoBackward():
-                outputs = self._build(*rows)
+            with _NoBackward(), guarding(rows):
+                expected, _ = flatten(self._build(*rows), torch.is_tensor, refuse)
+                expected = [whole_state(value) for value in expected]
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises; on all ranks, for none may go on alone
             return f"build fails for the rows of all microbatches together: {type(error).__name__}: {error}"
-        expected, _ = flatten(outputs, torch.is_tensor, refuse)
         for number, (whole, given) in enumerate(zip(expected, leaves, strict=True)):
             if not _agree(whole.detach(), given):
                 return (
@@ -236,22 +281,49 @@ class StagedTrainer(Trainer):
         return None
 
     def _forget_others(self) -> None:
-        for value in () if self._parameters is None else self._parameters.others():
+        others = [] if self._parameters is None else self._parameters.others()
+        for value in others:
             self.optimizer.state.pop(value, None)
             value.grad = None
+        if self._zero is not None:
+            self._zero.forget(others)
+
+    def _add_gradient(self, parameter: nn.Parameter, total: torch.Tensor) -> None:
+        """Add the mean of what the microbatches gave: a whole gradient to `.grad`, a part to what ZeRO has."""
+        if isinstance(total, DTensor):
+            assert self._zero is not None
+            self._zero.add(parameter, total / (self.mesh.microbatches * self.mesh.replicas))
+            return
+        gradient = around_like(self.mesh.mean(total / self.mesh.microbatches), parameter)
+        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+    def _split_gradients(self) -> dict[str, torch.Tensor]:
+        assert self._zero is not None
+        if self._zero.zero > 1 and self._micro:
+            self._zero.take()  # what was loaded, or is the user's
+        found = self._zero.gradients()
+        return {name: found[value] for name, value in self.state.parameters.items() if value in found}
+
+    def _update(self) -> None:
+        with contextlib.nullcontext() if self._zero is None else self._zero.updating():
+            super()._update()
 
     def _clip(self, parameters: Sequence[torch.Tensor]) -> None:
-        """By value each for itself; by the norm over all stages, wherever they are."""
-        own = [value for value in parameters if value.grad is not None]
-        if self.options.clip_grad_value is not None and own:
-            nn.utils.clip_grad_value_(own, self.options.clip_grad_value)
+        """By value each for itself; by the norm over all stages and their parts, wherever they are."""
+        own = [value.grad for value in parameters if value.grad is not None]
+        own += [] if self._zero is None else list(self._zero.gradients().values())
+        if self.options.clip_grad_value is not None:
+            for gradient in map(share_of, own):
+                gradient.clamp_(-self.options.clip_grad_value, self.options.clip_grad_value)
         if self.options.clip_grad_norm is not None:
-            squares = [torch.linalg.vector_norm(value.grad).double().square() for value in own]
-            total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=self.mesh.device)
-            dist.all_reduce(total, group=self.mesh.group)
+            total = torch.zeros((), dtype=torch.float64, device=self.mesh.device)
+            for gradient in filter(self.mesh.counts, own):
+                total += torch.linalg.vector_norm(share_of(gradient)).double().square()
+            for group in self.mesh.groups():
+                dist.all_reduce(total, group=group)
             factor = (self.options.clip_grad_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)  # torch.nn.utils.clip_grad_norm_'s
-            for value in own:
-                value.grad.mul_(factor.to(value.grad.dtype))
+            for gradient in map(share_of, own):
+                gradient.mul_(factor.to(gradient.dtype))
 
 
 class _NoBackward(TorchFunctionMode):  # type: ignore[misc]

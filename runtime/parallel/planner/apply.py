@@ -119,13 +119,18 @@ def _prepared(
     inputs, targets = _sbp(plan.inputs), _sbp(tuple(word if word == "split(0)" else "broadcast" for word in plan.outputs))
     applied = AppliedPlan(plan.title, inputs, targets, placement, program.input[1:], bool(plan.stages))
     if plan.stages:
+        if plan.zero and (plan.zero == 3 or len(sizes) != 2 or plan.zero_axis == plan.axis):
+            raise InputError(
+                f"the plan has ZeRO {plan.zero} over {plan.zero_axis} in a pipeline over {plan.axis}, which takes 1 or 2 over "
+                "the other axis of a mesh of two; plan again"
+            )
         stages = [_named(module, name) for name in _stages(plan, model, sizes)]
 
         def staged() -> AppliedPlan:
             for number, part in enumerate(stages):
                 graph.set_stage(part, number)
             axis = names[AXES.index(plan.axis)]
-            graph.add_pipeline(placement, microbatches=plan.microbatches, schedule=plan.schedule, axis=axis)
+            graph.add_pipeline(placement, microbatches=plan.microbatches, schedule=plan.schedule, axis=axis, zero=plan.zero)
             return applied
 
         return staged

@@ -268,14 +268,15 @@ def _piped(model: Model, mesh: tuple[int, ...], rates: Rates, memory: float, opt
             remarks.append(f"no pipeline over {AXES[axis]}: the graph can be cut into {possible} stages at most, not {stages}")
             continue
         counts = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if model.rows % (data * count) == 0]
-        made = []
-        for schedule, count in itertools.product(("1f1b", "gpipe"), counts):
+        zeros = (0, 1) if data > 1 and STATES[optimizer] else (0,)
+        made: dict[int, list[Plan]] = {zero: [] for zero in zeros}
+        for zero, schedule, count in itertools.product(zeros, ("1f1b", "gpipe"), counts):
             if schedule == "1f1b" and count < stages:
                 continue
             for room in (memory, math.inf):
                 done = cut(
                     model, rates, stages=stages, axis=axis, data=data, data_axis=other, microbatches=count,
-                    schedule=schedule, optimizer=optimizer, memory=room,
+                    schedule=schedule, optimizer=optimizer, memory=room, zero=zero,
                 )  # fmt: skip
                 if done is not None:
                     break
@@ -286,7 +287,9 @@ def _piped(model: Model, mesh: tuple[int, ...], rates: Rates, memory: float, opt
             words = ["broadcast"] * len(mesh)
             if other is not None:
                 title, words[other] = f"{title}, data parallel over {AXES[other]}", "split(0)"
-            made.append(
+            if zero and other is not None:
+                title = f"{title}, ZeRO {zero} over {AXES[other]}"
+            made[zero].append(
                 Plan(
                     title=title,
                     seconds=done.seconds,
@@ -296,6 +299,8 @@ def _piped(model: Model, mesh: tuple[int, ...], rates: Rates, memory: float, opt
                     fits=max(done.memory) <= memory,
                     inputs=tuple(words),
                     outputs=tuple(words),
+                    zero=zero,
+                    zero_axis=AXES[other] if zero and other is not None else "",
                     stages=tuple(
                         (place_of(model, begin + 1), place_of(model, end)) for begin, end in zip(begins, done.ends, strict=True)
                     ),
@@ -304,8 +309,9 @@ def _piped(model: Model, mesh: tuple[int, ...], rates: Rates, memory: float, opt
                     axis=AXES[axis],
                 )
             )
-        if made:
-            found.append(min(made, key=lambda one: (not one.fits, one.seconds if one.fits else one.memory)))
+        if made[0]:
+            ways = filter(None, made.values())
+            found += [min(way, key=lambda one: (not one.fits, one.seconds if one.fits else one.memory)) for way in ways]
         else:
             remarks.append(
                 f"no pipeline over {AXES[axis]}: {model.rows} rows do not divide into microbatches; give another --batch"

@@ -46,7 +46,7 @@ def starts(model: Model) -> list[int]:
 
 def cut(
     model: Model, rates: Rates, *, stages: int, axis: int, data: int, data_axis: int | None, microbatches: int,
-    schedule: str, optimizer: str, memory: float,
+    schedule: str, optimizer: str, memory: float, zero: int = 0,
 ) -> Cut | None:  # fmt: skip
     """The cuts with the least time of a step in which each stage fits into `memory` bytes; None where there are none.
 
@@ -55,6 +55,7 @@ def cut(
     cores, those that wait leave theirs to the others: a step takes as long as its longest chain on ranks that are not crowded,
     or as all its work takes while all compute, whichever is longer (Graham 1969, "Bounds on Multiprocessing Timing Anomalies").
     "1f1b" keeps the activations of as many microbatches as there are stages from there to the end at most, "gpipe" all.
+    With `zero` 1 the `data` ranks of a stage share out the optimizer's state and gather the parameters that each updates.
     """
     ends = [0, *places(model), len(model.operators) - 1]
     if len(ends) - 1 < stages:
@@ -73,20 +74,23 @@ def cut(
         kept.append(kept[-1] + (operator.bytes * share if operator.kind not in NO_COPY else 0.0))
         new = [name for name in operator.weights if model.uses[name][0] == at]
         weights.append(weights[-1] + sum(model.weights[name] for name in new))
-        synced.append(synced[-1] + sum(link.seconds("all_reduce", model.weights[name], data) for name in new))
+        shared = ("all_reduce", "all_gather") if zero else ("all_reduce",)
+        synced.append(synced[-1] + sum(link.seconds(way, model.weights[name], data) for name in new for way in shared))
+    own = data if zero else 1
     between = rates.link(axis)
 
     def stage(number: int, begin: int, end: int) -> tuple[float, float, float]:
         """Seconds of a microbatch, of what comes after all, and bytes; from after the operator `begin` up to `end`."""
         inside = min(microbatches, stages - number) if schedule == "1f1b" else microbatches
-        parameters = (weights[end] - weights[begin]) * (2 + STATES[optimizer])
-        size = (kept[end] - kept[begin] + model.operators[begin].bytes / parts) * inside + parameters
+        whole = weights[end] - weights[begin]
+        activations = (kept[end] - kept[begin] + model.operators[begin].bytes / parts) * inside
+        size = activations + whole * (2 + STATES[optimizer] / own)
         moved = sum(
             2 * between.seconds("point_to_point", model.operators[at].bytes / parts, 2)
             for at, there in ((begin, number > 0), (end, number < stages - 1))
             if there
         )
-        after = synced[end] - synced[begin] + parameters / 4 / rates.updates
+        after = synced[end] - synced[begin] + whole * (2 + STATES[optimizer]) / 4 / rates.updates / own
         return times[end] - times[begin] + moved, after, size
 
     def step(state: tuple[float, float, float, tuple[int, ...]]) -> float:

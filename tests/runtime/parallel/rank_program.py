@@ -18,6 +18,7 @@ from headrace.errors import InputError  # noqa: E402
 from headrace.runtime.parallel.agreement import Agreement  # noqa: E402
 from headrace.runtime.parallel.planner import measure as measuring  # noqa: E402
 from headrace.runtime.parallel.planner.operators import Model  # noqa: E402
+from headrace.runtime.parallel.shares import share_of  # noqa: E402
 from tests.runtime.parallel import cases  # noqa: E402
 from tests.runtime.training import staged_cases  # noqa: E402
 
@@ -205,7 +206,9 @@ def staged(shape, trainings):
         options = dict(given)
         name, steps, rows = options.pop("name"), options.pop("steps"), options.pop("later", 16)
         options["optimizer"] = getattr(staged_cases, options.pop("optimizer", "sgd"))
-        alone = {key: value for key, value in options.items() if key not in ("microbatches", "schedule")}
+        alone = {
+            key: value for key, value in options.items() if key not in ("microbatches", "schedule", "zero", "again", "tensor")
+        }
         expected, one = staged_cases.train(name, steps, **alone)
         results, many = staged_cases.train(name, steps, mesh, **options)
         states = one.state_dict(), many.state_dict()
@@ -227,8 +230,14 @@ def staged(shape, trainings):
                 "values": cases.furthest(states[0]["modules"]["model"], states[1]["modules"]["model"]),
                 "slots": cases.furthest(*slots),
                 "gradients": cases.furthest(*gradients) if gradients[0] else 0.0,
-                "kept": [key for key, value in many.model.named_parameters() if value.numel()],
+                "kept": [key for key, value in many.model.named_parameters() if share_of(value).numel()],
                 "updated": len(many._trainer.optimizer.state),
+                "state": sum(
+                    share_of(value).numel()
+                    for slot in many._trainer.optimizer.state.values()
+                    for value in slot.values()
+                    if value is not None
+                ),
                 "steps": [str(record) for record in many.steps],
             }
         )
@@ -238,13 +247,15 @@ def staged(shape, trainings):
     return found
 
 
-def staged_checkpoint(folder, until):
-    """Losses of a graph with stages from the newest checkpoint on, of which it then writes the next; and what is said of a
-    module whose stages run already."""
-    mesh, module = parallel.world("cpu"), staged_cases.net("cnn")
+def staged_checkpoint(folder, until, shape=(-1,), zero=0, tensor=None):
+    """Losses of a graph with stages (with none where there is no shape) from the newest checkpoint on, of which it then writes
+    the next; and what is said of a module whose stages run already."""
+    mesh, module = shape and parallel.world("cpu", shape), staged_cases.net("cnn")
+    if tensor is not None:
+        staged_cases.lay("cnn", module, mesh[tensor])
     optimizer = staged_cases.sgd(module)
     begun = parallel.resume(folder, module, optimizer)
-    graph = staged_cases.Step(module, optimizer, mesh, microbatches=4)
+    graph = staged_cases.Step(module, optimizer, mesh, microbatches=4, zero=zero)
     losses = [float(graph(*staged_cases.batch("cnn", at))[0]) for at in range(begun, until)]
     parallel.save(folder, until, module, optimizer)
     try:
@@ -311,6 +322,21 @@ def staged_misfits():
         staged_cases.Step(other, staged_cases.sgd(other), mesh)(images, labels)
     except InputError as error:
         told.append(str(error))
+    rows = parallel.world("cpu", [-1, 1])
+    for noise in (0, own):  # the ranks of a layer compute otherwise, or have other rows
+        other = staged_cases.lay("mlp", staged_cases.net("mlp"), rows["data"])
+        other.forward = lambda images, other=other, odd=own > noise: type(other).forward(other, images.abs() if odd else images)
+        try:
+            staged_cases.Step(other, staged_cases.sgd(other), rows)(images + noise, labels)
+        except InputError as error:
+            told.append(str(error))
+    for optimizer, zero in ((torch.optim.SGD, 1 + own), (staged_cases.Failing, 1)):
+        other = staged_cases.net("mlp")
+        graph = staged_cases.Step(other, optimizer(other.parameters(), lr=0.1), rows, zero=zero)
+        try:
+            graph(images, labels)
+        except InputError as error:
+            told.append(str(error))
     expected = functional.cross_entropy(staged_cases.net("mlp")(images), labels)
     return told, float(expected)
 

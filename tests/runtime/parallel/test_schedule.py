@@ -78,3 +78,19 @@ def test_a_mesh(alone):
     for wrong in (0, 2.5, "2"):
         with pytest.raises(InputError, match="integer of at least 1"):
             PipelineMesh(parallel.world("cpu"), microbatches=wrong)
+
+
+def test_a_mesh_over_whose_axis_parameters_are_global(alone):
+    placed = parallel.world("cpu", [1, 1, 1])
+    mesh = PipelineMesh(placed, microbatches=2, tensor=("model",))
+    assert (mesh.axis, mesh.data.mesh_dim_names, mesh.tensor.mesh_dim_names) == ("axis2", ("data",), ("model",))
+    assert mesh.stage.mesh_dim_names == ("data", "model")
+    assert len(mesh.groups()) == 3
+    assert len(mesh.groups(copies=True)) == 2
+    for value in (torch.ones(4), parallel.to_global(torch.ones(4), placed["model"], parallel.sbp.split(0))):
+        assert mesh.counts(value)  # what several ranks have counts once: test_stage_parameters clips by norms
+    assert PipelineMesh(placed, microbatches=2, tensor=("data", "model")).data is None
+    with pytest.raises(InputError, match="one or two axes .* global over none of them"):
+        PipelineMesh(placed, microbatches=2)
+    with pytest.raises(InputError, match="global over 'axis2', which is to have the stages; .* mesh.'data'."):
+        PipelineMesh(placed, microbatches=2, tensor=("model", "axis2"))

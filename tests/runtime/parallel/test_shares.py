@@ -29,6 +29,17 @@ def test_global_ones_come_back_as_they_lay_and_share_their_memory(alone):
     assert not shares.is_global(part)
 
 
+def test_a_share_and_what_lies_as_another(alone):
+    value = parallel.to_global(torch.zeros(4, 3), parallel.world("cpu"), parallel.sbp.split(1)).requires_grad_()
+    shares.share_of(value).add_(1)
+    assert not shares.share_of(value).requires_grad
+    assert torch.equal(parallel.whole(value), torch.ones(4, 3))
+    assert shares.around_like(torch.zeros(4, 3), value).placements == value.placements
+    plain = torch.zeros(2, requires_grad=True)
+    assert shares.share_of(plain).data_ptr() == plain.data_ptr()
+    assert shares.around_like(plain, plain) is plain
+
+
 def test_ranks_are_simulated_only_within_the_mode(four):
     assert shares.simulated()
 

@@ -57,6 +57,17 @@ def test_what_a_plain_module_saved_is_loaded(alone):
     optimizer.step()
 
 
+def test_a_weight_of_two_modules_is_loaded(alone):
+    def tied():
+        module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+        module[1].weight = module[0].weight
+        return module
+
+    plain, module = tied(), parallel.to_global(tied(), parallel.world("cpu"))
+    parallel.load_state(module, plain.state_dict())
+    assert torch.equal(parallel.whole(module[1].weight), plain[1].weight)
+
+
 def test_names_and_shapes_that_do_not_fit_are_torchs_own_errors(alone):
     module, _ = trained(alone)
     state = parallel.whole(module.state_dict())

@@ -2,11 +2,13 @@
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 import headrace
 from headrace import parallel
 
+sbp = parallel.sbp
 CLASSES = 12
 
 
@@ -83,7 +85,27 @@ class ViT(nn.Module):
         return [self.patches, self.blocks[0], self.blocks[1], self.blocks[2]]
 
 
-NETS = {"mlp": MLP, "cnn": CNN, "vit": ViT}
+class Odd(nn.Module):
+    """Lengths that do not divide, a single number, a weight of two modules, a frozen layer, a stage without parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.scale = nn.Linear(12, 5), nn.Parameter(torch.tensor(1.5))
+        self.second, self.again = nn.Linear(5, 5, bias=False), nn.Linear(5, 5)
+        self.again.weight = self.second.weight
+        self.frozen = nn.Linear(5, 3).requires_grad_(False)
+        self.third, self.last = nn.Tanh(), nn.Linear(3, CLASSES)
+        self.wide = nn.Parameter(torch.ones(1, 1, 3))
+
+    def forward(self, rows):
+        values = self.frozen(self.again(self.second(self.first(rows) * self.scale)))
+        return self.last((self.third(values) * self.wide).squeeze(0))
+
+    def stages(self):
+        return [self.first, self.second, self.third, self.last]
+
+
+NETS = {"mlp": MLP, "cnn": CNN, "vit": ViT, "odd": Odd}
 
 
 def net(name):
@@ -91,28 +113,62 @@ def net(name):
     return NETS[name]().double()
 
 
+def lay(name, module, mesh):
+    """Split what is wide over a mesh of one axis: columns, rows, and the classes of a large layer, whose scores stay split."""
+    before, after = {"inputs": sbp.broadcast}, {"outputs": sbp.broadcast}
+    both = before | after
+    table, conversions = {
+        "mlp": ({"second.*": 0, "last.weight": 1}, {"second": both, "last": both}),
+        "cnn": ({"head.*": 0}, {"head": before}),
+        "vit": (
+            {"blocks.*.mlp.0.*": 0, "blocks.*.mlp.2.weight": 1},
+            {f"blocks.{at}.mlp.{part}": way for at in range(3) for part, way in ((0, before), (2, after))},
+        ),
+        "odd": ({"first.*": 0, "last.weight": 1}, {"first": both, "last": both}),
+    }[name]
+    parallel.to_global(module, mesh, {pattern: sbp.split(dim) for pattern, dim in table.items()})
+    for part, way in conversions.items():
+        parallel.boxed(module.get_submodule(part), **way)
+    return module
+
+
 def batch(name, step, rows=16):
     generator = torch.Generator().manual_seed(100 + step)
-    shape = (rows, 12) if name == "mlp" else (rows, 3, 8, 8)
+    shape = (rows, 12) if name in ("mlp", "odd") else (rows, 3, 8, 8)
     images = torch.randn(shape, generator=generator, dtype=torch.float64)
     return images, torch.randint(0, CLASSES, (rows,), generator=generator)
 
 
 class Step(headrace.Graph):
-    """With a mesh its modules are stages: `stages` of them, four unless given."""
+    """With a mesh its modules are stages: `stages` of them, four unless given. `again`: the first two keep no activations."""
 
-    def __init__(self, model, optimizer, mesh=None, *, stages=None, microbatches=2, schedule="1f1b", config=None, **options):
+    def __init__(
+        self,
+        model,
+        optimizer,
+        mesh=None,
+        *,
+        stages=None,
+        microbatches=2,
+        schedule="1f1b",
+        zero=0,
+        again=False,
+        config=None,
+        **options,
+    ):
         super().__init__(config=config)
         self.model = model
+        if again:
+            options["checkpoint"] = model.stages()[:2]
         if mesh is not None:
             for number, module in enumerate((stages or type(model).stages)(model)):
                 self.set_stage(module, number)
-            self.add_pipeline(mesh, microbatches=microbatches, schedule=schedule)
+            self.add_pipeline(mesh, microbatches=microbatches, schedule=schedule, zero=zero)
         self.add_optimizer(optimizer, **options)
 
     def build(self, images, labels):
         scores = self.model(images)
-        loss = functional.cross_entropy(scores, labels)
+        loss = parallel.cross_entropy(scores, labels)
         loss.backward()
         return loss, scores
 
@@ -125,13 +181,62 @@ def adam(model):
     return torch.optim.AdamW(model.parameters(), lr=1e-3)
 
 
-def train(name, steps, mesh=None, *, optimizer=sgd, clip=None, **options):
-    """What each step returns, and the graph; where there is a mesh, other ranks than the first begin with other values."""
+def groups(model):
+    """Two groups with settings of their own, by the kernels that take lists; a parameter of the model is in neither."""
+    found = [value for name, value in model.named_parameters() if name != "last.bias"]
+    parts = [{"params": found[::2], "weight_decay": 0.1}, {"params": found[1::2], "lr": 1e-2}]
+    return torch.optim.Adam(parts, lr=1e-3, foreach=True)
+
+
+def nadam(model):
+    return torch.optim.NAdam(model.parameters(), lr=1e-3)
+
+
+def adagrad(model):
+    """Its state is there before the first step."""
+    return torch.optim.Adagrad(model.parameters(), lr=1e-2)
+
+
+class Normed(torch.optim.Optimizer):
+    """A step of each parameter is as long as the parameter is, as in LARS: a part's own length would be another."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for value in group["params"]:
+                if value.grad is not None:
+                    state = self.state[value]
+                    state["mean"] = value.grad.clone() if not state else state["mean"].mul_(0.9).add_(value.grad)
+                    length = value.norm() / (state["mean"].norm() + 1e-9)
+                    value.sub_(group["lr"] * length * state["mean"])
+
+
+class Failing(torch.optim.SGD):
+    """On the first rank it has no kernel for parts."""
+
+    def step(self):
+        if not parallel.rank() and isinstance(self.param_groups[0]["params"][0], DTensor):
+            raise RuntimeError("no parts on rank 0")
+        return super().step()
+
+
+def normed(model):
+    return Normed(model.parameters(), lr=0.05)
+
+
+def train(name, steps, mesh=None, *, optimizer=sgd, clip=None, tensor=None, **options):
+    """What each step returns, and the graph; where there is a mesh, other ranks than the first begin with other values.
+    `tensor` is the axis of the mesh over which wide parameters are split."""
     model = net(name)
     if mesh is not None and parallel.rank():
         with torch.no_grad():
             for value in model.parameters():
                 value.add_(1)
+    if tensor is not None:
+        lay(name, model, mesh[tensor])
     own = optimizer(model)
     schedule = torch.optim.lr_scheduler.StepLR(own, 3, gamma=0.5)
     config = headrace.GraphConfig(backend="eager") if mesh is None else None

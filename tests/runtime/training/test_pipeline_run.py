@@ -28,6 +28,35 @@ def test_sums_of_gradients_and_each_microbatchs_results(alone, schedule):
         assert torch.allclose(sums[name], value.grad, rtol=1e-9, atol=1e-12)
 
 
+def test_what_is_computed_again_is_not_kept(alone):
+    """The bytes that lie here, beside what was given, when all microbatches went forward and none came back."""
+
+    def kept(modules):
+        model = net("vit")
+        graph = Step(
+            model, sgd(model), parallel.world("cpu"), schedule="gpipe", microbatches=4, update=False, checkpoint=modules(model)
+        )
+        graph(*batch("vit", 0))
+        (run,) = graph._trainer._runs.values()
+        given, inputs, most = graph._trainer._given(run.step), batch("vit", 1), []
+
+        def exchange(moment, known, arriving, sent):
+            here = [value for values in known for value in values.values()]
+            ours = {value.untyped_storage().data_ptr() for value in (*given.values(), *inputs)}
+            sizes = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in here}
+            most.append(sum(size for place, size in sizes.items() if place not in ours))
+
+        run._exchange = exchange  # one rank sends nothing
+        with torch.no_grad():
+            run.run(given, inputs)
+        forward = run.step.stages * 4
+        assert len(most) == 2 * forward
+        return most[forward - 1]
+
+    few, many = kept(lambda model: model.blocks), kept(lambda model: [])
+    assert 0 < few < 0.2 * many, (few, many)
+
+
 class Work:
     def wait(self):
         self.waited = True

@@ -61,6 +61,9 @@ def test_activations_that_are_computed_again_do_not_begin_a_stage():
     found = places(traced(net, recorder, lambda rows: net.second(checkpoint(net.first, rows, use_reentrant=False))))
     assert recorder.problem is None
     assert [(one.stage, one.backward) for one in found["tanh"]] == [(0, False), (0, True)]
+    assert recorder.stages_in(net) == [0, 1]
+    assert recorder.stages_in(net.first[1]) == [0]
+    assert recorder.stages_in(nn.Tanh()) == []
 
 
 def test_a_module_of_a_stage_that_is_over_stops_the_trace():

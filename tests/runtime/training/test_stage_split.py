@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from headrace import parallel
-from tests.runtime.training.staged_cases import Step, batch, net, sgd
+from tests.runtime.training.staged_cases import Step, batch, lay, net, sgd
 
 
 @pytest.fixture
@@ -54,3 +54,19 @@ def test_who_has_what(step):
     assert [split.stage(part) for part in range(8)] == [0, 1, 2, 3, 3, 2, 1, 0]
     assert [split.part(stage, backward=True) for stage in range(4)] == [7, 6, 5, 4]
     assert len(split.divisors) == 1
+
+
+def test_leaves_of_global_parameters_are_whole_and_operations_are_told_apart(alone):
+    mesh = parallel.world("cpu", (1, 1))
+    model = lay("cnn", net("cnn"), mesh["data"])
+    graph = Step(model, sgd(model), mesh)
+    graph(*batch("cnn", 0))
+    (run,) = graph._trainer._runs.values()
+    found = run.step.operations()
+    assert len(found) == 8
+    assert any("convolution" in name for name in found[0])
+    assert any("addmm" in name for name in found[3])
+    assert not any("slice" in name for part in found for name in part)
+    _, scores = run.step.leaves
+    assert run.step.shape(scores) == (8, 512)
+    assert run.step.wholes[scores].placements == (parallel.sbp.split(1),)

@@ -82,6 +82,34 @@ def test_another_batch_is_captured_anew_and_the_update_may_be_the_users(alone):
         assert torch.allclose(wanted.grad, value.grad, rtol=1e-10, atol=1e-12)  # sums of three
 
 
+def test_modules_that_are_computed_again(alone):
+    """One inside of another, one in no stage, and one that its stage calls twice, with a function between."""
+
+    class Twice(Chain):
+        def __init__(self):
+            super().__init__(nn.Linear(8, 8), nn.GELU(), nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
+            self.loose = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True))
+
+        def forward(self, rows):
+            values = self.loose(self.first(rows).sigmoid())
+            return self.last(self.between(self.between(values).cos()) + values)
+
+    model = Twice().double()
+    other = copy.deepcopy(model)
+    many = Step(
+        model,
+        sgd(model),
+        parallel.world("cpu"),
+        stages=lambda net: [net.first, net.between, net.last],
+        checkpoint=[model.between, model.between[2], model.loose],
+    )
+    one = Step(other, sgd(other), config=headrace.GraphConfig(backend="eager"))
+    for at in range(3):
+        assert torch.allclose(many(*batch("mlp", at))[0], one(*batch("mlp", at))[0], rtol=1e-12)
+    for wanted, value in zip(other.parameters(), model.parameters(), strict=True):
+        assert torch.allclose(wanted, value, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_other_precisions_of_parameters(alone, dtype):
     model = MLP().to(dtype)
@@ -204,6 +232,52 @@ def test_what_build_does_with_gradients_and_results_is_rejected(alone):
     rejected(r"a Python value is read out of a tensor", Chain(), reading)
 
 
+def test_parameters_that_are_global(alone):
+    """Over an axis of one rank: with buffers, another batch, and an update that is the user's."""
+
+    class Normed(Chain):
+        def __init__(self):
+            super().__init__(nn.BatchNorm1d(8).eval(), nn.Tanh())
+
+    model, other = Normed().double(), Normed().double()
+    mesh = parallel.world("cpu", (1, 1))
+    parallel.to_global(model, mesh["data"])
+    graph = Step(model, sgd(model), mesh, stages=lambda net: [net.first, net.last], update=False)
+    other.load_state_dict(graph.state_dict()["modules"]["model"])
+    for rows in (16, 4):
+        loss, scores = graph(*batch("mlp", 0, rows))
+        assert torch.allclose(mean(other, *batch("mlp", 0, rows)), loss, rtol=1e-12)
+        assert type(loss) is type(scores) is torch.Tensor
+    for wanted, value in zip(other.parameters(), model.parameters(), strict=True):
+        assert torch.allclose(wanted.grad, parallel.whole(value.grad), rtol=1e-10, atol=1e-12)
+
+
+def test_parameters_that_are_global_otherwise_are_rejected(alone):
+    def graph_of(change, shape=(1, 1), **options):
+        model = Chain(nn.Tanh()).double()
+        mesh = parallel.world("cpu", shape)
+        change(model, mesh)
+        return Step(model, sgd(model), mesh, stages=lambda net: [net.first, net.last], **options)
+
+    with pytest.raises(InputError, match="some of the graph's parameters and buffers are global"):
+        graph_of(lambda model, mesh: parallel.to_global(model.first, mesh["data"]))
+    with pytest.raises(InputError, match="global over 'model', which is to have the stages"):
+        graph_of(parallel.to_global)
+    strange = parallel.world("cpu", names=["elsewhere"])
+    with pytest.raises(InputError, match=r"over the axes elsewhere of ranks \[0\], which are none .* \(data, model\)"):
+        graph_of(lambda model, _: parallel.to_global(model, strange))
+    graph = graph_of(lambda *_: None)
+    parallel.to_global(graph.model, graph._pipeline.placement["data"])
+    with pytest.raises(InputError, match="became global after add_pipeline"):
+        graph(*batch("mlp", 0))
+
+    def split(model, mesh):
+        parallel.to_global(model, mesh["data"], {"first.weight": parallel.sbp.split(1)})
+
+    with pytest.raises(InputError, match=r"test_staged_trainer.py:\d+: .* write parallel.to_global"):
+        graph_of(split)(*batch("mlp", 0))
+
+
 def test_stages_that_cannot_be_are_rejected(alone):
     def graph_of(stages, model=None, **options):
         model = (model or MLP()).double()
@@ -256,9 +330,10 @@ def test_stages_that_cannot_be_are_rejected(alone):
         graph_of(lambda net: [(net.first, 0), (net.last, 1)], Twice())(*batch("mlp", 0))
 
     model = MLP().double()
-    for options in ({"checkpoint": [model.first]}, {"grad_scaler": torch.amp.GradScaler("cpu")}):
-        with pytest.raises(InputError, match="neither grad_scaler nor checkpoint"):
-            Step(model, sgd(model), parallel.world("cpu"), **options)(*batch("mlp", 0))
+    with pytest.raises(InputError, match="a pipeline takes no grad_scaler"):
+        Step(model, sgd(model), parallel.world("cpu"), grad_scaler=torch.amp.GradScaler("cpu"))(*batch("mlp", 0))
+    with pytest.raises(InputError, match="checkpoint names MLP, .* of stages 0, 1, 2, 3, .* inside of one stage"):
+        Step(model, sgd(model), parallel.world("cpu"), checkpoint=[model.first, model])(*batch("mlp", 0))
 
 
 class Overwrites(Chain):

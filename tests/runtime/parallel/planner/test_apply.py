@@ -23,7 +23,8 @@ KINDS = {
     "zero": lambda one: one.zero == 2,
     "gathered": lambda one: one.zero == 3,
     "split": lambda one: one.layouts and not one.checkpoint and not one.zero,
-    "pipeline": lambda one: one.stages,
+    "pipeline": lambda one: one.stages and not one.zero,
+    "split update": lambda one: one.stages and one.zero,
     "again": lambda one: one.checkpoint and not one.layouts,
 }
 
@@ -62,9 +63,10 @@ def check(results, wanted):
             assert found["losses"] < 1e-6, (one, found)
             assert found["values"] < 1e-6, (one, found)
             assert "captured" in " ".join(found["steps"]), (one, found)
-            if one[2] in ("zero", "gathered", "split", "pipeline"):  # each rank keeps a part
+            if one[2] in ("zero", "gathered", "split", "pipeline", "split update"):  # each rank keeps a part
                 assert found["own"] < found["all"] or one[1] == (1,), (one, found)
             assert bool(found["checkpoint"]) == (one[2] == "again")
+            assert ("ZeRO 1" in " ".join(found["steps"])) == (one[2] == "split update")
 
 
 TWO = [
@@ -78,7 +80,7 @@ def test_two_ranks(ranks, tmp_path):
     check(ranks.run(2, "planned", trainings=trainings(tmp_path, TWO, 6)), TWO)
 
 
-FOUR = [("mlp", (2, 2), "pipeline", ()), ("cnn", (2, 2), "split", ("head=broadcast,split(0)",))]
+FOUR = [("mlp", (2, 2), "split update", ()), ("cnn", (2, 2), "split", ("head=broadcast,split(0)",))]
 
 
 def test_four_ranks(ranks, tmp_path):
@@ -92,6 +94,7 @@ def test_every_kind(ranks, tmp_path, mesh):
     wanted = [(name, mesh, "data", ()) for name in ("mlp", "cnn", "vit") if mesh != (1,)]
     wanted += [(name, mesh, kind, ()) for name in ("mlp", "cnn", "vit") for kind in ("zero", "gathered") if mesh != (1,)]
     wanted += [(name, mesh, "pipeline", ()) for name in ("mlp", "vit", "chain") if mesh != (1,)]
+    wanted += [(name, mesh, "split update", ()) for name in ("mlp", "vit", "chain") if not wide]
     heads = {"mlp": "5", "cnn": "head", "vit": "head"}
     words = "split(0)" if wide else "broadcast,split(0)"
     wanted += [(name, mesh, "split", (f"{head}={words}",)) for name, head in heads.items()]
@@ -177,6 +180,13 @@ def test_a_model_that_cannot_be_followed_is_an_error_with_a_reason(alone):
     strange["plan"]["boxed"] = [["0", "elsewhere", ["split(0)"], ["broadcast"]]]
     with pytest.raises(InputError, match="elsewhere, which is no operator"):
         parallel.apply_plan(nn.Sequential(nn.Linear(8, 4)), strange, alone)
+    piped = case("mlp", (2, 2), "split update")
+    assert piped["plan"]["zero_axis"] != piped["plan"]["axis"]
+    for change in ({"zero": 3}, {"zero_axis": piped["plan"]["axis"]}):
+        strange, module = {**piped, "mesh": [1, 1], "plan": {**piped["plan"], **change}}, cases.model("mlp")
+        graph = cases.Step(module, cases.optimizer_of(module))
+        with pytest.raises(InputError, match="takes 1 or 2 over the other axis"):
+            parallel.apply_plan(graph, strange, parallel.world("cpu", (1, 1)))
     with pytest.raises(InputError, match="got a dict"):
         parallel.apply_plan({}, written, alone)
 

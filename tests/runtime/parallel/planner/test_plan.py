@@ -78,6 +78,17 @@ def test_a_pipeline_beside_data_parallelism_lies_over_the_slow_links():
     assert found.best.axis == "data" or not found.best.stages
 
 
+def test_memory_decides_for_zero_in_a_pipeline():
+    model, links = read(deep(), 1024, 4096), rates(SLOW, FAST)
+    whole, split = (plan(model, (4, 2), links, memory).best for memory in (2.2e9, 2e9))
+    title = "pipeline of 4 stages over data, data parallel over model"
+    assert (whole.title, whole.zero, whole.zero_axis) == (title, 0, "")
+    assert (split.title, split.zero, split.zero_axis) == (f"{title}, ZeRO 1 over model", 1, "model")
+    assert split.memory <= 2e9 < whole.memory
+    sgd = plan(model, (4, 2), links, 80e9, optimizer="sgd")  # which keeps nothing that could be split
+    assert not any(one.zero for one in (sgd.best, *sgd.others) if one.stages)
+
+
 def test_memory_decides_for_zero():
     model = read(deep(8, 2048), 8192, 2048)
     link = Link(1e-5, 300e9)

@@ -64,6 +64,18 @@ def test_memory_moves_the_cuts():
     assert gpipe.memory[1] > free.memory[1]
 
 
+def test_optimizer_states_that_are_shared_out():
+    """Of Adam's two numbers for each parameter a quarter is on each of four ranks, who update as much and gather the rest."""
+    model, rates = chain([1e9] * 6), dataclasses.replace(RATES, memory=1e4, links=(Link(0.0, 1e30), Link(0.0, 1e3)))
+    way = {"stages": 2, "axis": 0, "data": 4, "data_axis": 1, "microbatches": 4, "schedule": "1f1b", "optimizer": "adam"}
+    whole, split = (cut(model, rates, **way, memory=1e12, zero=zero) for zero in (0, 1))
+    size = 3 * 64  # of a stage's parameters
+    assert whole.ends == split.ends == (3, 6)
+    assert [one - two for one, two in zip(whole.memory, split.memory, strict=True)] == pytest.approx([2 * size * 3 / 4] * 2)
+    gathered = 3 * rates.link(1).seconds("all_gather", 64, 4)
+    assert split.seconds - whole.seconds == pytest.approx(gathered - 3 / 4 * size / rates.updates)
+
+
 def test_a_skip_connection_is_not_cut():
     a = Operator("a", "linear", "a", (0,), (16, 4), 4, ("w",), True, 1e9, 1.0)
     b = Operator("b", "linear", "b", (1,), (16, 4), 4, ("v",), True, 1e9, 1.0)
