@@ -130,8 +130,13 @@ def numbers_names(root: str, script: str) -> bool:
 
 @functools.cache
 def image_ending(root: str, script: str) -> str:
-    """The ending by which the sources tell images from other files; .jpg where it is one of several, or none is told."""
-    for tree in sources(root, path_of(root, script)):
+    """The ending by which the sources tell images from other files; .jpg where it is one of several, or none is told.
+
+    What the script reaches comes before the repository's other files.
+    """
+    first = path_of(root, script)
+    reached = _reached(root, first)
+    for tree in sorted(sources(root, first), key=lambda tree: tree not in reached):
         found: set[str] = set()
         for node in nodes(tree):
             match node:
@@ -145,9 +150,26 @@ def image_ending(root: str, script: str) -> str:
                     continue
             texts = [part.value for part in ast.walk(told) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
             found |= {ending[0].lower() for text in texts if (ending := _ENDING.search(text)) and text.endswith(ending[0])}
+        found = found or {ending for node in nodes(tree) if isinstance(node, ast.ClassDef) for ending in _added(node)}
         if found:
             return min(found, key=lambda ending: (ending != ".jpg", ending != ".png", ending))
     return ".jpg"
+
+
+def _added(kind: ast.ClassDef) -> Iterator[str]:
+    """The endings that a data set puts to the names of its rows: `row["id"] + ".npy"`, `f"{name}.png"`."""
+    if not any("Dataset" in text for text in (kind.name, *map(ast.unparse, kind.bases))):
+        return
+    for node in ast.walk(kind):
+        match node:
+            case ast.BinOp(op=ast.Add(), right=ast.Constant(value=str(text))):
+                pass
+            case ast.JoinedStr(values=[*_, ast.Constant(value=str(text))]):
+                pass
+            case _:
+                continue
+        if _ENDING.fullmatch(text) or text == ".npy":
+            yield text.lower()
 
 
 @functools.cache

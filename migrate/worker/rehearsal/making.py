@@ -19,7 +19,7 @@ from PIL import Image
 
 from ...proving.rehearsal_protocol import GUESSED
 from . import hints
-from .forms import birds, json_files, known_sets, splits
+from .forms import birds, json_files, known_sets, parted_folders, splits
 from .forms.examples import example_of
 from .stage import Stage
 
@@ -169,6 +169,11 @@ class Maker:
     def folder(self, path: str, suffix: str | None = None, *, flat: bool | None = None) -> None:
         """Make a folder of images, or one with a folder of images for each class."""
         path = os.path.normpath(path)  # `data/train/` is `data/train`
+        if parted_folders.is_parted(self.stage, path):
+            self.stage.keep(path)
+            for part in parted_folders.PARTS:
+                self.folder(os.path.join(path, part), suffix, flat=False)
+            return
         wanted, deep = self.stage.learned.get(ENDINGS, {}).get(os.path.abspath(path), (self.ending, None))
         suffix = suffix or wanted
         flat = not deep if flat is None and deep is not None else flat

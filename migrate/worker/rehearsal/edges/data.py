@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import hints, hugging_face_sets, torchvision_sets
-from ..forms import arrays, class_labels, image_endings, json_files, line_lists, splits, tables
+from ..forms import arrays, class_labels, image_endings, json_files, line_lists, parted_folders, splits, tables
 from ..forms.bare_folders import is_bare
 from ..making import MADE_NAME, NAMES, NO_FOLDERS, STEMS, WEIGHTS, Maker, names_files
 from ..paths import Paths
@@ -152,8 +152,9 @@ def _keep_rows(stage: Stage) -> bool:
     if named and named <= set(Maker(stage).names) and _flatten(stage):
         return True  # they are the list of a folder, which was made with a folder for each class
     known: dict[str, list[Any]] = stage.learned.get("values", {})
+    wanted = {name: [item for item in values if not _is_made(stage, item)] for name, values in stage.filters.items()}
     more = {name: [*known.get(name, ()), *(item for item in values if item not in known.get(name, ()))]
-            for name, values in stage.filters.items()}  # fmt: skip
+            for name, values in wanted.items() if values}  # fmt: skip
     return stage.learn("values", {**known, **more}) if more else False
 
 
@@ -209,7 +210,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     empty = _EMPTY.search(text) is not None or _went_through_nothing(error, own)
     if line_lists.lesson(stage, error, own, empty=empty):
         return True
-    if image_endings.lesson(stage, error, frames, _SET_UP[id(stage)].found):
+    place = _SET_UP[id(stage)].found
+    if image_endings.lesson(stage, error, frames, place) or parted_folders.lesson(stage, error, place):
         return True
     if empty and (_fill(stage) or _lie_otherwise(stage)):
         return True

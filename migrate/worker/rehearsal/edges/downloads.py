@@ -27,6 +27,8 @@ _DEFAULT = "labels.txt"
 _OF_NAMES = (".txt", ".json")
 """Endings of files that hold names of classes."""
 _PATHS: tuple[Any, ...] = (str, os.PathLike)
+_KINDS = ((b"\xff\xd8", "image/jpeg"), (b"\x89PNG", "image/png"), (b"{", "application/json"), (b"[", "application/json"))
+"""What a server says of what begins so: a script may ask for an image."""
 _CALLERS = 3
 """Functions of the user's, from the innermost outwards, whose variables may name the file that is fetched."""
 # What reads other bytes than these says so.
@@ -182,7 +184,8 @@ class _Answer(urllib.response.addinfourl):
 
 
 def _headers(data: bytes) -> dict[str, str]:
-    return {"Content-Length": str(len(data)), "Content-Type": "application/octet-stream"}
+    kind = next((kind for begin, kind in _KINDS if data.startswith(begin)), "application/octet-stream")
+    return {"Content-Length": str(len(data)), "Content-Type": kind}
 
 
 def _httpx(stage: Stage, library: Any, downloads: _Downloads) -> None:

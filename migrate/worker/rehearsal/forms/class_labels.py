@@ -44,6 +44,8 @@ def lesson(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, KeyError | IndexError) and _more_classes(stage, error, frames):
         return True
+    if isinstance(error, KeyError) and _beyond_a_table(stage, error, frames):
+        return True
     named = isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names
     unknown = named or (isinstance(error, TypeError | RuntimeError) and _NONE.search(text))
     if unknown and tables.has_table(stage) and stage.learn("labels", "text"):
@@ -79,17 +81,31 @@ def numbers_and_names(stage: Stage, error: BaseException, own: Sequence[types.Fr
 
 def _misses_names(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]) -> bool:
     """Whether a number was looked up where a table of the user's has the names of the classes: those that it has, then."""
-    number = isinstance(error, KeyError) and bool(error.args) and isinstance(error.args[0], int | np.integer)
-    own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)] if number else []
-    names = set(Maker(stage).names)
-    known = [table for frame in own for table in (frame.f_locals, frame.f_globals, vars(frame.f_locals.get("self", stage)))]
-    found_in = [value for table in known for value in table.values() if type(value) is dict and len(value) > 1]
+    if not (isinstance(error, KeyError) and error.args and isinstance(error.args[0], int | np.integer)):
+        return False
+    names, found_in = set(Maker(stage).names), _tables(stage, frames)
     if any(set(table) == names for table in found_in):
         return True
     numbered = (table for table in found_in if all(isinstance(name, str) for name in table) and _counts_up(table.values()))
     if (found := next(numbered, None)) is not None:
         stage.learn("names", list(found))
     return found is not None
+
+
+def _tables(stage: Stage, frames: Sequence[types.FrameType]) -> list[dict[Any, Any]]:
+    """The dictionaries that the user's code has at hand where it stopped."""
+    own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
+    known = [table for frame in own for table in (frame.f_locals, frame.f_globals, vars(frame.f_locals.get("self", stage)))]
+    return [value for table in known for value in table.values() if type(value) is dict and len(value) > 1]
+
+
+def _beyond_a_table(stage: Stage, error: KeyError, frames: Sequence[types.FrameType]) -> bool:
+    """Whether a number of a class was looked up in a table of fewer, which has those from 0 on: there are as many classes."""
+    key = error.args[0] if error.args else None
+    if not isinstance(key, int | np.integer):
+        return False
+    counts = [len(table) for table in _tables(stage, frames) if _counts_up(table) and 0 in table and key >= len(table)]
+    return bool(counts) and stage.learn("classes", max(counts))
 
 
 def _counts_up(values: Collection[Any]) -> bool:

@@ -94,3 +94,12 @@ def test_the_address_that_a_request_has_for_an_image_holds_one(rehearsed):
     text = "import io, sys\nfrom urllib.request import urlopen\nfrom PIL import Image\n"
     done = rehearsed({"main.py": f"{text}print(Image.open(io.BytesIO(urlopen({ADDRESS!r}).read())).format)\n"})
     assert (done.report.ended, done.stdout) == ("finished", "JPEG\n"), done.report.why
+
+
+def test_a_server_says_that_what_it_sends_is_an_image(rehearsed):
+    text = (
+        "import urllib.request\nfor name in ('a.jpg', 'b.png', 'labels.json', 'data.zip'):\n"
+        "    print(urllib.request.urlopen(f'https://images.invalid/{name}').headers['Content-Type'])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.stdout.split() == ["image/jpeg", "image/png", "application/json", "application/octet-stream"], done.report.why

@@ -199,3 +199,20 @@ def test_a_table_of_numbers_by_their_names_says_how_classes_are_called(rehearsed
     assert (done.report.ended, done.stdout) == (
         "finished", f"((256, 256), {first}) {first + 1} ['aircraft', 'none', 'ship']\n"
     ), done.report.why  # fmt: skip
+
+
+def test_a_table_of_numbers_says_how_many_classes_there_are(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\n\nclass Cases:\n    def __init__(self):\n"
+        "        self.table = pd.read_csv('cases.csv')\n        self.groups = {0: 0, 1: 1, 2: 1, 3: 0}\n\n"
+        "    def __getitem__(self, row):\n        return self.groups[int(self.table.iloc[row]['target'])]\n\n"
+        "cases = Cases()\nprint({cases[row] for row in range(len(cases.table))}, cases.table['target'].max())\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "{0, 1} 3\n"), done.report.why
+
+
+def test_a_number_that_no_table_of_classes_lacks_teaches_nothing(rehearsed):
+    done = rehearsed({"main.py": "ports = {80: 'http', 443: 'https'}\nprint(ports[8080])\n"})
+    assert (done.report.ended, done.report.why) == ("stopped", "KeyError: 8080")

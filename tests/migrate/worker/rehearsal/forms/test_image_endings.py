@@ -33,3 +33,18 @@ def test_arrays_have_the_channels_that_the_model_takes(rehearsed):
     )
     done = rehearsed({"main.py": text}, classes=2)
     assert (done.report.ended, done.stdout) == ("finished", "(1, 2, 254, 254)\n"), done.report.why
+
+
+def test_a_data_set_that_puts_the_ending_to_its_rows_finds_them_on_disk(rehearsed):
+    pytest.importorskip("pandas")
+    files = {
+        "scans.py": "import os\nfrom torch.utils.data import Dataset\n\nclass Scans(Dataset):\n"
+        "    def __init__(self, table, folder):\n        names = table['scan_id'].astype(str) + '.npy'\n"
+        "        self.table = table[names.isin(set(os.listdir(folder)))]\n\n"
+        "    def __len__(self):\n        return len(self.table)\n",
+        "draw.py": "for name in ['a.jpg']:\n    if name.endswith('.jpg'):\n        print(name)\n",
+        "main.py": "import pandas as pd\nfrom scans import Scans\nscans = Scans(pd.read_csv('rows.csv'), 'arrays')\n"
+        "if not len(scans):\n    raise ValueError('no scans found')\nprint(len(scans) > 3)\n",
+    }
+    done = rehearsed(files)
+    assert (done.report.ended, done.stdout) == ("finished", "True\n"), done.report.why
