@@ -7,7 +7,7 @@ from itertools import takewhile
 from ..reading.edits import Edit, Positions
 from ..reading.facts import Loop
 from ..reading.nodes import arguments_of, inside, is_docstring, is_future_import, text_of
-from ..reading.scopes import Function, Module, bound_names, dotted, last_name
+from ..reading.scopes import Definition, Function, Module, bound_names, dotted, last_name
 from ..survey.call_purposes import part_of_input
 from ..survey.gradients import always_differentiated, always_gradless
 from ..survey.loops import CallSite
@@ -288,11 +288,14 @@ def import_edits(context: Context) -> list[Edit]:
 
 
 def _first_use(context: Context) -> int:
-    """The line of the first statement at module level, definitions aside, that mentions a model; no graph is made above it."""
-    roots = {site.fact.model.partition(".")[0] for site in context.sites}
+    """The line of the first statement at module level, definitions aside, that mentions or imports a model; no graph is made
+    above it."""
+    roots = {site.fact.model.partition(".")[0] for site in context.sites} | {"__name__"}
     for item in context.module.tree.body:
-        if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom) and any(
-            isinstance(node, ast.Name) and (node.id in roots or node.id == "__name__") for node in ast.walk(item)
+        if not isinstance(item, Definition) and any(
+            (isinstance(node, ast.Name) and node.id in roots)
+            or (isinstance(node, ast.alias) and (node.asname or node.name).partition(".")[0] in roots)
+            for node in ast.walk(item)
         ):
             return item.lineno
     return len(context.positions.lines) + 1

@@ -176,7 +176,15 @@ def _global(context: Context, group: Group) -> Place:
     ):
         raise RejectedError("the model is used before the last statement that prepares it")
     _check_some(module.tree, list(main_statements(module)), anchor, group.model)
-    return _checked(positions, Place(name, anchor, after=True), group)
+    return _checked(positions, Place(name, _last_import(module, anchor), after=True), group)
+
+
+def _last_import(module: Module, statement: ast.stmt) -> ast.stmt:
+    """The last of the imports among which the model's is; any other statement itself."""
+    body = module.tree.body
+    if isinstance(statement, ast.Import | ast.ImportFrom) and statement in body:
+        *_, statement = takewhile(lambda item: isinstance(item, ast.Import | ast.ImportFrom), body[body.index(statement) :])
+    return statement
 
 
 def _check_some(scope: Function | ast.Module, body: Sequence[ast.stmt], anchor: ast.stmt, model: str) -> None:

@@ -83,8 +83,12 @@ def _wrong_with(value: Any, first: Any, dtypes: Mapping[torch.dtype, str]) -> st
 def in_module(module: nn.Module, device: torch.device) -> list[Obstacle]:
     """What the module's parts show without being run: weights that are elsewhere, not finite or not plain numbers."""
     found = []
+    scripted: tuple[str, ...] = ()  # what is in one is not told again
     for name, item in module.named_modules():
+        if name.startswith(scripted):
+            continue
         if isinstance(item, torch.jit.ScriptModule):
+            scripted = (*scripted, f"{name}." if name else "")
             remedy = "build it as an ordinary nn.Module instead (PS805 of headrace migrate does)"
             message = f"{name or 'the module'} is compiled TorchScript; {remedy}"
             found.append(Obstacle("PG108", message))

@@ -102,7 +102,7 @@ class EvaluationStep:
         """Whether a graph may answer: evaluation mode, no gradients, plain batches, no capture under way around the call."""
         if self.refused is not None or torch.is_grad_enabled() or _under_capture():
             return False
-        if self.model.training or not self.graph.evaluates:
+        if getattr(self.model, "training", False) or not self.graph.evaluates:
             return False
         return bool(inputs) and all(map(_is_batch, inputs))
 

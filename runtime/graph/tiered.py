@@ -63,7 +63,8 @@ class TieredGraph:
     this begins anew. `patience` is what a capture is taken to cost before the first one, in seconds (default:
     $HEADRACE_PATIENCE, else 10); 0 opens or captures at the first call.
 
-    A module that cannot be captured stays eager, with one warning; with patience 0 that raises CaptureError, as for any graph.
+    A module that cannot be captured stays eager, with one warning; with patience 0 that raises CaptureError, as for any graph,
+    unless it is TorchScript, which is a graph already and answers itself.
     So does one, while that lasts, at whose layers a hook of the script's looks on (`observers`).
     `eager` is called instead of the module, where that runs in a wrapper. What else a graph does (`compile`, `save`, `debug`,
     `plan`) is done by the `graph` behind it, for which `compile` does not wait.
@@ -203,7 +204,7 @@ class TieredGraph:
     @property
     def evaluates(self) -> bool:
         """Whether the module and all in it are in evaluation mode."""
-        return not any(module.training for module in self._seen.modules)
+        return not any(_trains(module) for module in self._seen.modules)
 
     def _notice_changes(self, *, thoroughly: bool) -> None:
         """Begin anew where something has changed."""
@@ -296,7 +297,7 @@ class TieredGraph:
         try:
             outputs = self.graph(*inputs)
         except HeadraceError as error:
-            if self.patience == 0:
+            if self.patience == 0 and not isinstance(self.model, torch.jit.ScriptModule):
                 raise
             self.refuse(error)
             return self._eagerly(*inputs)
@@ -320,7 +321,7 @@ def default_patience() -> float:
 @contextlib.contextmanager
 def _evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Evaluation mode within the block, as in a graph. The flags are set directly: a module's own `eval()` may do more."""
-    training = [module for module in modules if module.training]
+    training = [module for module in modules if _trains(module)]
     for module in training:
         module.training = False
     try:
@@ -328,3 +329,8 @@ def _evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def _trains(module: nn.Module) -> bool:
+    """Whether it is in training mode; frozen TorchScript has none."""
+    return getattr(module, "training", False)

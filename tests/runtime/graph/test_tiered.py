@@ -398,3 +398,39 @@ def test_a_script_that_prints_what_is_logged_prints_nothing_of_ours(caplog, monk
         graph(torch.rand(2, 3, 8, 8))
     assert graph.captures == 1
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO] == []
+
+
+SCRIPTED = {
+    "traced": lambda net: torch.jit.trace(net, torch.randn(2, 3, 9, 9)),
+    "scripted": torch.jit.script,
+    "frozen": lambda net: torch.jit.freeze(torch.jit.script(net)),  # has no training mode
+}
+
+
+@pytest.mark.parametrize("make", SCRIPTED.values(), ids=SCRIPTED)
+@pytest.mark.parametrize("patience", ["0", "0.0001", "10"])
+@pytest.mark.parametrize("step", [headrace.compile, headrace.evaluation_step])
+def test_torchscript_is_a_graph_already_and_answers_itself(monkeypatch, make, patience, step):
+    monkeypatch.setenv("HEADRACE_PATIENCE", patience)
+    model = make(new_model())
+    graph = step(model)
+    for rows in (4, 4, 1, 3) * 5:
+        images = torch.randn(rows, 3, 9, 9)
+        with torch.no_grad():
+            assert torch.equal(graph(images), model(images))
+    assert ("is compiled TorchScript" in repr(graph)) or patience != "0"
+
+
+def test_torchscript_in_training_mode_is_evaluated_and_stays_in_it():
+    model = new_model()
+    scripted = torch.jit.script(copy.deepcopy(model).train())
+    images = torch.randn(4, 3, 9, 9)
+    torch.testing.assert_close(headrace.compile(scripted)(images), wanted(model, images))
+    assert scripted.training
+
+
+def test_what_is_in_torchscript_is_not_told_of_again(monkeypatch):
+    monkeypatch.setenv("HEADRACE_PATIENCE", "0")
+    with pytest.raises(CaptureError) as told:
+        headrace.compile(nn.Sequential(torch.jit.script(new_model())))(torch.randn(2, 3, 9, 9))
+    assert str(told.value).count("PG108") == 1
