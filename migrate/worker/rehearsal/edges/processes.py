@@ -65,7 +65,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
         "__init__",
         lambda original, own, args, *rest, **named: _started(stage, original, own, args, rest, named),
     )
-    stage.wrap(os, "system", lambda original, command: original(command) if _answer(stage, command) is None else 0)
+    stage.wrap(os, "system", lambda original, command: _run_by_shell(stage, original, command))
     stage.when_imported("git", lambda library: _without_checkout(stage, library))
     stage.when_imported("torch.distributed", lambda library: _alone(stage, library))
     stage.when_imported("torch.multiprocessing", lambda library: stage.wrap(library, "spawn", _in_process(stage)))
@@ -102,10 +102,29 @@ def launch(stage: Stage, asked: str) -> bool:
 
 def _started(stage: Stage, original: Any, own: Any, args: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
     said = _answer(stage, args)
-    if said is not None:
+    if said and isinstance(args, str) and named.get("shell") and (following := _following(args)):
+        args = f"printf %s {shlex.quote(said)} {following}"
+    elif said is not None:
         args, rest = ["printf", "%s", said], rest[:1]
         named = {name: value for name, value in named.items() if name not in ("shell", "executable", "cwd", "preexec_fn")}
     original(own, args, *rest, **named)
+
+
+def _run_by_shell(stage: Stage, original: Any, command: Any) -> int:
+    said = _answer(stage, command)
+    if said is None:
+        return int(original(command))
+    following = _following(os.fsdecode(command))
+    return int(original(f"printf %s {shlex.quote(said)} {following}")) if said and following else 0
+
+
+def _following(command: str) -> str:
+    """What a shell does with that which the first program of a command says: ` | grep Free > free.txt`. Nothing where one of
+    those programs is answered, too."""
+    found = re.match(r"""(?:[^'"|>;&]|'[^']*'|"[^"]*")*?(\d?[|>;&].*)$""", command.strip(), re.DOTALL)
+    following = found[1] if found else ""
+    programs = [os.path.basename(part.split()[0]) for part in re.split(r"[|;&]+", following) if part.split()]
+    return "" if _ANSWERED.intersection(programs) else following
 
 
 def _answer(stage: Stage, command: Any) -> str | None:

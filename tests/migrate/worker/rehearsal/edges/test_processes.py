@@ -102,6 +102,17 @@ def test_a_script_that_chooses_idle_gpus_finds_some(rehearsed):
     assert rehearsed({"main.py": text}).stdout == "[0, 1]\n"
 
 
+def test_what_a_program_says_goes_where_the_shell_sends_it(rehearsed):
+    text = """
+import os, subprocess
+os.system("nvidia-smi -q -d Memory |grep -A4 GPU|grep Free >free.txt")
+print([line.split()[2] for line in open("free.txt")], os.system("nvidia-smi -q 2>/dev/null | grep -q 'no such | thing'") != 0)
+print(subprocess.check_output("git rev-parse --short HEAD 2>/dev/null | cut -c 1-3", shell=True).decode().strip())
+print(os.system("git log | python -c 'print(1)' > never.txt"), os.path.exists("never.txt"))
+"""
+    assert rehearsed({"main.py": text}).stdout.splitlines() == ["['10000'] True", "000", "0 False"]
+
+
 def test_libraries_run_their_programs_themselves(rehearsed):
     text = "import platform, ctypes.util\nprint(platform.processor() is not None, ctypes.util.find_library('c') is not None)\n"
     done = rehearsed({"main.py": text})
