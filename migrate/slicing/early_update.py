@@ -37,8 +37,19 @@ def may_update_early(
         return False
     if any(at.lineno < update and hands_over(module, function, item, known) for at, item in others):
         return False
-    code = [item for item in module.tree.body if not isinstance(item, Definition)]
-    return not reads_gradients(module, [loop, *code, *([function] if function is not None else [])])
+    return not reads_gradients(module, [loop, *_around(module, function)])
+
+
+def _around(module: Module, function: Function | None) -> Iterator[ast.AST]:
+    """What may run once a loop has ended: the file's own statements, its function, what decorates that, and the methods beside
+    it."""
+    yield from (item for item in module.tree.body if not isinstance(item, Definition))
+    if function is not None:
+        yield function
+        marks = (module.find_callee(mark.func if isinstance(mark, ast.Call) else mark) for mark in function.decorator_list)
+        yield from (found[1] for found in marks if found is not None)
+        if (owner := module.class_of(function)) is not None:
+            yield from (item for item in owner.body if isinstance(item, Function))
 
 
 def _counters(loop: ast.AST) -> set[str]:

@@ -542,6 +542,34 @@ for epoch in range(3):
         optimizer.step()
         trace.append((loss.item(), size))
 """,
+    "a decorator and a method read gradients": """\
+def told(function):
+    def wrapped(*given):
+        function(*given)
+        trace.append((0.0, sum(item.grad.norm().item() for item in model.parameters())))
+
+    return wrapped
+
+
+class Trainer:
+    def fit(self):
+        for epoch in range(3):
+            self.train(epoch)
+            trace.append((0.0, model.fc.weight.grad.norm().item()))
+
+    @told
+    def train(self, epoch):
+        for inputs, targets in batches(epoch):
+            optimizer.zero_grad()
+            outputs = model(inputs)
+            loss = criterion(outputs, targets)
+            loss.backward()
+            optimizer.step()
+            trace.append((loss.item(), 0.0))
+
+
+Trainer().fit()
+""",
     "gradients of zeros": """\
 for epoch in range(3):
     for inputs, targets in batches(epoch):
