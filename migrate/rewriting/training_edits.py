@@ -2,12 +2,14 @@
 
 import ast
 import copy
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..reading.edits import Edit, Positions
 from ..reading.nodes import inside
 from ..reading.scopes import Function, Module, dotted
+from ..slicing.gradient_calls import binds_anew
 from ..survey.loops import CallSite
 from .graph_mode import check_name, import_edits
 from .placement import RejectedError
@@ -166,6 +168,9 @@ def _check_invariant(step: LoopStep, texts: Sequence[str]) -> None:
         for part in ast.walk(node):
             if isinstance(part, ast.Name | ast.Attribute) and (name := dotted(part)) in names and name not in own:
                 raise RejectedError(f"{name} changes from one round of the loop to the next")
+    read = {name for text in texts for name in re.findall(r"[\w.]+", text)}
+    if not isinstance(step.loop, Function) and (again := binds_anew(step.site.module, step.site.function, step.loop, read)):
+        raise RejectedError(f"{again} is bound anew by a function that the loop calls")
 
 
 def _construction(positions: Positions, place: ast.stmt, name: str, parts: Sequence[str], *, deeper: bool = False) -> str:

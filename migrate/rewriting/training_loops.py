@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from ..reading.nodes import inside
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, local_names
 from ..reading.statements import block_of
-from ..slicing.gradient_calls import may_reach, touches_gradients
+from ..slicing.early_update import may_update_early
+from ..slicing.gradient_calls import moves_with, touches_gradients
 from ..survey.call_purposes import part_of_input
 from ..survey.loops import CallSite
 from .placement import RejectedError
@@ -144,6 +145,8 @@ def whole_step(step: LoopStep) -> WholeStep | None:
     begin, stop = _index(step.block, step.end), _index(step.block, update[0])
     if dotted(_callee(zero[0])) != f"{step.optimizer}.zero_grad" or stop < begin or begin < _index(step.block, zero[0]) < stop:
         return None
+    if any(isinstance(node, ast.Constant) and node.value is False for node in ast.walk(zero[0])):
+        return None  # gradients of zeros are updates by momentum and weight decay; none are no update
     gone = [step.backward[0].statement, zero[0], update[0]]
     clipping = []
     for item in step.block[begin + 1 : stop]:
@@ -153,15 +156,15 @@ def whole_step(step: LoopStep) -> WholeStep | None:
             gone.append(item)
     if len({name for name, _ in clipping}) != len(clipping):
         return None
-    names = (step.site.fact.model, step.optimizer)
     stays = [item for item in [*step.after, *step.block[begin + 1 : stop]] if item not in gone]
-    if any(_leaves(item) or _mentions(item, names) for item in stays):
+    module, function, names = step.site.module, step.site.function, (step.site.fact.model, step.optimizer)
+    early = [item for item in step.after if item not in gone]
+    late = [item for item in stays if item not in early]
+    used = [*gone, step.forward, step.loss, *([step.division] if step.division is not None else [])]
+    if any(_leaves(item) for item in stays):
         return None
-    fresh = changing(step.loop)
-    if any(may_reach(step.site.module, step.site.function, item, names, fresh) for item in stays):
-        return None  # it wants the gradients before the update, or the weights
-    if any(node.attr == "grad" for node in inside(step.loop, ast.Attribute)):
-        return None  # gradients are gone after the update
+    if not may_update_early(module, function, step.loop, names, changing(step.loop), early, late, used):
+        return None
     return WholeStep(tuple(gone), tuple(clipping))
 
 
@@ -334,11 +337,11 @@ def _call_place(inner: list[ast.stmt], forward: ast.stmt, loss: ast.Assign, valu
     between = inner[_index(inner, forward) + 1 : _index(inner, loss)]
     if any(_leaves(item) for item in between):
         raise RejectedError("the loop may continue, break or return between the forward pass and the loss")
-    if not any(_reads(item, outputs) for item in between):
+    if not any(_reads(item, outputs) or moves_with(site.module, item, site.fact.model) for item in between):
         return loss
     needed = {node.id for node in inside(value, ast.Name)} - {outputs}
     if any(needed & bound_names(item) for item in between):
-        raise RejectedError("what the loss needs is made from the outputs")
+        raise RejectedError("what the loss needs is made from the outputs, or of the model or random numbers after its call")
     return forward
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +13,11 @@ from torch import nn
 
 from ...errors import HeadraceError, InputError
 from ..base.config import GraphConfig
+from ..capture.no_grad_mode import no_grad_mode
 from .tiered import TieredGraph
 
 _HOME = "_headrace_evaluation"  # an attribute of the module, so that the step lives as long as it; copies of it are None
+_PAUSE = 0.2  # seconds between two requests that are of one evaluation at most
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
@@ -39,6 +42,7 @@ def evaluation_step(model: nn.Module, *, patience: float | None = None, config: 
         return model  # type: ignore[no-any-return]
     known = vars(model).get(_HOME)
     if isinstance(known, EvaluationStep) and known.model is model and known.asked == (patience, config):
+        known.look()
         return known
     step = EvaluationStep(model, patience=patience, config=config)
     vars(model)[_HOME] = step
@@ -56,6 +60,9 @@ class EvaluationStep:
         self.asked = (patience, config)
         self.graph = TieredGraph(_unwrapped(model), config=config, patience=patience, eager=model)
         self._names: list[str] | None = None
+        self._sizes: list[float] | None = None
+        self._looked = float("-inf")
+        self.look()
 
     @property
     def patience(self) -> float:
@@ -83,6 +90,28 @@ class EvaluationStep:
             self.graph.refuse(error)
             return self.model(*args, **named)
 
+    def look(self) -> None:
+        """Begin anew where weights are others that torch counts no write to, as averages written through `.data`.
+
+        Asked for again and again within one evaluation, it looks at the first time alone.
+        """
+        begin, self._looked = self._looked, time.monotonic()
+        if self._looked - begin < _PAUSE or _under_capture():
+            return
+        held = [*self.model.parameters(), *self.model.buffers()]
+        if any(type(value) not in (nn.Parameter, torch.Tensor) for value in held):  # not there yet, or on several devices
+            return
+        before, self._sizes = (
+            self._sizes,
+            _sizes(
+                [value for value in held if value.is_floating_point() and value.layout == torch.strided and not value.is_meta]
+            ),
+        )
+        used = self.graph.captures or self.graph.packaged is not None
+        if used and before not in (None, self._sizes) and not self.graph.noticed:
+            model, (patience, config) = _unwrapped(self.model), self.asked
+            self.graph = TieredGraph(model, config=config, patience=patience, eager=self.model)
+
     def __repr__(self) -> str:
         state = f"eager: {self.refused}" if self.refused else f"{self.graph.captures} captures"
         return f"EvaluationStep({type(self.graph.model).__name__}, {state})"
@@ -105,6 +134,16 @@ class EvaluationStep:
         if getattr(self.model, "training", False) or not self.graph.evaluates:
             return False
         return bool(inputs) and all(map(_is_batch, inputs))
+
+
+def _sizes(tensors: list[torch.Tensor]) -> list[float]:
+    """Their norms, with one wait for each device."""
+    found: list[float] = []
+    with no_grad_mode():
+        for device in dict.fromkeys(value.device for value in tensors):
+            norms = torch._foreach_norm([value for value in tensors if value.device == device])
+            found += torch.stack([size.double() for size in norms]).tolist()
+    return found
 
 
 def _under_capture() -> bool:

@@ -100,7 +100,13 @@ class Graph(Staging):
             checkpoint=tuple(checkpoint),
             update=update,
         )
-        self._trainer = Trainer(self.build, distinct_modules(vars(self)), optimizer, options, self.config, self._journal)
+        self._trainer = Trainer(
+            self.build, distinct_modules(vars(self)), optimizer, options, self.config, self._journal, constants=self._read()
+        )
+
+    def _read(self) -> Sequence[object]:
+        """What `build` calls that is no module, and may read numbers of its own."""
+        return ()
 
     @property
     def steps(self) -> tuple[StepRecord, ...]:

@@ -206,6 +206,11 @@ class TieredGraph:
         """Whether the module and all in it are in evaluation mode."""
         return not any(_trains(module) for module in self._seen.modules)
 
+    @property
+    def noticed(self) -> bool:
+        """Whether the next call sees by itself that something has changed since it was last looked."""
+        return self._watched is not None and (self._seen.changed() or self._watched.changed())
+
     def _notice_changes(self, *, thoroughly: bool) -> None:
         """Begin anew where something has changed."""
         if self._watched is not None and not self._seen.changed() and not (thoroughly and self._watched.changed()):

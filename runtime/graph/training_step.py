@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Hashable, Iterable
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from ..base.config import GraphConfig
+from ..base.structure import flatten
+from ..training.trainer import refuse
 from .graph import Graph
 
 _HOME = (
@@ -45,14 +48,20 @@ class TrainingStep(Graph):
             (loss if self.divide == 1 else loss / self.divide).backward()
         return loss, outputs
 
+    def _read(self) -> Sequence[object]:
+        return () if isinstance(self.criterion, nn.Module) else (self.criterion,)
+
     def __call__(self, *inputs: Any) -> Any:
         """(loss, outputs), both without history, for the images and what the criterion takes beside the outputs.
 
-        Numbers among the latter (mixup's share) become tensors of no dimension. Raises InputError for anything else.
+        Numbers among the latter (mixup's share) become tensors of no dimension; a step with anything else runs eagerly. Raises
+        InputError for images that are no tensor.
         """
         device = inputs[0].device if inputs and isinstance(inputs[0], torch.Tensor) else None
-        dtype = torch.get_default_dtype()
-        given = [torch.tensor(value, dtype=dtype, device=device) if type(value) in (int, float) else value for value in inputs]
+        given = [_number(value, device) if type(value) in (int, float) else value for value in inputs]
+        if device is not None and self._trainer is not None and not all(isinstance(value, torch.Tensor) for value in given):
+            with self._lock:
+                return self._trainer.step(given, eagerly=True)
         if self.batches == "global":
             return super().__call__(*given)
         from ..parallel import own_rows
@@ -62,6 +71,33 @@ class TrainingStep(Graph):
             return super().__call__(*given)
         entered = [own_rows.entered(value, mesh, self.batches) for value in given]
         return own_rows.left(super().__call__(*entered), self.batches)
+
+
+class OwnOptimizerStep:
+    """A step whose optimizer is an object of another kind, as one that wraps torch's: it runs as it would be written."""
+
+    def __init__(
+        self, model: nn.Module, criterion: Callable[..., torch.Tensor], optimizer: Any, divide: float, options: dict[str, Any]
+    ) -> None:
+        self.model, self.criterion, self.optimizer, self.divide, self.options = model, criterion, optimizer, divide, options
+
+    def __call__(self, images: torch.Tensor, *targets: Any) -> tuple[torch.Tensor, Any]:
+        """(loss, outputs), both without history."""
+        outputs = self.model(images)
+        loss = self.criterion(outputs, *targets)
+        scaler, norm, value = (self.options[name] for name in ("grad_scaler", "clip_grad_norm", "clip_grad_value"))
+        with torch.autocast(images.device.type, enabled=False):
+            divided = loss if self.divide == 1 else loss / self.divide
+            (divided if scaler is None else scaler.scale(divided)).backward()
+        if self.options["update"]:
+            if value is not None:
+                nn.utils.clip_grad_value_(self.model.parameters(), value)
+            if norm is not None:
+                nn.utils.clip_grad_norm_(self.model.parameters(), norm)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        leaves, structure = flatten(outputs, torch.is_tensor, refuse)
+        return loss.detach(), structure.rebuild([leaf.detach() for leaf in leaves])
 
 
 def training_step(
@@ -92,6 +128,7 @@ def training_step(
 
     Asked for again with the same objects, as a function that trains one epoch does, it is the same graph, and captured once.
     Where model and loss cannot be captured, or capture is no gain, the same steps run eagerly; `steps` says which and why.
+    Those of an optimizer that is none of torch's classes, as one that wraps another, run eagerly, with a warning.
     Raises ValueError for options that contradict each other or an optimizer that needs a closure.
     """
     if not isinstance(model, nn.Module):
@@ -110,6 +147,10 @@ def training_step(
         "grad_scaler": grad_scaler,
         "lr_scheduler": lr_scheduler,
     }
+    plain = accumulate == 1 and lr_scheduler is None and (grad_scaler is None or not update)
+    if not isinstance(optimizer, torch.optim.Optimizer) and callable(getattr(optimizer, "zero_grad", None)) and plain:
+        warnings.warn(f"a {type(optimizer).__name__} is no torch.optim.Optimizer, so its steps run eagerly", stacklevel=2)
+        return OwnOptimizerStep(model, criterion, optimizer, divide, options)  # type: ignore[return-value]
     parts = _parts(criterion)
     key = (id(model), *map(_value, parts), divide, batches, config, *options.values(), _settings([model, *parts]))
     kept: list[tuple[Hashable, list[Any], TrainingStep]] = vars(optimizer).setdefault(_HOME, [])
@@ -120,6 +161,11 @@ def training_step(
     kept.append((key, parts, step))  # what is known by its identity must live as long
     del kept[:-_KEPT]
     return step
+
+
+def _number(value: float, device: torch.device | None) -> torch.Tensor:
+    """As a tensor; a whole number stays one, since it may be an index."""
+    return torch.tensor(value, dtype=torch.get_default_dtype() if type(value) is float else torch.int64, device=device)
 
 
 def _parts(criterion: Callable[..., Any]) -> list[Any]:

@@ -24,6 +24,8 @@ class StepKind:
     layout: Any
     settings: Any
     autocast: Hashable
+    constants: Hashable = None
+    """What `Constants` reads."""
 
     def differences(self, before: StepKind, names: Sequence[str]) -> list[str]:
         """What is other than it was `before`, most telling first; `names` are those of the inputs. Empty when equal."""
@@ -41,6 +43,8 @@ class StepKind:
         found += _settings(before.settings, self.settings)
         if self.autocast != before.autocast:
             found.append(f"autocast is {self.autocast or 'off'}, before {before.autocast or 'off'}")
+        if self.constants != before.constants:
+            found.append("a number that forward or the loss reads is another")
         plain, old_plain = (
             _by_name((name, (grads, own)) for name, grads, _, own in side) for side in (parameters, old_parameters)
         )

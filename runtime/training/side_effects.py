@@ -50,7 +50,7 @@ class ValuesStayInside(TorchFunctionMode):  # type: ignore[misc]
 def undone(owners: Iterable[object], parameters: Sequence[torch.Tensor]) -> Iterator[list[str]]:
     """What the block does to attributes of these objects, to gradients and to Python's and NumPy's random numbers is undone.
 
-    Looks into lists, dicts, sets and plain objects that are attributes, one level deep. The list that it gives
+    Looks into lists, dicts, sets, tensors and plain objects that are attributes, one level deep. The list that it gives
     says after the block what was changed.
     """
     saved = [(owner, _attributes(owner)) for owner in _with_helpers(owners)]
@@ -106,8 +106,14 @@ _KNOWN = {"torch", "numpy", __name__.split(".")[0]}
 
 
 def _attributes(owner: object) -> dict[str, tuple[Any, Any]]:
-    """Each attribute, and what is in it if it is a container."""
-    return {name: (value, copy.copy(value) if type(value) in _CONTAINERS else None) for name, value in vars(owner).items()}
+    """Each attribute, and what is in it if it is a container or a tensor."""
+    return {name: (value, _copied(value)) for name, value in vars(owner).items()}
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is torch.Tensor and not value.requires_grad:
+        return value.clone()
+    return copy.copy(value) if type(value) in _CONTAINERS else None
 
 
 def _changed(owner: object, before: dict[str, tuple[Any, Any]]) -> str | None:
@@ -118,7 +124,7 @@ def _changed(owner: object, before: dict[str, tuple[Any, Any]]) -> str | None:
             name not in now
             or name not in before
             or now[name] is not value
-            or (content is not None and _ids(value) != _ids(content))
+            or (content is not None and not isinstance(value, torch.Tensor) and _ids(value) != _ids(content))
         ):
             return f"build changes {name!r} of {type(owner).__name__}, which a captured step would leave as it is"
     return None
@@ -136,7 +142,9 @@ def _restore(owner: object, before: dict[str, tuple[Any, Any]]) -> None:
         del now[name]
     for name, (value, content) in before.items():
         now[name] = value
-        if content is not None and _ids(value) != _ids(content):
+        if isinstance(content, torch.Tensor):
+            value.copy_(content)
+        elif content is not None and _ids(value) != _ids(content):
             value.clear()
             fill: Callable[[Any], None] = value.update if isinstance(value, dict | set) else value.extend
             fill(content)

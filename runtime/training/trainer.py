@@ -27,6 +27,7 @@ from ..inspect.journal import Journal, operations_text
 from ..inspect.recompiles import Recompile
 from ..parallel.agreement import Agreement
 from ..parallel.shares import allowing, guarding, is_global, simulated
+from .constants import Constants
 from .forms import StepForm, forms_for, race
 from .kinds import StepKind
 from .options import StepRecord, TrainingOptions
@@ -78,6 +79,7 @@ class Trainer:
         journal: Journal,
         *,
         inference: bool = False,
+        constants: Sequence[object] = (),
     ) -> None:
         if config.backend not in (None, *_WAYS):
             raise BackendError(f"a training graph runs {', '.join(_WAYS)}; {config.backend!r} is for inference")
@@ -101,6 +103,7 @@ class Trainer:
         self.recompiles: list[Recompile] = []
         self._journal = journal
         self._build = build
+        self._constants = Constants([*modules, *constants])
         self._owners = [owner] if (owner := getattr(build, "__self__", None)) is not None else []
         self._compiled = torch.compile(build) if config.backend == "inductor" else build
         self._micro = 0  # backward passes since the last update
@@ -114,10 +117,13 @@ class Trainer:
         """How each kind of step that was seen lately runs."""
         return tuple(item.record for item in self._kinds.values())
 
-    def step(self, inputs: Sequence[torch.Tensor]) -> Any:
-        """Forward, backward and, every `accumulate`-th time, the update. What build returns comes back without its history."""
+    def step(self, inputs: Sequence[Any], *, eagerly: bool = False) -> Any:
+        """Forward, backward and, every `accumulate`-th time, the update. What build returns comes back without its history.
+
+        `eagerly` is for inputs of which some are no tensors.
+        """
         updates = self.options.update and self._micro + 1 >= self.options.accumulate
-        if self._shown(inputs, updates) in self._plain:  # nothing else need be looked at: eager is right whatever changed
+        if eagerly or self._shown(inputs, updates) in self._plain:  # eager is right whatever changed
             leaves, structure = self._eagerly(inputs, updates, self._build)
         else:
             self.state.look()
@@ -165,6 +171,7 @@ class Trainer:
             self.state.layout(),
             self.state.hyperparameters(),
             _autocast(inputs[0].device.type),
+            self._constants.now(),
         )
 
     def _kind(self, key: StepKind) -> _Kind:
@@ -189,6 +196,9 @@ class Trainer:
     def _run(self, key: StepKind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
         item = self._kind(key)
         if why := self._eager_only or ("several ranks are simulated in this process" if simulated() else ""):
+            item.record.why = why
+            return self._eagerly(inputs, updates, self._build)
+        if not item.tried and not self._inference and (why := self._constants.obstacle(inputs)):
             item.record.why = why
             return self._eagerly(inputs, updates, self._build)
         if self.config.backend in ("eager", "inductor"):
@@ -282,7 +292,7 @@ class Trainer:
         reasons: list[str] = []
         forward = functools.partial(self._forward, self._build)
         scale = self._scale(inputs[0].device)
-        step = None
+        step, owners = None, [*self._owners, *self._constants.holders()]
         item.agreement = Agreement([*self.state.parameters.values(), *self.state.buffers.values(), *inputs])
         if self.state.strangers():
             record.why = "the optimizer updates a tensor that belongs to none of the graph's modules"
@@ -290,7 +300,7 @@ class Trainer:
         for update in [self._traced_update, None] if updates and not self._stays_in_python(reasons) else [None]:
             failed = None
             try:
-                step = capture_step(forward, self.state, inputs, scale, update, self._owners, traces=self._journal.level >= 3)
+                step = capture_step(forward, self.state, inputs, scale, update, owners, traces=self._journal.level >= 3)
             except NotCapturedError as error:
                 failed = error.part, str(error)
             failed = item.agreement.any(failed)

@@ -392,6 +392,194 @@ for epoch in range(3):
         correct = outputs.argmax(1).eq(targets).sum().item()
         optimizer.step()
 """,
+    "clipping of a list of weights": """\
+weights = list(model.parameters())
+for epoch in range(3):
+    for inputs, targets in batches(epoch):
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(weights, 0.1)
+        optimizer.step()
+        trace.append((loss.item(),))
+""",
+    "a schedule of its own before the update": """\
+class Decay:
+    def __init__(self, optimizer):
+        self.optimizer, self.rounds = optimizer, 0
+
+    def __call__(self, index):
+        self.rounds += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = 0.1 * 0.9**self.rounds
+
+
+decay = Decay(optimizer)
+for epoch in range(3):
+    for index, (inputs, targets) in enumerate(batches(epoch)):
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+        loss.backward()
+        decay(index)
+        optimizer.step()
+        trace.append((loss.item(), optimizer.param_groups[0]["lr"]))
+""",
+    "callbacks between backward and update": """\
+class Centralize:
+    def on_after_backward(self, loss):
+        for item in model.parameters():
+            item.grad.mul_(0.5)
+
+
+callbacks = [Centralize()]
+for epoch in range(3):
+    for inputs, targets in batches(epoch):
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+        loss.backward()
+        for callback in callbacks:
+            callback.on_after_backward(loss)
+        optimizer.step()
+        trace.append((loss.item(),))
+""",
+    "a function that is handed over": """\
+def train(epoch, hook):
+    for inputs, targets in batches(epoch):
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+        loss.backward()
+        hook(epoch)
+        optimizer.step()
+        trace.append((loss.item(),))
+
+
+for epoch in range(3):
+    train(epoch, lambda epoch: [item.grad.mul_(0.5) for item in model.parameters()])
+""",
+    "a trainer whose subclass changes gradients": """\
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer = model, optimizer
+
+    def after_backward(self, loss):
+        pass
+
+    def train(self, epoch):
+        for inputs, targets in batches(epoch):
+            self.optimizer.zero_grad()
+            outputs = self.model(inputs)
+            loss = criterion(outputs, targets)
+            loss.backward()
+            self.after_backward(loss)
+            size = self.gradient_size
+            self.optimizer.step()
+            trace.append((loss.item(), size))
+
+    @property
+    def gradient_size(self):
+        return sum(item.grad.norm().item() for item in self.model.parameters())
+
+
+class Halving(Trainer):
+    def after_backward(self, loss):
+        for item in self.model.parameters():
+            item.grad.mul_(0.5)
+
+
+trainer = Halving(model, optimizer)
+for epoch in range(3):
+    trainer.train(epoch)
+""",
+    "an attack before the gradients are dropped": """\
+def attacked(net, inputs, targets):
+    inputs = inputs.clone().requires_grad_()
+    F.cross_entropy(net(inputs), targets).backward()
+    return (inputs + 0.1 * inputs.grad.sign()).detach()
+
+
+for epoch in range(3):
+    for inputs, targets in batches(epoch):
+        inputs = attacked(model, inputs, targets)
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+        loss.backward()
+        optimizer.step()
+        trace.append((loss.item(),))
+""",
+    "gradients are read after the loop": """\
+def gradient_size(net):
+    return sum(item.grad.norm().item() for item in net.parameters())
+
+
+def train(epoch):
+    for inputs, targets in batches(epoch):
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+        loss.backward()
+        optimizer.step()
+        trace.append((loss.item(), 0.0))
+
+
+for epoch in range(3):
+    train(epoch)
+    trace.append((0.0, gradient_size(model)))
+""",
+    "another name of the model": """\
+net = model
+for epoch in range(3):
+    for inputs, targets in batches(epoch):
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+        size = sum(item.detach().norm().item() for item in net.parameters())
+        loss.backward()
+        optimizer.step()
+        trace.append((loss.item(), size))
+""",
+    "a decorator and a method read gradients": """\
+def told(function):
+    def wrapped(*given):
+        function(*given)
+        trace.append((0.0, sum(item.grad.norm().item() for item in model.parameters())))
+
+    return wrapped
+
+
+class Trainer:
+    def fit(self):
+        for epoch in range(3):
+            self.train(epoch)
+            trace.append((0.0, model.fc.weight.grad.norm().item()))
+
+    @told
+    def train(self, epoch):
+        for inputs, targets in batches(epoch):
+            optimizer.zero_grad()
+            outputs = model(inputs)
+            loss = criterion(outputs, targets)
+            loss.backward()
+            optimizer.step()
+            trace.append((loss.item(), 0.0))
+
+
+Trainer().fit()
+""",
+    "gradients of zeros": """\
+for epoch in range(3):
+    for inputs, targets in batches(epoch):
+        optimizer.zero_grad(set_to_none=False)
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+        loss.backward()
+        optimizer.step()
+        trace.append((loss.item(),))
+""",
     "gradients are read": """\
 for epoch in range(3):
     for inputs, targets in batches(epoch):
@@ -401,6 +589,17 @@ for epoch in range(3):
         loss.backward()
         optimizer.step()
         trace.append((loss.item(), model.fc.weight.grad.norm().item()))
+""",
+    "an average of the model after its call": """\
+for epoch in range(3):
+    for inputs, targets in batches(epoch):
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        ema.load_state_dict(model.state_dict())
+        loss = criterion(outputs, targets)
+        loss.backward()
+        optimizer.step()
+        trace.append((loss.item(), sum(value.float().sum().item() for value in ema.state_dict().values())))
 """,
 }
 WHOLE = {
@@ -501,12 +700,22 @@ LEFT = {
     "a branch": ("loss.backward()", "if y.sum():\n        loss.backward()", "different branches"),
     "a condition made late": ("loss.backward()", "good = loss < 3\n    if good:\n        loss.backward()", "decided between"),
     "a way out": ("loss.backward()", "if skip(loss):\n        break\n    loss.backward()", None),
+    "a random number after the forward pass": (
+        "loss = criterion(outputs, y)",
+        "share = torch.rand(())\n    loss = share * criterion(outputs, y)",
+        "random numbers",
+    ),
     "a criterion made anew": ("loss = ", "criterion = choose(x)\n    loss = ", "criterion"),
     "a function that drops gradients": (
         "loss.backward()\n    optimizer.step()",
         "clear()\n    loss.backward()\n    optimizer.step()\n\n\n"
         "def clear():\n    for item in net.parameters():\n        item.grad = None",
         "clear() comes to gradients",
+    ),
+    "an optimizer that a function makes anew": (
+        "optimizer.step()",
+        "optimizer.step()\n    restart()\n\n\ndef restart():\n    global optimizer\n    optimizer = SGD(net.parameters())",
+        "optimizer is bound anew",
     ),
     "one line": ("loss.backward()\n    optimizer.step()", "loss.backward(); optimizer.step()", "share a line"),
     "hooks": ("outputs = model(x)", "model.register_forward_hook(print)\n    outputs = model(x)", "hooks"),

@@ -223,3 +223,19 @@ def test_inputs_by_name_are_those_by_place_and_what_is_more_stays_eager() -> Non
         torch.testing.assert_close(masked, 2 * wanted, rtol=1e-4, atol=1e-5)
         with pytest.raises(TypeError, match="unknown"):
             step(unknown=images)
+
+
+def test_weights_written_through_data_are_seen_by_the_next_evaluation(monkeypatch):
+    """As averages of weights are, and what some optimizers update; torch counts no such writes."""
+    monkeypatch.setattr("headrace.runtime.graph.evaluation_step._PAUSE", 0.0)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
+    images = torch.randn(4, 3, 2, 2)
+    with torch.no_grad():
+        for _ in range(3):
+            step = headrace.evaluation_step(model, patience=0)
+            torch.testing.assert_close(step(images), model(images))
+            assert step.graph.captures == 1
+            assert headrace.evaluation_step(model, patience=0).graph.captures == 1
+            for weight in model.parameters():
+                weight.data.mul_(0.5)

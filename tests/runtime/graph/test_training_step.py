@@ -238,8 +238,66 @@ def test_mistakes_are_told(change, why):
         headrace.training_step(**given)
 
 
-def test_what_is_no_tensor_is_told():
+def test_images_that_are_no_tensor_are_told():
     model = Net()
     step = headrace.training_step(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters()))
     with pytest.raises(InputError, match="dict"):
-        step(torch.randn(2, 2, 9, 7), {"labels": 1})
+        step({"images": torch.randn(2, 2, 9, 7)}, torch.tensor([0, 1]))
+
+
+def test_targets_that_are_no_tensor_go_to_the_criterion_as_they_are():
+    def criterion(outputs, targets, reduction, rows):
+        return torch.nn.functional.cross_entropy(outputs[:rows], targets["labels"][:rows], reduction=reduction)
+
+    model = Net()
+    step = headrace.training_step(model, criterion, torch.optim.SGD(model.parameters(), lr=0.1))
+    before = model.state_dict()[next(iter(model.state_dict()))].clone()
+    loss, outputs = step(torch.randn(3, 2, 9, 7), {"labels": torch.tensor([0, 1, 0])}, "sum", 2)
+    assert loss.ndim == 0
+    assert not loss.requires_grad
+    assert outputs.shape[0] == 3
+    assert not torch.equal(model.state_dict()[next(iter(model.state_dict()))], before)
+
+
+class Wrapping:
+    """What wraps an optimizer of torch's, as Lookahead and schedules with a warm-up do."""
+
+    def __init__(self, optimizer):
+        self.optimizer, self.steps = optimizer, 0
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        self.steps += 1
+        self.optimizer.step()
+
+
+@pytest.mark.parametrize("options", [{}, {"update": False}, {"clip_grad_norm": 0.1, "divide": 2}])
+def test_an_optimizer_that_wraps_another_is_stepped_as_it_is(options):
+    torch.manual_seed(0)
+    model = Net()
+    other = copy.deepcopy(model)
+    wrapping, plain = (Wrapping(torch.optim.SGD(item.parameters(), lr=0.1, momentum=0.9)) for item in (model, other))
+    with pytest.warns(UserWarning, match="Wrapping is no torch.optim.Optimizer"):
+        step = headrace.training_step(model, nn.CrossEntropyLoss(), wrapping, **options)
+    for index in range(3):
+        torch.manual_seed(index)
+        x, y = torch.randn(4, 2, 9, 7), torch.randint(2, (4,))
+        torch.manual_seed(index)
+        loss, outputs = step(x, y)
+        torch.manual_seed(index)
+        expected = other(x)
+        wanted = nn.functional.cross_entropy(expected, y)
+        (wanted / options.get("divide", 1)).backward()
+        if "clip_grad_norm" in options:
+            nn.utils.clip_grad_norm_(other.parameters(), 0.1)
+        if options.get("update", True):
+            plain.step()
+            plain.zero_grad()
+        torch.testing.assert_close((loss, outputs), (wanted.detach(), expected.detach()))
+        assert not outputs.requires_grad
+    assert wrapping.steps == plain.steps
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one, two)
+        torch.testing.assert_close(one.grad, two.grad)
