@@ -44,6 +44,7 @@ _OF_IMAGES = re.compile(
 """What says of a route that it is for images."""
 _OF_ADDRESS = re.compile(r"(^|_)(url|uri|link|address)s?(_|$)|Url\b|URL")
 _BODY = re.compile(r"request\.(json|get_json|data)\b|loads\([^)]*request\.(body|data|get_data)\b")
+_TAKING = ("get", "getlist", "pop", "setdefault")
 REFUSED = 400
 """From this status on a request was not taken."""
 FAILING = "failing_routes"
@@ -84,16 +85,16 @@ class Form:
 def forms(stage: Stage, source: str) -> list[Form]:
     """All forms, those that the source speaks of first."""
     made = {
-        "base64": lambda: base64.b64encode(jpeg()).decode(),
-        "header": lambda: f"data:image/jpeg;base64,{base64.b64encode(jpeg()).decode()}",
-        "hex": lambda: jpeg().hex(),
-        "upload": lambda: Upload(jpeg()),
-        "bytes": lambda: bytearray(jpeg()),
+        "base64": lambda: base64.b64encode(jpeg(stage)).decode(),
+        "header": lambda: f"data:image/jpeg;base64,{base64.b64encode(jpeg(stage)).decode()}",
+        "hex": lambda: jpeg(stage).hex(),
+        "upload": lambda: Upload(jpeg(stage)),
+        "bytes": lambda: bytearray(jpeg(stage)),
         "address": lambda: ADDRESS,
         "path": lambda: _path(stage),
         "pixels": lambda: np.asarray(photo("image.jpg", _SMALL)).tolist(),
-        "image": lambda: photo("image.jpg", SIZE),
-        "array": lambda: np.asarray(photo("image.jpg", SIZE)),
+        "image": lambda: photo("image.jpg", size(stage)),
+        "array": lambda: np.asarray(photo("image.jpg", size(stage))),
     }
     return [Form(name, made[name]) for name in dict.fromkeys([*spoken_of(source), "upload", "bytes", "base64", *made])]
 
@@ -111,9 +112,16 @@ def spoken_of(source: str) -> list[str]:
     return [name for name, pattern in _HINTS if re.search(pattern, source)]
 
 
-def jpeg() -> bytes:
+def size(stage: Stage) -> tuple[int, int]:
+    """Of an image in a request: a model for images of one size asks for it where nothing makes them so large."""
+    width, height = stage.learned.get("image", SIZE)
+    return width, height
+
+
+def jpeg(stage: Stage) -> bytes:
+    """A made image as a file."""
     file = io.BytesIO()
-    photo("image.jpg", SIZE).save(file, "JPEG")
+    photo("image.jpg", size(stage)).save(file, "JPEG")
     return file.getvalue()
 
 
@@ -278,7 +286,7 @@ def _named(tree: ast.AST) -> Iterator[tuple[str, str]]:
         match node:
             case ast.Subscript(value=held, slice=ast.Constant(value=str(key))):
                 yield ast.unparse(held), key
-            case ast.Call(func=held, args=[ast.Constant(value=str(key)), *_]):
+            case ast.Call(func=ast.Attribute(attr=how) as held, args=[ast.Constant(value=str(key)), *_]) if how in _TAKING:
                 yield ast.unparse(held), key
             case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()], comparators=[held]):
                 yield ast.unparse(held), key

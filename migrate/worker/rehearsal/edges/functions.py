@@ -20,10 +20,9 @@ from typing import Any
 
 from ..making import Maker, photo
 from ..places import is_users
-from ..requests import ADDRESS, forms, spoken_of
+from ..requests import ADDRESS, forms, jpeg, size, spoken_of
 from ..stage import Stage
 from .arguments import guess
-from .servers import jpeg
 
 _CALLED = "functions"
 _MOST = 4
@@ -35,7 +34,6 @@ _PATH = re.compile(r"path|file(_?name)?$|_name$", re.I)
 _BYTES = re.compile(r"bytes|content|buffer|(^|_)data$", re.I)
 _ENCODED = frozenset(["header", "base64", "hex", "address"])
 """Forms that a parameter's name does not tell."""
-_SIZE = (256, 256)
 
 
 @dataclass(frozen=True)
@@ -182,9 +180,9 @@ def _image(stage: Stage, parameter: inspect.Parameter) -> Any:
         return ADDRESS
     told = inspect.formatannotation(parameter.annotation) if parameter.annotation is not parameter.empty else ""
     if "bytes" in told or (not told and _BYTES.search(parameter.name)):
-        return jpeg().read()
+        return jpeg(stage)
     if "Image" in told or (not told and not _PATH.search(parameter.name)):
-        return photo("image.jpg", _SIZE)
+        return photo("image.jpg", size(stage))
     path = stage.made / "image.jpg"
     Maker(stage).file(str(path))
     return path if "Path" in told else str(path)

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..making import photo
-from ..requests import ADDRESS, FAILING, REFUSED, Asked, speaks_of_images, taken
+from ..requests import ADDRESS, FAILING, REFUSED, Asked, jpeg, speaks_of_images, taken
 from ..route_answers import Sent, encoded, fastapi_routes, flask_routes, observe
 from ..stage import Stage
 
@@ -41,15 +40,6 @@ def stand_in(stage: Stage) -> Iterator[None]:
     yield
 
 
-def jpeg(name: str = "image.jpg") -> io.BytesIO:
-    """A made image as a file that is uploaded."""
-    file = io.BytesIO()
-    photo(name, (256, 256)).save(file, "JPEG")
-    file.seek(0)
-    file.name = name
-    return file
-
-
 def _call_flask(stage: Stage, app: Any) -> None:
     stage.served = True
     client = app.test_client()
@@ -58,19 +48,19 @@ def _call_flask(stage: Stage, app: Any) -> None:
         asked = [*(Sent("file", name) for name in how.files), *(Sent("json", name) for name in how.entries), Sent("body")]
         observe(stage, flask_routes(app, how.with_header), [] if how.forms else asked)
         return
-    text = encoded(jpeg().read(), how.with_header)
+    text = encoded(jpeg(stage), how.with_header)
     rules = [rule for rule in app.url_map.iter_rules() if not rule.arguments]
     posts = [rule for rule in rules if "POST" in rule.methods]
     posts.sort(key=lambda rule: not speaks_of_images(rule.rule, app.view_functions.get(rule.endpoint)))
 
     def ask(path: str) -> str:
         if how.files or how.forms:
-            data = {name: (jpeg(), "image.jpg", "image/jpeg") for name in how.files}
+            data = {name: (io.BytesIO(jpeg(stage)), "image.jpg", "image/jpeg") for name in how.files}
             answer = client.post(path, data={**data, **how.filled(how.forms, text)})
         elif how.entries:
             answer = client.post(path, json=how.filled(how.entries, text))
         else:
-            answer = client.post(path, data=jpeg().read())
+            answer = client.post(path, data=jpeg(stage))
         return f"{answer.status_code} {answer.get_data(as_text=True)[:2000]}"
 
     app.config["PROPAGATE_EXCEPTIONS"] = True
@@ -130,10 +120,10 @@ def _requests(stage: Stage, takes: Any) -> Iterator[dict[str, Any]]:
     for field in takes.body_params:
         kinds.setdefault(type(field.field_info).__name__, []).append(field)
     how = taken(stage)
-    text = encoded(jpeg().read(), with_header=False)
-    texts = [encoded(jpeg().read(), with_header=True), text] if how.with_header else [text, ADDRESS]
+    text = encoded(jpeg(stage), with_header=False)
+    texts = [encoded(jpeg(stage), with_header=True), text] if how.with_header else [text, ADDRESS]
     if files := kinds.get("File"):
-        yield {"files": {field.alias: ("image.jpg", jpeg(), "image/jpeg") for field in files}}
+        yield {"files": {field.alias: ("image.jpg", jpeg(stage), "image/jpeg") for field in files}}
     elif forms := kinds.get("Form"):
         yield from ({"data": dict.fromkeys([field.alias for field in forms], value)} for value in texts)
     elif bodies := kinds.get("Body"):
@@ -142,8 +132,8 @@ def _requests(stage: Stage, takes: Any) -> Iterator[dict[str, Any]]:
             parts = {field.alias: _body(field.field_info.annotation, value) for field in bodies}
             yield {"json": parts if embedded else parts[bodies[0].alias]}
     elif getattr(takes, "request_param_name", None) is not None:
-        yield {"content": jpeg().read()}
-        yield {"files": {name: ("image.jpg", jpeg(), "image/jpeg") for name in how.files or ("file", "image")}}
+        yield {"content": jpeg(stage)}
+        yield {"files": {name: ("image.jpg", jpeg(stage), "image/jpeg") for name in how.files or ("file", "image")}}
         yield from ({"json": dict.fromkeys(how.entries or ("image",), value)} for value in texts)
 
 

@@ -44,7 +44,7 @@ def stand_in(stage: Stage) -> None:
     def call(original: Any, self: Silent, *args: Any, **named: Any) -> Any:
         library, _, name = self._name.partition(".")
         if library in LIBRARIES and _FETCHES.match(name.rpartition(".")[2]):
-            return _fetched(*args, *named.values())
+            return _fetched(stage, *args, *named.values())
         return original(self, *args, **named)
 
     stage.wrap(Silent, "__call__", call)
@@ -85,7 +85,7 @@ def _given(function: types.FunctionType) -> int:
 
 def call(stage: Stage, function: Any) -> None:
     def ask() -> Any:
-        given = [_Part("message"), _Part("context")][: _given(function)]
+        given = [_Part(stage, "message"), _Part(stage, "context")][: _given(function)]
         made = at_its_class(stage, function, None, function, *given)
         return asyncio.run(made) if inspect.iscoroutine(made) else made
 
@@ -111,9 +111,9 @@ class _Bytes(bytes):
         return bytes(self)
 
 
-def _fetched(*given: Any) -> _Bytes:
+def _fetched(stage: Stage, *given: Any) -> _Bytes:
     """A made image: into the file, or at the path, that is given, if any, and as it is."""
-    data = jpeg()
+    data = jpeg(stage)
     for target in given:
         if isinstance(target, io.IOBase):
             target.write(data)
@@ -127,24 +127,24 @@ def _fetched(*given: Any) -> _Bytes:
 class _Part:
     """A part of a message: it has every part that is asked for, may be awaited, and its files hold a made image."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, stage: Stage, name: str) -> None:
+        self._stage, self._name = stage, name
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         if name in _LISTS:
-            return [_Part(name)]
+            return [_Part(self._stage, name)]
         if name in _PLACES:
             return ADDRESS
         if name in ("text", "caption", "content"):
             return ""
         if (name == "bot" and self._name in ("author", "from_user")) or name == "is_bot":
             return False
-        return _NAMES.get(name) or (1 if re.search(r"(^|_)id$|size$|^(width|height)$", name) else _Part(name))
+        return _NAMES.get(name) or (1 if re.search(r"(^|_)id$|size$|^(width|height)$", name) else _Part(self._stage, name))
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        return _fetched(*args, *named.values()) if _FETCHES.match(self._name) else self
+        return _fetched(self._stage, *args, *named.values()) if _FETCHES.match(self._name) else self
 
     def __await__(self) -> Generator[Any, None, _Part]:
         yield from ()

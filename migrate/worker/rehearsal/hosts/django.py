@@ -197,7 +197,7 @@ def _source(view: Any) -> str:
 def _answer(stage: Stage, path: str, how: Images) -> str:
     """What the request gets that is taken and comes to a model, else the first one; the next run begins with that one."""
     known = stage.learned.get(_TAKEN, {})
-    requests = sorted(_requests(how), key=lambda item: item[0] != known.get(path))
+    requests = sorted(_requests(stage, how), key=lambda item: item[0] != known.get(path))
     said, first = "", None
     for form, send in requests:
         before = stage.count()
@@ -219,11 +219,11 @@ def _answer(stage: Stage, path: str, how: Images) -> str:
     return said
 
 
-def _requests(how: Images) -> Iterator[tuple[str, Callable[[Any, str], Any]]]:
+def _requests(stage: Stage, how: Images) -> Iterator[tuple[str, Callable[[Any, str], Any]]]:
     """Requests with an image in each form that the sources speak of, each with its name, and a few that any view may take."""
     from django.core.files.uploadedfile import SimpleUploadedFile
 
-    text = encoded(jpeg(), how.with_header)
+    text = encoded(jpeg(stage), how.with_header)
     fields = dict(_fields())
     plain = {name: value for name, value in fields.items() if value is not None} | dict.fromkeys(
         [*how.forms, *how.entries], "text"
@@ -232,7 +232,7 @@ def _requests(how: Images) -> Iterator[tuple[str, Callable[[Any, str], Any]]]:
     def upload(names: list[str]) -> Callable[[Any, str], Any]:
         files = dict.fromkeys(names)
         return lambda client, path: client.post(
-            path, plain | {name: SimpleUploadedFile("image.jpg", jpeg(), "image/jpeg") for name in files}, follow=True
+            path, plain | {name: SimpleUploadedFile("image.jpg", jpeg(stage), "image/jpeg") for name in files}, follow=True
         )
 
     def written(names: list[str]) -> dict[str, str]:
@@ -249,7 +249,7 @@ def _requests(how: Images) -> Iterator[tuple[str, Callable[[Any, str], Any]]]:
         yield f"base64 in JSON as {', '.join(entries)}", lambda client, path: client.post(path, body, content_type=kind)
     if forms:
         yield f"base64 as {', '.join(forms)}", lambda client, path: client.post(path, written(forms), follow=True)
-    yield "the body", lambda client, path: client.generic("POST", path, jpeg(), content_type="image/jpeg")
+    yield "the body", lambda client, path: client.generic("POST", path, jpeg(stage), content_type="image/jpeg")
     if not files:
         yield "uploaded as image, file", upload(["image", "file"])
 

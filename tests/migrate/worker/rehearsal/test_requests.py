@@ -51,11 +51,13 @@ def test_every_form_can_be_made(on_stage):
     assert made["array"].shape == (256, 256, 3)
 
 
-def test_an_upload_is_read_at_once_or_awaited():
-    async def awaited():
-        return await Upload(jpeg()).read()
+def test_an_upload_is_read_at_once_or_awaited(on_stage):
+    image = jpeg(on_stage().stage)
 
-    assert Upload(jpeg()).read() == jpeg() == asyncio.run(awaited()) == Upload(jpeg()).file.read()
+    async def awaited():
+        return await Upload(image).read()
+
+    assert Upload(image).read() == image == asyncio.run(awaited()) == Upload(image).file.read()
 
 
 def test_what_the_sources_take_out_of_a_request_is_found_in_all_or_in_one_of_them(on_stage):
@@ -68,3 +70,8 @@ def test_what_the_sources_take_out_of_a_request_is_found_in_all_or_in_one_of_the
     world = on_stage(files=files | {"routes.py": "x = request.get_json()\ny = x['image']\nz = other['none']\n"})
     assert taken(world.stage) == Images(files=("scan", "one"), entries=("image", "picture", "top"))
     assert taken(world.stage, world.root / "routes.py") == Images(entries=("image",))
+
+
+def test_a_body_that_is_an_image_has_no_entries(on_stage):
+    world = on_stage(files={"app.py": "image = Image.open(io.BytesIO(request.data)).convert('L')\ntop = request.json.get('k', 1)\n"})
+    assert taken(world.stage) == Images(entries=("k",))
