@@ -18,6 +18,7 @@ from .tiered import TieredGraph
 
 _HOME = "_headrace_evaluation"  # an attribute of the module, so that the step lives as long as it; copies of it are None
 _PAUSE = 0.2  # seconds between two requests that are of one evaluation at most
+_NORMED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)  # numbers of 8 bits have no norm
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
@@ -101,12 +102,8 @@ class EvaluationStep:
         held = [*self.model.parameters(), *self.model.buffers()]
         if any(type(value) not in (nn.Parameter, torch.Tensor) for value in held):  # not there yet, or on several devices
             return
-        before, self._sizes = (
-            self._sizes,
-            _sizes(
-                [value for value in held if value.is_floating_point() and value.layout == torch.strided and not value.is_meta]
-            ),
-        )
+        plain = [value for value in held if value.dtype in _NORMED and value.layout == torch.strided and not value.is_meta]
+        before, self._sizes = self._sizes, _sizes(plain)
         used = self.graph.captures or self.graph.packaged is not None
         if used and before not in (None, self._sizes) and not self.graph.noticed:
             model, (patience, config) = _unwrapped(self.model), self.asked

@@ -116,7 +116,9 @@ class Watch:
         """(kind, name) of everything that `_look` looks at."""
         tops = [("tensor" if isinstance(item, torch.Tensor) else "module", name) for name, item in self._tops_now()]
         children = [("module", f"{name}.{key}") for name, group in self._children for key, _ in group.items()]
-        held = [(kind, f"{name}.{key}") for kind, name, group in self._held for key, value in group.items() if value is not None]
+        held = [
+            (kind, f"{name}.{key}") for kind, name, group in self._held for key, value in group.items() if value is not None
+        ]
         settings = [("attribute", name) for name in (*self._read, *(name for name, _, _ in self._options))]
         return [*tops, *children, *held, *settings]
 

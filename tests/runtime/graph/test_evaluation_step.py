@@ -239,3 +239,12 @@ def test_weights_written_through_data_are_seen_by_the_next_evaluation(monkeypatc
             assert headrace.evaluation_step(model, patience=0).graph.captures == 1
             for weight in model.parameters():
                 weight.data.mul_(0.5)
+
+
+def test_weights_of_which_torch_has_no_norm_are_no_obstacle():
+    model = nn.Linear(3, 2).eval()
+    model.register_buffer("scale", torch.ones(2, dtype=torch.float8_e4m3fn))
+    model.register_buffer("empty", torch.ones(0))
+    images = torch.randn(4, 3)
+    with torch.no_grad():
+        assert torch.equal(headrace.evaluation_step(model)(images), model(images))

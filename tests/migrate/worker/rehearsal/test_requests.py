@@ -73,5 +73,6 @@ def test_what_the_sources_take_out_of_a_request_is_found_in_all_or_in_one_of_the
 
 
 def test_a_body_that_is_an_image_has_no_entries(on_stage):
-    world = on_stage(files={"app.py": "image = Image.open(io.BytesIO(request.data)).convert('L')\ntop = request.json.get('k', 1)\n"})
+    text = "image = Image.open(io.BytesIO(request.data)).convert('L')\ntop = request.json.get('k', 1)\n"
+    world = on_stage(files={"app.py": text})
     assert taken(world.stage) == Images(entries=("k",))
