@@ -434,3 +434,14 @@ def test_what_is_in_torchscript_is_not_told_of_again(monkeypatch):
     with pytest.raises(CaptureError) as told:
         headrace.compile(nn.Sequential(torch.jit.script(new_model())))(torch.randn(2, 3, 9, 9))
     assert str(told.value).count("PG108") == 1
+
+
+@pytest.mark.parametrize("make", [SCRIPTED["traced"], SCRIPTED["scripted"]], ids=["traced", "scripted"])
+def test_torchscript_with_the_weights_of_a_package_is_answered_by_it(package, monkeypatch, make):
+    monkeypatch.setenv("HEADRACE_PATIENCE", "0")
+    model = make(new_model())
+    graph = headrace.compile(model)
+    images = torch.randn(4, 3, 9, 9)
+    with torch.no_grad():
+        torch.testing.assert_close(graph(images), model(images), atol=1e-4, rtol=1e-4)
+    assert "packaged with the same weights" in repr(graph)
