@@ -41,7 +41,8 @@ class Constants:
 
     def obstacle(self, inputs: Iterable[torch.Tensor]) -> str:
         """Why a step with these inputs cannot be captured, or not for more than itself; "" where nothing says so."""
-        self._seen.add(self.now())
+        if len(self._seen) <= _MOST:  # of more nothing is asked, and they may be others at each step
+            self._seen.add(self.now())
         if any(value.requires_grad for value in inputs):
             return "the gradient of an input is asked for, which a captured step would leave out"
         if self._sets is not None:
