@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from ..reading.calls import bind
@@ -26,6 +26,7 @@ from .heads import (
     is_zoo_constructor,
     makes_published,
     may_be_head,
+    table_of,
 )
 from .model_class import ModelClass, makes_itself
 
@@ -156,7 +157,7 @@ class ModelTable:
         if any(self._is_published(part) for part in seen if part is model or part in model.bases):
             return True
         calls = [(part.module, call) for part in seen for call in inside(part.node, ast.Call)]
-        published = [call for module, call in calls if makes_published(module, call)]
+        published = [call for module, call in [*calls, *_tabled(seen)] if makes_published(module, call)]
         if published:
             return answers_with_classes(published, [call for _, call in calls if last_name(call.func) == "Linear"], names)
         given = model.methods("__init__")
@@ -383,6 +384,13 @@ class ModelTable:
     def _called(self) -> set[str]:
         """What something calls, by its last name."""
         return {last_name(call.func) for module in self.repository.modules.values() for call in module.calls}
+
+
+def _tabled(parts: Iterable[ModelClass]) -> Iterator[tuple[Module, ast.Call]]:
+    """The calls in the tables of which classes take one: `NETWORKS = {"small": resnet18(), ...}`."""
+    for part in parts:
+        for node in inside(part.node, ast.Subscript):
+            yield from ((part.module, item) for item in table_of(part.module, node) if isinstance(item, ast.Call))
 
 
 def _is_written_out(call: ast.Call) -> bool:

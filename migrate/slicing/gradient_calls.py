@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 
 from ..reading.nodes import arguments_of, inside
-from ..reading.scopes import BUILTINS, Definition, Function, Module, dotted, last_name, root_of
+from ..reading.scopes import BUILTINS, Definition, Function, Module, dotted, last_name, local_names, parameters, root_of
 
 _OF_GRADIENTS = frozenset(["backward", "grad", "zero_grad", "unscale_", "clip_grad_norm_", "clip_grad_value_"])
 _OF_WEIGHTS = frozenset(
@@ -19,6 +19,12 @@ _NOTES = frozenset(
     "add_scalar append debug extend info log print set_description set_postfix warning write".split()  # noqa: SIM905
 )
 _DRAWS = re.compile(r"rand|shuffle|sample|beta$|choice|normal_?$|uniform|bernoulli|multinomial|dropout|mix_?up|cut_?mix", re.I)
+_HARMLESS = frozenset(
+    "cpu cuda eval half float modules named_modules named_parameters parameters requires_grad_ state_dict to train".split()  # noqa: SIM905
+)
+"""Methods of a module that compute no gradients."""
+_SCHEDULES = re.compile(r"sched|warm_?up", re.I)
+"""What an object is called that sets learning rates."""
 _COUNTS = frozenset(["add", "record", "update"])
 """Methods that note a number: of a loss, or of outputs; what is handed something else may well change weights (an average)."""
 
@@ -57,7 +63,8 @@ def hands_over(module: Module, function: Function | None, statement: ast.AST, na
     for call, found in _followed(module, function, statement):
         if found or not isinstance(call, ast.Call) or root_of(call.func) in BUILTINS:
             continue
-        if last_name(call.func) in ("train", "eval") or (module.expand(call.func) or "").startswith("torch."):
+        scheduled = isinstance(call.func, ast.Attribute) and _SCHEDULES.search(dotted(call.func.value) or "")
+        if last_name(call.func) in _HARMLESS or scheduled or (module.expand(call.func) or "").startswith("torch."):
             continue
         if any(dotted(node) in names for part in (call.func, *arguments_of(call)) for node in ast.walk(part)):
             return _text(call)
@@ -106,7 +113,9 @@ def made_of(module: Module, names: Collection[str], fresh: Collection[str]) -> s
             called = isinstance(value, ast.Call) and dotted(value.func) in names
             if target in known and isinstance(value, ast.Name | ast.Attribute) and (same := dotted(value)) is not None:
                 known.add(same)
-            elif target not in fresh and not called and any(dotted(node) in known for node in ast.walk(value)):
+            elif (
+                target != "_" and target not in fresh and not called and any(dotted(node) in known for node in ast.walk(value))
+            ):
                 known.add(target)
     return known
 
@@ -194,8 +203,9 @@ def _methods(module: Module, name: str) -> list[tuple[Module, Function, ast.Clas
 
 def _has(functions: Collection[Function], names: Collection[str], attributes: Collection[str]) -> bool:
     return any(
-        (isinstance(node, ast.Attribute) and node.attr in attributes) or dotted(node) in names
+        (isinstance(node, ast.Attribute) and node.attr in attributes) or dotted(node) in of_others
         for function in functions
+        for of_others in [set(names) - (local_names(function) | {argument.arg for argument in parameters(function)})]
         for node in ast.walk(function)
         if isinstance(node, ast.Name | ast.Attribute)
     )

@@ -4,7 +4,7 @@ import ast
 import re
 
 from ..reading.nodes import inside, keyword_of, text_of
-from ..reading.scopes import Module, last_name
+from ..reading.scopes import Module, dotted, last_name
 
 COUNTS_CLASSES = re.compile(
     r"(^|_)(n|num|nb|number|no)?_?(of_)?(class(es)?|categories|labels|cls)$"
@@ -48,8 +48,22 @@ def makes_published(module: Module, call: ast.Call) -> bool:
     if isinstance(made, ast.Call) and last_name(made.func) == "getattr" and made.args:
         return (module.expand(made.args[0]) or "").startswith(_ZOOS)
     if isinstance(made, ast.Subscript):
-        return module.expand(made.value) == "torchvision.models.__dict__"
-    name = module.expand(made) or ""
+        return module.expand(made.value) == "torchvision.models.__dict__" or any(
+            _is_published(module.expand(item) or "") for item in table_of(module, made)
+        )
+    return _is_published(module.expand(made) or "")
+
+
+def table_of(module: Module, node: ast.Subscript) -> list[ast.expr]:
+    """The values of a table of the file, of which a network may be one: `NETWORKS[arch]`."""
+    if not isinstance(node.value, ast.Name):
+        return []
+    bound = [item for item in module.tree.body if isinstance(item, ast.Assign) and isinstance(item.value, ast.Dict)]
+    named = [item.value for item in bound if any(dotted(target) == node.value.id for target in item.targets)]
+    return [value for table in named if isinstance(table, ast.Dict) for value in table.values]
+
+
+def _is_published(name: str) -> bool:
     return (is_zoo_constructor(name) and not _OTHER_TASKS.search(name)) or bool(_VISION_BODY.match(name))
 
 

@@ -14,9 +14,15 @@ import library
 weights = list(model.parameters())
 average = copy.deepcopy(model)
 net = model
+_, best = validate(model)
+scheduler = Schedule(optimizer)
 
 def size():
     return sum(item.grad.norm() for item in net.parameters())
+
+def accuracy(outputs, labels):
+    _, predicted = outputs.topk(1)
+    return predicted.eq(labels).sum()
 
 def attacked(images):
     score(images).backward()
@@ -54,6 +60,10 @@ def early(before="pass", early="pass", late="pass", behind="pass", end="pass"):
         {"late": "meter.update(loss.item())", "behind": "scheduler.step()"},
         {"before": "model.train()", "behind": "library.log(loss)"},
         {"before": "images = augment(images)"},
+        {"before": "scheduler.batch_step()"},
+        {"before": "model.cuda()"},
+        {"early": "correct = accuracy(outputs, labels)"},
+        {"late": "_, predicted = library.max(outputs, 1)"},
     ],
 )
 def test_statistics_leave_the_update_where_it_may_be_early(given):

@@ -50,6 +50,12 @@ class FinalHead(Top):
             "self.body = torch.hub.load('repo', 'net')", "self.color = nn.Linear(9, colors)", parameters=", colors, shapes"
         ),
         network("self.body = getattr(models, name)(weights=None)", parameters=", name='resnet18'"),
+        network(
+            "self.body = NETWORKS[name]",
+            "self.body.fc = nn.Linear(512, n)",
+            parameters=", name, n",
+            before="NETWORKS = {'small': models.resnet18(), 'large': models.resnet50()}\n",
+        ),
         network("self.body = nn.Conv2d(3, 8, 3)", "self.head = Top(8, n_classes)", parameters=", n_classes", before=PART),
         network("self.body = nn.Conv2d(3, 8, 3)", "self.head = FinalHead(8, outputs=5)", before=PART),
         network(

@@ -46,9 +46,11 @@ def test_heads(call, is_one):
         ("transformers.BertModel.from_pretrained('bert')", False),
         ("getattr(self, name)()", False),
         ("layers[name]()", False),
+        ("NETWORKS[name](weights=None)", True),
     ],
 )
 def test_published_models(call, is_one):
-    source = f"import torch, timm, transformers\nfrom torchvision import models\n{call}\n"
+    table = "NETWORKS = {'small': models.resnet18}\nlayers = {'relu': torch.nn.ReLU}\n"
+    source = f"import torch, timm, transformers\nfrom torchvision import models\n{table}{call}\n"
     module = Repository([parse_source("a.py", source.encode())]).modules["a.py"]
     assert makes_published(module, module.tree.body[-1].value) is is_one
