@@ -246,7 +246,7 @@ def _named_in(error: AttributeError) -> tuple[str, list[list[str]]] | None:
 
 
 def _needs_arguments(kind: type) -> bool:
-    given = list(inspect.signature(vars(kind).get("__init__", kind)).parameters.values())
+    given = inspect.signature(kind).parameters.values()
     return any(item.default is item.empty and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in given)
 
 

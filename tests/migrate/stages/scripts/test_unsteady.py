@@ -131,7 +131,7 @@ for images, labels in loader:
     ("scale", "edits", "status"),
     [
         ("1e12", [("train.py", "lr=0.5", "lr=0.5 * (1 + 1e-6)")], "not-run"),
-        ("1e12", [("train.py", "lr=0.5", "lr=5.0")], "failed"),
+        ("1e12", [("train.py", "lr=0.5", "lr=5.0")], "not-run"),  # the update is the script's own, and rounding hides it
         ("1e12", [("train.py", "0.3 *", "0.31 *")], "failed"),
         ("1.0", [("train.py", "lr=0.5", "lr=0.501")], "failed"),
         ("1.0", [("model.py", "self.fc(", "1.001 * self.fc(")], "failed"),
@@ -144,7 +144,7 @@ def test_training_on_images_of_an_attack(migration_of, tmp_path, model_text, sca
     (root / "model.py").write_text(model_text)
     (root / "train.py").write_text(TRAINS.replace("SCALE", scale))
     migration, changes = migration_of(root)
-    assert "PS301" in migration.rewritten["train.py"], migration.rewritten
+    assert "PS302" in migration.rewritten["train.py"], migration.rewritten  # the attack leaves gradients before the update
     originals = run_originals(migration, None)
     assert originals.why_not == {}
     apply = migrated.apply
