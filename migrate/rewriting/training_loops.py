@@ -411,11 +411,6 @@ def _reads(node: ast.AST, name: str) -> bool:
     return any(inner.id == name and isinstance(inner.ctx, ast.Load) for inner in inside(node, ast.Name))
 
 
-def _mentions(node: ast.AST, names: Iterable[str]) -> bool:
-    wanted = set(names)
-    return any(dotted(inner) in wanted for inner in ast.walk(node) if isinstance(inner, ast.Name | ast.Attribute))
-
-
 def _leaves(statement: ast.stmt) -> bool:
     """Whether a statement may go elsewhere than to the next one."""
     return any(

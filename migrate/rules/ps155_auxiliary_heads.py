@@ -70,7 +70,8 @@ class AuxiliaryHeads(Repair):
                     continue
                 edits = without(context, call, [gone])
                 if head:
-                    edits = [*edits, *_dropped(context, call, head)] if _dropped(context, call, head) else []
+                    dropped = _dropped(context, call, head)
+                    edits = [*edits, *dropped] if dropped else []
                 message = f"{name} takes no aux_logits=False beside weights since torchvision 0.13; "
                 message += f"set aux_logits to False and {head} to None afterwards" if head else "leave it out"
                 yield self.fix(context, call, message, edits, severity="error")

@@ -26,11 +26,12 @@ def may_update_early(
     """
     known = made_of(module, names, fresh)
     tensors = set(fresh) - _counters(loop)
-    for item in (*early, *late):
-        if any(dotted(node) in known for node in ast.walk(item) if isinstance(node, ast.Name | ast.Attribute)):
-            return False
-        if may_reach(module, function, item, known, tensors, strict=any(item is one for one in late)):
-            return False
+    for items, strict in ((early, False), (late, True)):
+        for item in items:
+            if any(dotted(node) in known for node in ast.walk(item) if isinstance(node, ast.Name | ast.Attribute)):
+                return False
+            if may_reach(module, function, item, known, tensors, strict=strict):
+                return False
     others = [(at, item) for at, item in _simple(loop) if not any(at is one for one in used)]
     update = max(item.lineno for item in used)
     if any(touches_gradients(module, function, item) for _, item in others):

@@ -58,9 +58,8 @@ def table_of(module: Module, node: ast.Subscript) -> list[ast.expr]:
     """The values of a table of the file, of which a network may be one: `NETWORKS[arch]`."""
     if not isinstance(node.value, ast.Name):
         return []
-    bound = [item for item in module.tree.body if isinstance(item, ast.Assign) and isinstance(item.value, ast.Dict)]
-    named = [item.value for item in bound if any(dotted(target) == node.value.id for target in item.targets)]
-    return [value for table in named if isinstance(table, ast.Dict) for value in table.values]
+    bound = (item for item in module.tree.body if isinstance(item, ast.Assign) and node.value.id in map(dotted, item.targets))
+    return [value for item in bound if isinstance(item.value, ast.Dict) for value in item.value.values]
 
 
 def _is_published(name: str) -> bool:
