@@ -26,6 +26,8 @@ _HOPELESS = 2.0  # times the best median: not measured further after three round
 _BEYOND_HOPE = 1.5  # times that, or after the first, if a call is so long
 _LONG_MS = 50.0  # that no hiccup makes it three times longer
 _ALIKE = 0.04  # share of the best time that nobody would notice
+_NOISY = 0.1  # share of a median that its spread is where others compute, too: three calls tell little then
+_NOISY_SECONDS = 1.0  # beyond the time, until there are seven
 
 
 @dataclass
@@ -44,6 +46,11 @@ class Samples:
     def spread_ms(self) -> float:
         """The interquartile range."""
         return 1000 * float(np.percentile(self.seconds, 75) - np.percentile(self.seconds, 25))
+
+    @property
+    def scatters(self) -> bool:
+        """Whether calls differ as they do beside other processes."""
+        return self.spread_ms > _NOISY * self.median_ms
 
     @property
     def leak(self) -> str | None:
@@ -66,7 +73,7 @@ def measure(
     """Samples of each session on the same inputs, after one call to warm up.
 
     At least three rounds (one, for a long call that takes half as long again as `patience` times the best; seven, where memory
-    grew in all so far); then until the fastest is told from the next, or is surely within 4 % of it, or `seconds` are over by
+    grew in all so far, or times scatter and a second more is enough for them); then until the fastest is told from the next, or is surely within 4 % of it, or `seconds` are over by
     the clock (the wall's unless one is given), or 25 rounds. What takes `patience` times the best is not measured further, nor
     what `failed`. Nothing runs for `pause` seconds before each turn, for threads of the one before may spin. On a device that
     all sessions can be given rows on ahead, these lie there: to copy them takes as long for each and up to three times what the
@@ -109,8 +116,10 @@ def measure(
             continue
         if round_number + 1 < _USUAL_ROUNDS and any(samples[index].leak for index in running):
             continue  # a library that still allocates what it keeps, or a leak: more rounds tell
-        told_apart = round_number + 1 >= _USUAL_ROUNDS and _separated([samples[index] for index in running])
-        if told_apart or clock() >= deadline:
+        usual = round_number + 1 >= _USUAL_ROUNDS
+        told_apart = usual and _separated([samples[index] for index in running])
+        scatter = not usual and len(running) > 1 and any(samples[index].scatters for index in running)
+        if told_apart or clock() >= deadline + (_NOISY_SECONDS if scatter else 0.0):
             break
     return samples
 

@@ -640,7 +640,7 @@ class FixedBackend(TimedBackend):
 
 @pytest.mark.parametrize(
     ("alone", "parted", "between"),
-    [(1.0, 1.0, []), (0.8, 0.9, [(4, 1), (2, 1)]), (1.1, 0.7, [(4, 2), (2, 2)])],
+    [(1.0, 1.04, []), (0.8, 0.9, [(4, 1), (2, 1)]), (1.1, 0.7, [(4, 2), (2, 2)]), (1.0, 1.01, [(4, 2), (2, 2)])],
 )
 def test_between_the_ends_only_forms_that_won_there_are_compiled(conv_net, tuned, monkeypatch, alone, parted, between):
     seen = with_clocks(monkeypatch, 1.0, **MODELS)
@@ -659,7 +659,8 @@ def test_between_the_ends_only_forms_that_won_there_are_compiled(conv_net, tuned
     plan = tuned(conv_net, buckets=(1, 2, 4, 8), max_tuning_seconds=60, threads=2)
     assert compiled[:3] == [(1, 1), (8, 1), (8, 2)]
     assert compiled[3:] == between
-    best = min((1.0, None), (alone, 1), (parted, 2), key=lambda form: form[0])[1]
+    # In parts it may take 3 % longer: beside other processes no part waits for the other.
+    best = min((1.0, None), (1.02 * alone, 1), (0.97 * parted, 2), key=lambda form: form[0])[1]
     assert [plan.choices[bucket].streams if plan.choices[bucket].batch else None for bucket in (2, 4, 8)] == [best] * 3
     assert seen
 

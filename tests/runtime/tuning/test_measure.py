@@ -64,6 +64,12 @@ def test_what_is_surely_as_good_is_not_measured_on_but_what_may_be_better_is(slo
     assert (len(first.seconds), len(second.seconds)) == (rounds, rounds)
 
 
+@pytest.mark.parametrize(("length", "share", "rounds"), [(0.01, 0.01, 3), (0.01, 0.2, 7), (0.11, 0.2, 4), (1.0, 0.2, 3)])
+def test_beside_other_processes_a_second_more_is_taken_for_the_usual_rounds(length, share, rounds):
+    first, _ = measure([Wavering(length, share), Wavering(1.1 * length, share)], ROWS, seconds=0)
+    assert len(first.seconds) == rounds
+
+
 def test_sessions_take_turns_in_a_changing_order():
     log = []
     sessions = [Sleeper(0.003, log), Sleeper(0.003, log)]
