@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from ..reading.nodes import inside
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, local_names
@@ -23,7 +24,7 @@ _WRAPPERS = frozenset(["DistributedDataParallel", "DDP", "FullyShardedDataParall
 _ENDINGS = frozenset(["exit", "_exit", "quit", "abort"])
 
 
-Scope = ast.For | ast.AsyncFor | Function
+Scope = ast.For | ast.AsyncFor | ast.While | Function
 
 
 @dataclass(kw_only=True)
@@ -88,7 +89,7 @@ def read_step(site: CallSite, sites: Sequence[CallSite], *, exchanged: bool = Fa
 
     A wrapper that exchanges gradients between processes is such a case, unless the step that is made has them `exchanged`.
     """
-    module, loop = site.module, site.loop or site.function
+    module, loop = site.module, _scope(site)
     if loop is None:
         raise RejectedError("no loop over batches surrounds it")
     _check_bounds(module, site, loop, sites, exchanged=exchanged)
@@ -184,7 +185,7 @@ def _check_bounds(module: Module, site: CallSite, loop: Scope, sites: Sequence[C
         raise RejectedError(f"{model} is called with more than one argument")
     if (part := part_of_input(module, site.function, site.call.args[0])) is not None:
         raise RejectedError(f"what {model} is given is no tensor: {part} is read beside")
-    if len([other for other in sites if (other.loop or other.function) is loop and other.fact.kind == "train"]) > 1:
+    if len([other for other in sites if _scope(other) is loop and other.fact.kind == "train"]) > 1:
         raise RejectedError("the loop has more than one forward pass that trains")
     for node in module.nodes:
         if isinstance(node, ast.Call) and last_name(node.func).endswith(("forward_hook", "forward_pre_hook", "backward_hook")):
@@ -200,6 +201,12 @@ def _check_bounds(module: Module, site: CallSite, loop: Scope, sites: Sequence[C
             raise RejectedError(f"{name} exchanges gradients while they are computed, which a captured step would leave out")
     if any(last_name(call.func) == "no_sync" for call in inside(loop, ast.Call)):
         raise RejectedError("no_sync says when gradients are exchanged, which a captured step would leave out")
+
+
+def _scope(site: CallSite) -> Scope | None:
+    """The loop over batches around a call, else the innermost other one, `while step < steps`, else its function."""
+    around = takewhile(lambda item: item is not site.function, site.module.ancestors(site.call))
+    return site.loop or next((item for item in around if isinstance(item, ast.For | ast.While)), None) or site.function
 
 
 def _condition(module: Module, backward: ast.stmt, forward: ast.stmt) -> ast.If | None:

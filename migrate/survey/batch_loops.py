@@ -7,7 +7,7 @@ from itertools import takewhile
 from ..reading.facts import LoopKind
 from ..reading.nodes import arguments_of, inside, text_of
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name
-from .gradients import always_gradless, learns, trains_anywhere
+from .gradients import always_gradless, hands_loss_on, learns, trains_anywhere
 
 BatchLoop = ast.For | ast.AsyncFor
 
@@ -32,7 +32,7 @@ def purpose(
     trained = learns(module, loop if loop is not None else function)
     targets = _targets(loop, call) if loop is not None else None
     if loop is None:
-        trains = trained and not always_gradless(module, call)
+        trains = (trained and not always_gradless(module, call)) or hands_loss_on(module, function, call)
         return ("train" if trains else "predict"), None, trained or trains_anywhere(module)
     if trained and not always_gradless(module, call):
         return "train", targets, True

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ..reading.nodes import inside
-from ..reading.scopes import Module, last_name
+from ..reading.scopes import Function, Module, last_name
 from ..reading.statements import block_of
 from ..slicing.side_effects import TRAINING_CALLS
 
@@ -15,6 +15,8 @@ _LOOKS_AT_GRADIENTS = frozenset(
 _UPDATES = frozenset(["step", "sub_", "add_", "addcmul_", "addcdiv_", "copy_", "training_step"])
 """Calls that change weights after `backward()`."""
 _LOSS = re.compile(r"loss|err(or)?\b|cost|crit|objective|energy|entropy|nll|mse|bce|_div|penalt|total|\bJ\b", re.I)
+_TRAINS = re.compile(r"(^|_)(train|training|fit)(_|$)", re.I)
+_CRITERION = re.compile(r"loss|criteri|entropy|nll", re.I)
 _NO_GRAD = frozenset(["no_grad", "inference_mode"])
 
 
@@ -42,7 +44,7 @@ def explains(module: Module, call: ast.Call) -> bool:
     if not _LOSS.search(ast.unparse(call)) and not _changes_weights(module):
         return True
     function = module.function_of(call)
-    return function is not None and _changes_inputs(function)
+    return function is not None and (_changes_inputs(function) or _updates_inputs(module, function))
 
 
 def _changes_inputs(function: ast.AST) -> bool:
@@ -71,6 +73,30 @@ def _changes_inputs(function: ast.AST) -> bool:
         ast.unparse(node.func).partition(".")[0] for node in inside(function, ast.Call) if last_name(node.func) in _UPDATES
     }
     return bool(wanted & read) and updated <= wanted
+
+
+def _updates_inputs(module: Module, function: ast.AST) -> bool:
+    """Whether the optimizers that a function makes are of tensors of its own, and of no network's weights: `Adam([image])`."""
+    made = [call for call in inside(function, ast.Call) if (module.expand(call.func) or "").startswith("torch.optim.")]
+    optimizers = [call for call in made if "lr_scheduler" not in ast.unparse(call.func)]
+    return bool(optimizers) and all(_is_of_tensors(call) for call in optimizers)
+
+
+def _is_of_tensors(optimizer: ast.Call) -> bool:
+    given = [*optimizer.args, *(item.value for item in optimizer.keywords if item.arg == "params")]
+    tensors = given[0].elts if given and isinstance(given[0], ast.List | ast.Tuple) else []
+    owners = [
+        item.func.value if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) else item for item in tensors
+    ]
+    return bool(owners) and all(isinstance(item, ast.Name) for item in owners)
+
+
+def hands_loss_on(module: Module, function: Function | None, call: ast.Call) -> bool:
+    """Whether a function that trains, as its name says, computes a loss of what the model gives, for others to back-propagate:
+    `def training_step(self, batch)`."""
+    if function is None or not _TRAINS.search(function.name) or always_gradless(module, call):
+        return False
+    return any(_CRITERION.search(last_name(item.func)) for item in inside(function, ast.Call) if item is not call)
 
 
 def _asks_for_gradients(call: ast.Call) -> bool:

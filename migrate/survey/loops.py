@@ -20,8 +20,10 @@ _WORD = re.compile(r"_?[A-Za-z]+\d*_?")
 _OTHER = re.compile(
     r"criterion|loss|transform|preprocess|metric|optimi|scheduler|loader|augment|mixup|scaler|accuracy|sampler|logger", re.I
 )
-_KIND = re.compile(r"(^|_)(names?|class|cls|type|factory|builder|ctor|constructor)$", re.I)
-"""Ends of names of what makes a model: a class, a function, or the name of one."""
+_KIND = re.compile(
+    r"(^|_)(names?|class|cls|type|factory|builder|ctor|constructor|callbacks?|func|function|fn|hooks?|handler)$", re.I
+)
+"""Ends of names of what makes a model, a class, a function, or the name of one; and of functions that somebody hands over."""
 _SETTINGS = re.compile(
     r"^_?(cfgs?|confs?|configs?|configurations?|args|arguments|opts?|options|hparams|hyper_?param(eter)?s|settings|flags"
     r"|(n|num|number)_?(of_?)?(classes|labels|outputs?)|pretrained)$",

@@ -37,10 +37,10 @@ Progress = Callable[[float, str], None]
 _LOSSY_HANDICAP = 1.03
 _UNPROVED_HANDICAP = 1.03  # a proof takes as long as hundreds of calls, and one more arithmetic in the plan its files
 _FIXED_HANDICAP = 1.02  # a session for one batch size alone costs a set of weights of its own,
-# and where its parts are computed side by side, no thread waits for one that a neighbor keeps from its core: ResNet-50 in bf16
-# at batch 8 on 2 cores takes 0.98 times the time of one stream alone, 0.64 beside two processes (which a server's decoders are).
-_PARTED_HANDICAP = 0.97
 _FIXED_HOPE = 1.1  # and is not tried where its sibling for any batch takes so many times the best
+# Of two streams neither waits for a core that a neighbor has: ResNet-50 in bf16 at batch 8 on 2 cores takes 0.98 times as long
+# as with one stream, beside two processes that compute (a server's decoders are such) 0.64 times.
+_PARTED_HANDICAP = 0.97
 _IN_FLOATS_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; other candidates need the rest
 _HOPE = 1.5  # times the best at the first batch size beyond which a candidate is measured at no other
 _OPEN_ROUNDS, _FINALISTS = 2, 2  # batch sizes at which all that came near the best are measured; at the others the best two

@@ -73,11 +73,11 @@ def measure(
     """Samples of each session on the same inputs, after one call to warm up.
 
     At least three rounds (one, for a long call that takes half as long again as `patience` times the best; seven, where memory
-    grew in all so far, or times scatter and a second more is enough for them); then until the fastest is told from the next, or is surely within 4 % of it, or `seconds` are over by
-    the clock (the wall's unless one is given), or 25 rounds. What takes `patience` times the best is not measured further, nor
-    what `failed`. Nothing runs for `pause` seconds before each turn, for threads of the one before may spin. On a device that
-    all sessions can be given rows on ahead, these lie there: to copy them takes as long for each and up to three times what the
-    computation takes, and a server copies while it computes.
+    grew in all so far, or times scatter and a second more is enough); then until the fastest is told from the next, or is
+    surely within 4 % of it, or `seconds` are over by the clock (the wall's unless one is given), or 25 rounds. What takes
+    `patience` times the best is not measured further, nor what `failed`. Nothing runs for `pause` seconds before each turn, for
+    threads of the one before may spin. On a device that all sessions can be given rows on ahead, these lie there: to copy them
+    takes as long for each and up to three times what the computation takes, and a server copies while it computes.
     """
     clock = clock or time.monotonic
     deadline = clock() + seconds

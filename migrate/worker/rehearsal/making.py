@@ -19,7 +19,7 @@ from PIL import Image
 
 from ...proving.rehearsal_protocol import GUESSED
 from . import hints
-from .forms import birds, json_files, known_sets, parted_folders, splits
+from .forms import birds, imagenet_names, json_files, known_sets, parted_folders, splits
 from .forms.examples import example_of
 from .stage import Stage
 
@@ -137,6 +137,7 @@ class Maker:
         if stage.learned.get("numbered"):
             names = tuple(map(str, range(self.classes)))
         self.names = list(names or invented(self.classes))
+        self.may_be_imagenet = not names or self.classes == imagenet_names.COUNT
         size = stage.learned.get("image") or request.image or (256, 256)
         self.agreed: str | None = stage.learned.get("agreed")
         self.rows: int = stage.learned.get("rows") or max(ROWS, min(PER_CLASS * self.classes, 100))
@@ -357,6 +358,8 @@ class Maker:
         """Names of classes, or lines of an image and its class, by the name of the file; or a table of names as Python has."""
         if re.search(r"(idx|index|id)\w*to\w*(label|human|class|name)", os.path.basename(path), re.I):
             return repr(dict(enumerate(self.names))).encode()
+        if self.may_be_imagenet and (known := imagenet_names.lines(path)) is not None:
+            return known.encode()
         if re.search(r"class|label|name|synset|categor", os.path.basename(path), re.I):
             return "".join(f"{name}\n" for name in self.names).encode()
         self.stage.names_images = True

@@ -152,9 +152,10 @@ def _keep_found(stage: Stage) -> None:
 
 
 def _learned(stage: Stage, edges: dict[str, types.ModuleType], error: BaseException | None) -> bool:
-    """Whether an edge knows from an error what the next attempt should do otherwise; if none does, how it may go on with it."""
+    """Whether an edge knows from an error what the next attempt should do otherwise; if none does, how it may go on with it,
+    and at last how without what failed."""
     asked = [(stage, each) for each in _and_replaced(stage, error)]
-    return _one_knows([*reversed(edges.values())], ("lesson", "last_lesson"), *asked)
+    return _one_knows([*reversed(edges.values())], ("lesson", "last_lesson", "passes_over"), *asked)
 
 
 def _and_replaced(stage: Stage, error: BaseException | None) -> Iterator[BaseException]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import inspect
@@ -106,6 +107,8 @@ class Stage:
         """Folders that were made with a folder for each class, and whether the script looked into one of those."""
         self.filters: dict[str, dict[str | int, None]] = {}
         """Values for which a made table was searched in vain, by the column."""
+        self.assertions: dict[str, list[ast.Assert]] = {}
+        """Those of the user's files that were compiled, by their paths."""
         self.at_risk: list[tuple[str, Any]] = []
         """Checkpoints that stood in for others, and what they hold."""
         self._last: list[Callable[[], object]] = []

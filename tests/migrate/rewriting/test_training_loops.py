@@ -265,6 +265,21 @@ def train(net, steps):
 
 train(model, 18)
 """,
+    "so many steps": """\
+def train(net, steps):
+    loader = iter(batches(0) * 3)
+    for step in range(steps):
+        x, y = next(loader)
+        optimizer.zero_grad()
+        outputs = net(x)
+        loss = F.cross_entropy(outputs, y) + 0.1 * outputs.square().mean()
+        loss.backward()
+        optimizer.step()
+        trace.append((loss.item(), step))
+
+
+train(model, 18)
+""",
     "training and validation in one loop": """\
 for epoch in range(3):
     for phase in ["train", "val"]:
@@ -612,6 +627,7 @@ WHOLE = {
     "probabilities with names of their own",
     "a function of one batch without a name for the outputs",
     "batches without a for",
+    "so many steps",
     "a function that only tells, before the update",
 }
 
@@ -641,6 +657,7 @@ def test_the_migrated_loop_gives_the_same_losses(tmp_path, monkeypatch, loop):
     expected, weights, _ = executed(source, monkeypatch)
     actual, graph_weights, steps = executed(migrated, monkeypatch)
     assert len(actual) == len(expected) >= 18
+    assert loop not in ("batches without a for", "so many steps") or len(steps) == 1, "it is made before the loop"
     tolerance = 2e-2 if loop == "bfloat16" else 1e-5
     np.testing.assert_allclose(
         [number for row in actual for number in row], [number for row in expected for number in row], rtol=tolerance

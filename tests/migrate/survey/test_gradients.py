@@ -192,3 +192,64 @@ def test_a_model_that_is_trained_and_evaluated_in_one_place_gets_a_step_for_its_
     (change,) = rewrite(survey(tmp_path), select=["PS20"])
     assert b"outputs = model(images)" in change.after
     assert b"print(model(images)" not in change.after
+
+
+IMAGE = """
+def activation(model, target, steps):
+    image = torch.nn.Parameter(torch.zeros(1, 3, 32, 32))
+    optimizer = torch.optim.SGD([image], lr=0.1)
+    for _ in range(steps):
+        loss = torch.nn.functional.mse_loss(model(image - 0.5), target)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return image.detach()
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        (IMAGE, "predict"),
+        (IMAGE.replace("[image]", "[image.requires_grad_()]"), "predict"),
+        (IMAGE.replace("[image]", "params=(image,)"), "predict"),
+        (IMAGE.replace("[image]", "[image, *model.parameters()]"), "train"),
+        (IMAGE.replace("[image]", "[model.head.weight]"), "train"),
+        (IMAGE.replace("[image]", "model.parameters()"), "train"),
+    ],
+)
+def test_an_optimizer_of_tensors_alone_trains_no_network(tmp_path, source, kind):
+    assert [item[0] for item in loops(tmp_path, source)] == [kind]
+
+
+HANDED_ON = """
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+
+    def training_step(self, batch):
+        images, labels = batch
+        outputs = self.model(images)
+        return torch.nn.functional.cross_entropy(outputs, labels)
+
+    def fit(self, loader, optimizer):
+        for batch in loader:
+            loss = self.training_step(batch)
+            loss.backward()
+            optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        (HANDED_ON, "train"),
+        (HANDED_ON.replace("training_step", "validation_step"), "predict"),
+        (HANDED_ON.replace("    def training_step", "    @torch.no_grad()\n    def training_step"), "predict"),
+        (HANDED_ON.replace("torch.nn.functional.cross_entropy(outputs, labels)", "outputs.argmax(1)"), "predict"),
+    ],
+)
+def test_a_step_whose_loss_is_handed_on_to_be_learned_from_is_no_prediction(tmp_path, source, kind):
+    assert [item[0] for item in loops(tmp_path, source)] == [kind]
+    if kind == "train":
+        assert not any(b"headrace" in change.after for change in rewrite(survey(tmp_path)))

@@ -224,6 +224,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return found[1] in _MODES and stage.learn("mode", _MODES[found[1]])
     if (learned := class_labels.lesson(stage, error, frames)) is not None:
         return learned
+    if "Too many dimensions: 3 > 2" in text:  # gray images were made of an array of colors
+        return stage.learn("mode", "L")
     if arrays.lesson(stage, text):
         return True
     if _TOO_FEW_EACH.search(text) and stage.learn("full", True):

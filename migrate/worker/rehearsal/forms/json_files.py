@@ -17,7 +17,7 @@ from ....reading.source import NOTEBOOK, read_source
 from .. import hints
 from ..places import is_users
 from ..stage import Stage
-from . import splits
+from . import imagenet_names, splits
 
 LEARNED = "json"
 """Learned: what was asked of files that were made, by their names: their keys, their splits, the fields of their records."""
@@ -33,6 +33,7 @@ _PARALLEL = re.compile(r"^(labels?|targets?|y)$", re.I)
 """A list that holds the class of each image where another one holds these; else the names of the classes."""
 _BY_NUMBER = re.compile(r"^(id|idx|index|num\w*|int)_?(to|2)_?\w+$", re.I)
 _FILE_OF_NAMES = re.compile(r"class|label|categor|name|synset", re.I)
+_LIST_OF_NAMES = re.compile(r"simple|(labels|names|classes)\.json$", re.I)
 _NOT_A_RECORD = re.compile(r"string indices must be integers|'str' object has no attribute '(get|items|keys|values)'")
 _APART = re.compile(r"(not enough|too many) values to unpack")
 _READS = re.compile(r"load|read|json|parse", re.I)
@@ -46,6 +47,7 @@ class Maker(Protocol):
     names: list[str]
     classes: int
     ending: str
+    may_be_imagenet: bool
 
     def records(self, names: list[str], *, text: bool = False) -> Iterator[dict[str, Any]]: ...
 
@@ -70,13 +72,18 @@ class _Contents:
         self.fields: dict[str, Any] = asked.get("fields", {})
 
     def value(self, file: str) -> Any:
+        known = imagenet_names.of(file) if self.maker.may_be_imagenet else None
+        names = [item.name for item in known] if known else self.maker.names
         if self.asked.get("list"):
-            return self.maker.names if _FILE_OF_NAMES.search(file) and _ROOT not in self.fields else self.rows(_ROOT)
+            return names if _FILE_OF_NAMES.search(file) and _ROOT not in self.fields else self.rows(_ROOT)
         if keys := self.asked.get("keys"):
             return {key: self.of(key) for key in keys}
-        numbered = {str(number): name for number, name in enumerate(self.maker.names)}
+        numbered = {str(number): name for number, name in enumerate(names)}
         if "class_index" in file:
-            return {number: [f"n{int(number):08d}", name] for number, name in numbered.items()}
+            synsets = [item.synset for item in known] if known else [f"n{int(number):08d}" for number in numbered]
+            return {number: [synset, name] for synset, (number, name) in zip(synsets, numbered.items(), strict=True)}
+        if known and _LIST_OF_NAMES.search(file):
+            return names
         if re.search(r"(class|label|cat)\w*(_to_|2)\w*(idx|index|id)", file, re.I):
             return {name: int(number) for number, name in numbered.items()}
         return numbered

@@ -44,17 +44,43 @@ def images(stage: Stage, ending: str) -> list[Any]:
 
 
 def wrap_around(stage: Stage, data: Any) -> None:
-    """Have the numbers of images that a user's own split names, and a set that was made has not, lead to those that it has."""
+    """Have the numbers of images that a user's own split names, and a set that was made has not, lead to those that it has; and
+    parts of so many images be parts of those that there are."""
 
     def start(original: Any, self: Any, dataset: Any, indices: Any, *args: Any, **named: Any) -> None:
         count = len(dataset) if hasattr(dataset, "__len__") else 0
         numbers = list(indices)
         plain = all(isinstance(number, int) for number in numbers)
-        if count and plain and any(item.edge == "data" for item in stage.standins) and max(numbers, default=0) >= count:
+        if count and plain and _made(stage) and max(numbers, default=0) >= count:
             stage.note("data", f"a split of more images than the {count} that stand in was wrapped around")
             numbers = [number % count for number in numbers]
         else:
             numbers = indices
         original(self, dataset, numbers, *args, **named)
 
+    def deal(original: Any, dataset: Any, lengths: Any, *args: Any, **named: Any) -> Any:
+        count = len(dataset) if hasattr(dataset, "__len__") else 0
+        numbers = list(lengths)
+        plain = bool(numbers) and all(isinstance(number, int) and number >= 0 for number in numbers)
+        if plain and count >= len(numbers) and sum(numbers) not in (0, count) and _made(stage):
+            stage.note("data", f"parts of {sum(numbers)} images in all became as large parts of the {count} that stand in")
+            lengths = _in_proportion(numbers, count)
+        return original(dataset, lengths, *args, **named)
+
     stage.wrap(data.Subset, "__init__", start)
+    for module in (data, data.dataset):
+        stage.wrap(module, "random_split", deal)
+
+
+def _made(stage: Stage) -> bool:
+    return any(item.edge == "data" for item in stage.standins)
+
+
+def _in_proportion(numbers: list[int], count: int) -> list[int]:
+    """So many in all, as near to the shares of `numbers` as whole numbers are, and none empty that was not."""
+    total = sum(numbers)
+    dealt = [max(number * count // total, int(number > 0)) for number in numbers]
+    while (left := count - sum(dealt)) != 0:
+        most = max(range(len(dealt)), key=lambda index: numbers[index] if left > 0 else dealt[index])
+        dealt[most] += left if left > 0 else -1
+    return dealt

@@ -20,7 +20,7 @@ from ...settings.environment import holding
 from ...silent import Silent, kept_in_files, run_at_once
 from ...stage import Stage
 from . import handled_imports, image_extension, open_mmlab, own_distribution
-from .finders import Finder, OtherName, StandInModule, TensorboardFinder
+from .finders import TENSORBOARD, Finder, FirstFinder, OtherName, StandInModule
 from .library_names import ENVIRONMENT, OWNS, RECORDS, USED
 from .remedies import distribution, idle, remedy
 
@@ -33,7 +33,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     modules = set(sys.modules)
     finder = Finder(stage)
     if importlib.util.find_spec("tensorboard") is None:
-        sys.meta_path.insert(0, TensorboardFinder(finder))
+        sys.meta_path.insert(0, FirstFinder(finder, [TENSORBOARD]))
     sys.meta_path.append(finder)
     sys.meta_path.insert(0, OtherName(stage))
     for name in stage.learned.get("absent", ()):
@@ -50,6 +50,10 @@ def stand_in(stage: Stage) -> Iterator[None]:
         if part not in stage.learned.get("used", ()):
             sys.meta_path.append(AbsentLibrary(part))
             _said_gone(stage, part)
+    for part in stage.learned.get("refused", ()):
+        used = part in stage.learned.get("used", ())
+        sys.meta_path.insert(0, FirstFinder(finder, [part]) if used else AbsentLibrary(part))
+        _said_gone(stage, part)
     for part in stage.learned.get("left_out", ()):
         sys.meta_path.append(AbsentLibrary(part))
         stage.note("packages", f"{part} is imported and not in this copy; it can be imported and not used")
@@ -111,7 +115,7 @@ def _of_namespace(error: BaseException) -> str | None:
 
 
 def _gone_parts(stage: Stage) -> list[str]:
-    return [*stage.learned.get("gone", ()), *stage.learned.get("gone_names", ())]
+    return [part for kind in ("gone", "gone_names", "refused") for part in stage.learned.get(kind, ())]
 
 
 def _also_absent(stage: Stage, error: BaseException) -> list[str]:
@@ -135,12 +139,26 @@ def _gone(stage: Stage, error: BaseException) -> bool:
         r"module '(?P<of>[\w.]+)' has no attribute '(?P<name>\w+)'", str(error)
     )
     full = part[1] if part else f"{name['of']}.{name['name']}" if name else ""
+    if not full and (refused := _refused(stage, error)) is not None:
+        return stage.add("refused", refused)
     if part is not None and _is_left_out(stage.root, full):
         return stage.add("left_out", full)
     library = sys.modules.get(full.partition(".")[0])
     if library is None or is_users(str(getattr(library, "__file__", None) or stage.root + "/"), stage.root):
         return False
     return stage.add("gone" if part else "gone_names", full)
+
+
+def _refused(stage: Stage, error: BaseException) -> str | None:
+    """The part of an installed library that the script imports and that refuses to be, for what it does not find on this
+    machine: matplotlib's windows without Qt."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    inner = [frame for frame in frames if frame.f_code.co_filename != "<frozen importlib._bootstrap>"]
+    at = max((at for at, frame in enumerate(frames) if is_users(frame.f_code.co_filename, stage.root)), default=-1)
+    below = [frame for frame in frames[at + 1 :] if is_installed(frame.f_code.co_filename)]
+    importing = all(frame.f_code.co_name == "<module>" for frame in (*below[:1], *inner[-1:]))
+    name = str(below[0].f_globals.get("__name__", "")) if at >= 0 and below and importing else ""
+    return name if type(error) is ImportError and "." in name else None
 
 
 def _is_left_out(root: str, module: str) -> bool:
@@ -156,7 +174,9 @@ def _is_left_out(root: str, module: str) -> bool:
 
 
 def _said_gone(stage: Stage, part: str) -> None:
-    stage.note("libraries", f"{part} is not in the installed {part.partition('.')[0]}; it can be imported and not used")
+    used = part in stage.learned.get("used", ())
+    does = "what the script takes from it does nothing here" if used else "it can be imported and not used"
+    stage.note("libraries", f"{part} is not in the installed {part.partition('.')[0]}; {does}")
 
 
 def _old_lightning(stage: Stage, library: Any) -> None:

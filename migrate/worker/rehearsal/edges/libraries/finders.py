@@ -20,6 +20,8 @@ from ..packages import folders_of
 from . import substitutes
 from .library_names import NAMES, SILENT
 
+TENSORBOARD = "torch.utils.tensorboard"
+
 
 class StandInModule(types.ModuleType):
     def __init__(self, name: str) -> None:
@@ -86,19 +88,21 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _of_tensorboard(name: str) -> bool:
-    return f"{name}.".startswith("torch.utils.tensorboard.")
+    return f"{name}.".startswith(f"{TENSORBOARD}.")
 
 
-class TensorboardFinder(importlib.abc.MetaPathFinder):
-    """Asked first where tensorboard is not installed: torch has its part of it, which then cannot be imported."""
+class FirstFinder(importlib.abc.MetaPathFinder):
+    """Asked first, for parts of installed libraries that are there and cannot be imported here: torch's of tensorboard, where
+    that is not installed."""
 
-    def __init__(self, others: Finder) -> None:
-        self.others = others
+    def __init__(self, others: Finder, parts: Sequence[str]) -> None:
+        self.others, self.parts = others, tuple(f"{part}." for part in parts)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(fullname, self.others, is_package=True) if _of_tensorboard(fullname) else None
+        own = f"{fullname}.".startswith(self.parts)
+        return importlib.machinery.ModuleSpec(fullname, self.others, is_package=True) if own else None
 
 
 class OtherName(importlib.abc.MetaPathFinder):

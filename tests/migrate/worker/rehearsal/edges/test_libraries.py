@@ -93,3 +93,27 @@ def test_a_part_that_lies_elsewhere_in_the_repository_is_not_left_out(rehearsed)
     done = rehearsed({**PACKAGE, "old/large.py": "raise ImportError('old')\n", "main.py": "from nets import Small\n"})
     assert done.report.ended == "stopped"
     assert "left_out" not in done.report.learned
+
+
+WINDOWS = """
+import toolkit_of_nobody
+if tuple(toolkit_of_nobody.version()) < (5, 12):
+    raise ImportError("the toolkit is too old")
+"""
+
+
+@pytest.mark.parametrize("use", ["", "class Window(Canvas):\n    pass\nWindow().draw()\n"])
+def test_a_part_of_a_library_that_refuses_to_be_imported_here_is_done_without(rehearsed, tmp_path, use):
+    """As matplotlib's windows, where the toolkit that draws them only stands in."""
+    files = {"plots/__init__.py": "", "plots/compat.py": WINDOWS, "plots/windows.py": "from . import compat\n"}
+    start = installed(tmp_path, files)
+    text = f"{start}import toolkit_of_nobody\nfrom plots.windows import Canvas\n{use}print('on')\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "on\n"), done.report.why
+    assert "plots.windows is not in the installed plots" in [item.what.partition(";")[0] for item in done.standins("libraries")]
+
+
+def test_a_library_that_refuses_as_a_whole_ends_the_script(rehearsed, tmp_path):
+    start = installed(tmp_path, {"plots.py": "raise ImportError('not on this machine')\n"})
+    done = rehearsed({"main.py": f"{start}import plots\n"})
+    assert (done.report.ended, done.report.why) == ("stopped", "ImportError: not on this machine")

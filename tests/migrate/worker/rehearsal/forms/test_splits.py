@@ -56,6 +56,24 @@ def test_where_no_data_stands_in_a_number_beyond_the_set_is_an_error(on_stage):
         names["part"][0]
 
 
+def test_parts_of_more_images_than_stand_in_are_as_large_parts_of_these(on_stage):
+    world = on_stage(data)
+    names = world.play(
+        "from torch.utils.data import random_split\nimport json\njson.load(open('a.json'))\n"
+        "parts = random_split(range(60), [13000, 2000, 20])\n"
+        "own, shares = random_split(range(6), [4, 2]), random_split(range(6), [0.5, 0.5])\n"
+    )
+    assert [len(part) for part in names["parts"]] == [52, 7, 1]
+    assert sorted(number for part in names["parts"] for number in part) == [*range(60)]
+    assert ([*map(len, names["own"])], [*map(len, names["shares"])]) == ([4, 2], [3, 3])
+    assert world.said("data")[2:] == ["parts of 15020 images in all became as large parts of the 60 that stand in"]
+
+
+def test_where_no_data_stands_in_parts_that_do_not_fit_are_an_error(on_stage):
+    with pytest.raises(ValueError, match="Sum of input lengths"):
+        on_stage(data).play("from torch.utils.data import random_split\nrandom_split(range(6), [40, 2])\n")
+
+
 def test_a_column_of_splits_holds_those_that_the_sources_compare_with(rehearsed):
     text = (
         "import csv\nrows = list(csv.DictReader(open('table.csv')))\nlabels = [row['label'] for row in rows]\n"
