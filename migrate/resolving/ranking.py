@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import itertools
 import os
@@ -56,7 +57,8 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
     model, such as the client of a server. Those that a README runs come first, then those that other documents run or that it
     mentions. Of these one for images comes before one that is not, as in a course that begins with points and lines: it
     leads to layers for them or imports a library for them itself, or, less surely, leads to such a library. Then one that
-    evaluates comes before one that predicts before one that trains; then a plain name like `train.py` before `bn_train.py`,
+    evaluates comes before one that predicts before one that trains (or takes gradients of what it predicts, as a transfer of
+    style does); then a plain name like `train.py` before `bn_train.py`,
     the order in which they are documented, a file's depth, and the natural order of the names.
     Tests, notebooks and files in which nothing is seen to call a model and whose name does not say that they do come last;
     where the name does, and no README runs them, they come after those that are seen to.
@@ -88,7 +90,7 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
             named,
             0 if script.path in with_layers or _holds_images(modules[script.path]) else 1 if script.path in with_images else 2,
             depth > shallowest,
-            tier(script),
+            3 if set(script.roles) == {"predict"} and _takes_gradients(modules[script.path]) else tier(script),
             re.fullmatch(_PURPOSE, stem) is None,
             order,
             depth,
@@ -118,6 +120,10 @@ def importing(survey: Survey, libraries: Iterable[str]) -> set[str]:
     wanted = set(libraries)
     (found,) = leading_to(project_index(survey).repository, lambda module: not wanted.isdisjoint(_libraries(module)))
     return found
+
+
+def _takes_gradients(module: Module) -> bool:
+    return any(isinstance(call.func, ast.Attribute) and call.func.attr == "backward" for call in module.calls)
 
 
 def _libraries(module: Module) -> set[str]:

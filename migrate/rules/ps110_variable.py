@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from ..reading.edits import Edit
 from ..reading.names import has_fallback, importing, is_alone, mentions, remove_import
 from ..reading.nodes import inside, keyword_of
-from ..reading.scopes import last_name
+from ..reading.scopes import Module, last_name
+from ..reading.statements import block_of
 from ..rewriting.call_edits import calls_of, source_of, truth
 from ..rewriting.rule import Context, Fix, Repair, diff
 
@@ -61,7 +62,7 @@ class Variable(Repair):
             if group and call is not group[0]:
                 continue  # its line goes with the first one's
             volatile = next((found for item in group if (found := keyword_of(item, "volatile")) is not None), volatile)
-            edits = [_unwrapped(context, call, together=bool(group))]
+            edits = [_unwrapped(context, call, calls, together=bool(group))]
             message = "Variable(x) has been x itself since torch 0.4; leave Variable out"
             if volatile is not None and truth(volatile.value) is not False:
                 quiet, more = _without_gradient(context, call)
@@ -107,16 +108,31 @@ def _wrapped_together(context: Context, call: ast.Call, calls: list[ast.Call]) -
     return wrapped if plain == [ast.unparse(item) for item in target.elts] else []
 
 
-def _unwrapped(context: Context, call: ast.Call, *, together: bool) -> Edit:
-    """What was wrapped in place of the call; `x = Variable(x)` goes altogether, and so does `x, y = Variable(x), y`."""
+def _says_nothing(statement: ast.AST, calls: list[ast.Call]) -> bool:
+    """Whether a statement is `x = Variable(x)`, with one of the calls."""
+    if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call) and statement.value in calls):
+        return False
+    inner = statement.value.args[0]
+    return isinstance(inner, ast.Name) and [ast.unparse(target) for target in statement.targets] == [inner.id]
+
+
+def _is_last_of_idle(module: Module, statement: ast.stmt, calls: list[ast.Call]) -> bool:
+    block = block_of(module, statement)
+    kept = isinstance(module.parents[statement], ast.Module)  # a file may be empty
+    return not kept and block[-1] is statement and all(_says_nothing(item, calls) for item in block)
+
+
+def _unwrapped(context: Context, call: ast.Call, calls: list[ast.Call], *, together: bool) -> Edit:
+    """What was wrapped in place of the call; `x = Variable(x)` goes altogether, but for the last one of a block of nothing
+    else, and so does `x, y = Variable(x), y`."""
     module, inner = context.module, call.args[0]
     statement = module.parents[module.parents[call]] if together else module.parents[call]
     if (
         isinstance(statement, ast.Assign)
-        and (together or [ast.unparse(target) for target in statement.targets] == [ast.unparse(inner)])
-        and isinstance(inner, ast.Name)
+        and (together or _says_nothing(statement, calls))
         and context.positions.starts_line(statement)
         and not is_alone(module, statement)
+        and (together or not _is_last_of_idle(module, statement, calls))
     ):
         positions = context.positions
         end = positions.starts[statement.end_lineno or statement.lineno]

@@ -46,6 +46,15 @@ import torch
 from paths import here
 # tools/paths.py:
 import torch
+# lib/__init__.py:
+import torch
+from checks import *
+# lib/checks.py:
+import torch
+# scripts/train.py:
+import init_paths
+import torch
+from checks import accuracy
 # main.py:
 import torch
 import sys
@@ -78,8 +87,9 @@ class ImplicitRelativeImport(Repair):
     Example: `from vgg import *` in `models/__init__.py` becomes `from .vgg import *`.
 
     Fix safety: safe; it is left out where the name leads anywhere else: to the standard library, to what is installed, to a
-    folder above the package, from which its program may be started, or to one that a file adds to the search path; where only
-    the first part of a dotted name lies there; and in packages whose files are run as scripts, but for their `__init__.py`.
+    folder above the package, from which its program may be started, or to one that a file adds to the search path; where the
+    folder itself must be on that, since a file elsewhere imports from it without its name; where only the first part of a
+    dotted name lies there; and in packages whose files are run as scripts, but for their `__init__.py`.
     """
 
     safety = "safe"
@@ -89,7 +99,9 @@ class ImplicitRelativeImport(Repair):
     def check(self, context: Context) -> Iterator[Fix]:
         module, positions = context.module, context.positions
         folder = posixpath.dirname(module.path)
-        if not _is_package(module, folder) or not (module.path.endswith("/__init__.py") or _is_only_imported(context, folder)):
+        if not _is_package(module, folder) or _is_on_path(module, folder):
+            return
+        if not module.path.endswith("/__init__.py") and not _is_only_imported(context, folder):
             return
         for node in module.of_kind(ast.ImportFrom):
             name = node.module or ""
@@ -112,6 +124,28 @@ class ImplicitRelativeImport(Repair):
 
 def _is_package(module: Module, folder: str) -> bool:
     return bool(folder) and f"{folder}/__init__.py" in module.repository.modules
+
+
+def _is_on_path(module: Module, folder: str) -> bool:
+    """Whether a file elsewhere imports a module of the folder by its bare name, which leads nowhere else in the repository."""
+    repository = module.repository
+    for other in repository.modules.values():
+        place = posixpath.dirname(other.path)
+        if place == folder or place.startswith(f"{folder}/"):
+            continue
+        roots = {name.partition(".")[0] for name in _imported(other)}
+        found = (root for root in roots if repository.lies_in(root, folder))
+        if any(not any(repository.lies_in(root, above) for above in upward(place)) for root in found):
+            return True
+    return False
+
+
+def _imported(module: Module) -> Iterator[str]:
+    for node in module.of_kind(ast.ImportFrom):
+        if not node.level and node.module:
+            yield node.module
+    for plain in module.of_kind(ast.Import):
+        yield from (alias.name for alias in plain.names)
 
 
 def _is_only_imported(context: Context, folder: str) -> bool:

@@ -11,6 +11,9 @@ _PYTHON_CELLS = frozenset("time timeit capture prun memit mprun snakeviz".split(
 """Cell magics whose cell is Python; others (%%bash, %%writefile, %%html, ...) hold something else."""
 _TIMED = re.compile(r"(?P<indent>[ \t]*)(?P<magic>%time[ \t]+)(?P<code>\S.*)", re.S)
 _ASSIGNED = re.compile(r"(?P<target>[ \t]*[^\W\d][\w, .]*=[ \t]*)(?P<magic>[!%].*)", re.S)
+_PYLAB = re.compile(r"(?P<indent>[ \t]*)(?P<magic>%pylab\b[^;\\]*)")
+_OF_PYLAB = "from pylab import *; import matplotlib.pyplot as plt, numpy as np"
+"""What `%pylab` imports, as far as scripts use it."""
 _HELP = re.compile(r"[ \t]*[%\w.*]+\?{1,2}\s*$")
 _SYNTAX = re.compile(r"""'''|\"\"\"|"(?:\\.|[^"\\\r\n])*"?|'(?:\\.|[^'\\\r\n])*'?|[\[\](){}]|\#""")
 
@@ -56,6 +59,8 @@ class Magics:
                 lines.append(line)
             elif kind == "=":
                 lines.append(code.removesuffix("get_ipython()  ") + rest)
+            elif kind == "~":
+                lines.append(code.removesuffix(f"{_OF_PYLAB}  ") + rest)
             elif kind == "@":
                 magic = rest.rstrip("\r\n")
                 indent = code[: len(code) - len(code.lstrip(" \t"))]
@@ -73,6 +78,8 @@ class Magics:
             return f"{found['indent']}{found['code']}  {self.marker}@{found['magic']}"
         if not inside and (found := _ASSIGNED.fullmatch(body)):
             return f"{found['target']}get_ipython()  {self.marker}={found['magic']}"
+        if not inside and (found := _PYLAB.fullmatch(body)):
+            return f"{found['indent']}{_OF_PYLAB}  {self.marker}~{found['magic']}"
         text = body.lstrip(" \t")
         indent = body[: len(body) - len(text)]
         # a block needs a statement; at the top level a statement would draw insertions to where they do not belong

@@ -56,6 +56,13 @@ def test_an_evaluation_beats_a_demo_and_what_the_readme_runs_beats_others(tmp_pa
     assert order(tmp_path, files, "See demo.py.\n", run_sh="python train.py\n")[:2] == ["demo.py", "train.py"]
 
 
+def test_what_takes_gradients_of_a_prediction_comes_after_what_trains_and_evaluates(tmp_path: Path) -> None:
+    """As a transfer of style, which changes an image by what a network makes of it."""
+    style = "net = Net().eval()\nfor step in range(2000):\n    total(net(image)).backward()\n    move(image)\n"
+    files = {"style.py": style, "demo.py": PREDICT, "train.py": TRAIN + EVALUATE}
+    assert order(tmp_path, files) == ["demo.py", "train.py", "style.py"]
+
+
 def test_among_equals_plain_names_then_the_first_mentioned_then_the_natural_order(tmp_path: Path) -> None:
     files = dict.fromkeys(["train_10.py", "train_9.py", "bn_train.py", "train.py", "xy.py"], TRAIN)
     assert order(tmp_path, files) == ["train.py", "bn_train.py", "train_9.py", "train_10.py", "xy.py"]

@@ -95,6 +95,8 @@ MAGICS = {
     "x = !ls -l\nfiles = %sx ls": "x = get_ipython()\nfiles = get_ipython()",
     "net?\nnet.fit??\n?net": "",
     "%%time\n%%timeit\ny = 2": "y = 2",
+    "%pylab inline\nif x:\n    %pylab": "from pylab import *; import matplotlib.pyplot as plt, numpy as np\nif x:\n"
+    "    from pylab import *; import matplotlib.pyplot as plt, numpy as np",
     "%%bash\nls $(pwd)": "",
     "%%writefile net.py\nimport torch": "",
     "%time y = net(x)\nz = 1": "y = net(x)\nz = 1",

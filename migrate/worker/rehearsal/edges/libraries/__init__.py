@@ -73,7 +73,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
         yield
     sys.meta_path[:] = finders
     for name in set(sys.modules) - modules:
-        if isinstance(sys.modules[name], StandInModule):
+        if isinstance(sys.modules[name], StandInModule | Silent):
             del sys.modules[name]
 
 

@@ -85,6 +85,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         elif module.__name__ in ("apex.amp", "apex.parallel"):
             made: Any = _Amp("apex.amp") if module.__name__ == "apex.amp" else _Parallel("apex.parallel")
             sys.modules[module.__name__] = made
+        elif module.__name__ == "apex.parallel.LARC":
+            vars(module).update(LARC=_larc)
 
 
 def _of_tensorboard(name: str) -> bool:
@@ -152,7 +154,22 @@ class _Amp(Silent):
     def load_state_dict(self, state: Any) -> None: ...
 
 
+def _larc(optimizer: Any, *_: Any, **__: Any) -> Any:
+    """The optimizer itself, without rates for each layer."""
+    return optimizer
+
+
 class _Parallel(Silent):
+    __path__, __spec__ = (), None  # of its own modules one is imported
+
+    @property
+    def LARC(self) -> Any:  # noqa: N802 - apex's name
+        return _larc
+
+    @LARC.setter
+    def LARC(self, module: types.ModuleType) -> None:  # noqa: N802
+        """Not the module of its name, as importing that would have it."""
+
     @property
     def DistributedDataParallel(self) -> Any:  # noqa: N802 - apex's name
         from torch.nn import DataParallel

@@ -106,6 +106,15 @@ def test_apex_is_torch(on_stage):
     assert names["net"].module.weight.grad is not None
 
 
+def test_an_optimizer_with_apexs_rates_for_each_layer_is_the_optimizer(on_stage):
+    names = on_stage(libraries).play(
+        "import torch\nfrom apex.parallel.LARC import LARC\nfrom apex import parallel\n"
+        "optimizer = torch.optim.SGD([torch.ones(1)], lr=0.1)\n"
+        "own, same = LARC(optimizer=optimizer, clip=False), parallel.LARC(optimizer)\n"
+    )
+    assert names["own"] is names["same"] is names["optimizer"]
+
+
 def test_a_class_of_two_kinds_of_a_missing_library_is_one(rehearsed):
     text = "from nobody_has_this import db\nfrom nobody_has_that import UserMixin\n"
     done = rehearsed({"main.py": f"{text}class User(db.Model, UserMixin):\n    name = db.Column(3)\nprint(User.__name__)\n"})
