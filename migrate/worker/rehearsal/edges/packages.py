@@ -189,7 +189,7 @@ def folders_of(root: str, name: str) -> list[str]:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Asked last: a module that is nowhere on the import path and lies in the repository."""
+    """Asked last: a module that is nowhere on the import path and lies in the repository, below the script's folder first."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -200,7 +200,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         if path is not None or "." in fullname:
             return None
         package = self._package_that_imports()
-        for folder in folders_of(self.stage.root, fullname):
+        own = Path(self.stage.root, self.stage.request.script).parent
+        for folder in sorted(folders_of(self.stage.root, fullname), key=lambda found: not Path(found).is_relative_to(own)):
             if package is not None and folder in (os.path.realpath(item) for item in sys.modules[package].__path__):
                 self.stage.note("packages", f"modules of {package} were found by their own package, as Python 2 did")
                 return importlib.machinery.ModuleSpec(fullname, Alias(f"{package}.{fullname}"))

@@ -11,6 +11,12 @@ def test_a_package_of_the_repository_is_found_below_a_folder_that_is_not_on_the_
     assert [item.what for item in done.standins("packages")] == ["src was put on the import path"]
 
 
+def test_of_several_modules_of_a_name_that_below_the_scripts_folder_is_meant(rehearsed):
+    files = {"a/utils.py": "name = 'a'\n", "z/lib/utils.py": "name = 'z'\n", "z/main.py": "from utils import *\nprint(name)\n"}
+    done = rehearsed(files, script="z/main.py")
+    assert (done.report.ended, done.stdout) == ("finished", "z\n"), done.report.why
+
+
 def test_a_file_of_a_package_runs_as_its_module(rehearsed):
     run = "from .nets import SIDE\nimport sys\nprint(SIDE, __package__)\n"
     done = rehearsed({**PACKAGE, "src/animals/run.py": run}, script="src/animals/run.py", directory=None)
