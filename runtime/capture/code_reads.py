@@ -32,18 +32,21 @@ _IN_PLACE = frozenset(  # methods by which lists, tables and sets are filled
 @dataclass(frozen=True)
 class Names:
     """What one function's code names: globals that it reads, attributes that it reads and sets, variables around it that it
-    sets, and which of the former it fills (`self.cache[size] = grid`), as far as one line shows that."""
+    sets, which of the former it fills (`self.cache[size] = grid`), as far as one line shows that, and those attributes that it
+    sets before it reads them, if it does."""
 
     outside: frozenset[str]
     read: frozenset[str]
     written: frozenset[str]
     outer: frozenset[str]
     filled: frozenset[str]
+    made: frozenset[str]
 
 
 @dataclass(eq=False)
 class Reads:
-    """The places that the `forward` of modules, and functions and objects that are called, read: (table, name) pairs and cells.
+    """The places that the `forward` of modules, and functions and objects that are called, read: (table, name) pairs, and the
+    variables of functions around.
 
     Functions that they call are followed, also those of modules that they name (`settings.scale`); of installed libraries'
     code the attributes alone are read. What code sets itself is its own. `filled` are names of what it fills.
@@ -52,7 +55,7 @@ class Reads:
 
     members: Iterable[object]
     places: list[tuple[dict[str, Any], str]] = field(default_factory=list)
-    cells: list[types.CellType] = field(default_factory=list)
+    cells: list[tuple[str, types.CellType]] = field(default_factory=list)
     sets: str | None = None
     names: frozenset[str] = frozenset()
     """Every attribute that is read, of whatever."""
@@ -116,7 +119,7 @@ class Reads:
             here = sorted(names & table.keys())
             self.places += [(table, name) for name in here if not isinstance(table[name], types.ModuleType)]
             reached += [table[name] for name in here]
-        self.cells += function.__closure__ or ()
+        self.cells += zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         calls = (types.FunctionType, types.MethodType)
         around = [content(cell) for cell in function.__closure__ or ()]  # a decorated method is one of them
         return [(item, None) for item in reached if isinstance(item, calls)] + [
@@ -125,10 +128,16 @@ class Reads:
 
 
 def _called(part: object) -> Any:
-    if isinstance(part, nn.Module):
-        return vars(part).get("forward") or getattr(type(part), "forward", None)
-    kinds = (vars(kind) for kind in type(part).__mro__)
-    return next((kind["__call__"] for kind in kinds if "__call__" in kind), None)
+    """The function that runs when it is called: a module's `forward`."""
+    if isinstance(part, nn.Module) and "forward" in vars(part):
+        return vars(part)["forward"]
+    return called_of(type(part))
+
+
+def called_of(kind: type) -> Any:
+    """The same of a class; TorchScript's, which computes it, has none."""
+    name = "forward" if issubclass(kind, nn.Module) else "__call__"
+    return next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), None)
 
 
 def _is_librarys(function: types.FunctionType) -> bool:
@@ -144,7 +153,7 @@ def _is_installed(module: types.ModuleType) -> bool:
 @functools.cache
 def names_in(code: types.CodeType) -> Names:
     """Those of code and of functions in it."""
-    outside, read, written, outer, filled = (set[str]() for _ in range(5))
+    outside, read, written, outer, filled, made = (set[str]() for _ in range(6))
     line: int | None = None
     on_line: set[str] = set()
     for own, step in _instructions(code):
@@ -155,7 +164,10 @@ def names_in(code: types.CodeType) -> Names:
         if step.opname == "LOAD_GLOBAL":
             outside.add(step.argval)
             on_line.add(step.argval)
+        elif step.opname == "LOAD_DEREF":
+            on_line.add(step.argval)
         elif step.opname in ("STORE_ATTR", "DELETE_ATTR"):
+            made |= {step.argval} - read
             written.add(step.argval)
         elif step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
             filled |= on_line
@@ -164,7 +176,7 @@ def names_in(code: types.CodeType) -> Names:
                 filled |= on_line
             read.add(step.argval)
             on_line.add(step.argval)
-    return Names(*map(frozenset, (outside, read, written, outer, filled)))
+    return Names(*map(frozenset, (outside, read, written, outer, filled, made)))
 
 
 def _instructions(code: types.CodeType) -> Iterator[tuple[types.CodeType, dis.Instruction]]:

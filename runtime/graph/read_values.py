@@ -37,7 +37,7 @@ class ReadValues:
         self._tables = [table for table, _, _ in seen.values()]
         self._names = [name for _, name, _ in seen.values()]
         self._labels = [label for _, _, label in seen.values()]
-        self._cells = reads.cells
+        self._cells = [(name, cell) for name, cell in reads.cells if name not in reads.filled]
         self._pinned: list[Any] = []
         self._remember()
         self.first = self.named()
@@ -58,7 +58,7 @@ class ReadValues:
             for table, name, label in zip(self._tables, self._names, self._labels, strict=True)
             if name in table
         }
-        return found | {("variable", f"{index}"): self._plain(content(cell)) for index, cell in enumerate(self._cells)}
+        return found | {("variable", name): self._plain(content(cell)) for name, cell in self._cells}
 
     def _plain(self, value: Any) -> Hashable:
         return plain(value, self._version, self._members)
@@ -76,7 +76,7 @@ class ReadValues:
     def _in_place(self) -> list[Hashable]:
         tables, names = self._tables, self._names
         held = [self._plain(tables[index].get(names[index])) for index in self._volatile]
-        return held + [self._plain(content(cell)) for cell in self._cells]
+        return held + [self._plain(content(cell)) for _, cell in self._cells]
 
 
 def _is_fixed(value: Any) -> bool:

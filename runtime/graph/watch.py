@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ..base.lock import LOCK
+from ..capture.code_reads import called_of
 from .read_values import ReadValues
 from .weight_samples import Sample, state_of
 
@@ -78,7 +79,7 @@ class Watch:
             )
             if held is not None
         ]
-        self._kinds = list(dict.fromkeys(map(type, members)))
+        self._kinds = [kind for kind in dict.fromkeys(map(type, members)) if isinstance(called_of(kind), types.FunctionType)]
         self._called = [(f"{path}.forward" if path else "forward", vars(member)) for member, path in members.items()]
         self._samples = {
             id(value): Sample(value) for _, _, group in self._held for value in group.values() if value is not None

@@ -43,5 +43,9 @@ def _reader(value: torch.Tensor, whole: torch.dtype) -> Callable[[], bytes]:
 
 
 def state_of(value: torch.Tensor) -> State:
-    """Without any of its numbers."""
-    return id(value), 0 if value.is_inference() else value._version, value.data_ptr(), value.shape, b""
+    """Without any of its numbers; what stands in for a tensor while a graph is captured lies nowhere."""
+    try:
+        at = value.data_ptr()
+    except RuntimeError:
+        at = 0
+    return id(value), 0 if value.is_inference() else value._version, at, value.shape, b""

@@ -60,7 +60,7 @@ class Constants:
     def _read(self, but: Collection[int] = ()) -> list[tuple[str, Any]]:
         """What is read, by its name; `but` are tables of names that are left out."""
         read = [(name, values.get(name)) for values, name in self._reads.places if id(values) not in but]
-        return [*read, *((f"variable {index}", content(cell)) for index, cell in enumerate(self._reads.cells))]
+        return [*read, *((name, content(cell)) for name, cell in self._reads.cells)]
 
     def holders(self) -> list[object]:
         """The objects that the code reads and may change, and what holds the lists and dicts among what it reads."""
@@ -81,7 +81,7 @@ class Constants:
         places, names = self._reads.places, self._reads.names
         return (
             tuple(plain(values.get(name), _which, names) for values, name in places),
-            tuple(plain(content(cell), _which, names) for cell in self._reads.cells),
+            tuple(plain(content(cell), _which, names) for _, cell in self._reads.cells),
         )
 
 
