@@ -7,6 +7,7 @@ named and plain tuples and lists are opened.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -113,8 +114,12 @@ def _mapping_as(item: Mapping[Any, Any]) -> Callable[[dict[str, Any]], Any] | No
     for make in makers:
         made = _made(make, dict(item))
         if type(made) is kind and list(made) == keys:
-            return lambda values, make=make: make(dict(zip(keys, values.values(), strict=True)))
+            return functools.partial(_with_keys, make, keys)
     return None
+
+
+def _with_keys(make: Callable[[dict[Any, Any]], Any], keys: list[Any], values: dict[str, Any]) -> Any:
+    return make(dict(zip(keys, values.values(), strict=True)))
 
 
 def _sequence_as(item: tuple[Any, ...] | list[Any]) -> Callable[[dict[str, Any]], Any] | None:

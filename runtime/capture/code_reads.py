@@ -67,8 +67,8 @@ class Reads:
         seen: set[tuple[int, int]] = set()
         waiting: list[tuple[Any, object]] = []  # each function, with the object whose method it is
         for part in self.members:
-            function = isinstance(part, types.FunctionType | types.MethodType)
-            waiting.append((part if function else _called(part), part))
+            itself = isinstance(part, types.FunctionType | types.MethodType)
+            waiting.append((part if itself else _called(part), part))
         while waiting:
             function, own = waiting.pop()
             while isinstance(function, functools.partial):

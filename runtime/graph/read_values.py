@@ -26,7 +26,7 @@ class ReadValues:
         """`paths` names objects by the identity of their attributes' table; `version` tells a tensor's states apart."""
         reads = Reads(code)
         self._version, self._members = version, reads.names
-        seen = {}
+        seen: dict[tuple[int, str], tuple[dict[str, Any], str, tuple[str, str]]] = {}
         for table, name in reads.places:
             if name in reads.filled or name in _DERIVED or isinstance(table.get(name), nn.Module):
                 continue

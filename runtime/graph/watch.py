@@ -48,7 +48,7 @@ class Watch:
     replaced (parameters, submodules, `forward`, hooks, attributes of the graph), and the numbers, names, arrays, tensors and
     functions among the attributes, globals and closures that `build` or a module's `forward` reads, which a graph has as
     constants. Of writes that torch hides from version counters, through `parameter.data` in place, it sees those that change
-    the first, the middle or the last numbers of a tensor in the CPU's memory.
+    one of sixteen numbers, spread over a tensor in the CPU's memory: averages of weights and masks, not a write to one element.
     """
 
     def __init__(self, owner: object) -> None:
@@ -79,7 +79,9 @@ class Watch:
             )
             if held is not None
         ]
-        self._kinds = [kind for kind in dict.fromkeys(map(type, members)) if isinstance(called_of(kind), types.FunctionType)]
+        self._kinds: list[Any] = [
+            kind for kind in dict.fromkeys(map(type, members)) if isinstance(called_of(kind), types.FunctionType)
+        ]
         self._called = [(f"{path}.forward" if path else "forward", vars(member)) for member, path in members.items()]
         self._samples = {
             id(value): Sample(value) for _, _, group in self._held for value in group.values() if value is not None

@@ -23,7 +23,8 @@ class Sample:
     def __init__(self, value: torch.Tensor) -> None:
         self._id = id(value)
         self._counts = not value.is_inference()
-        self._at, self._read = -1, bytes
+        self._at = -1
+        self._read: Callable[[], bytes] = bytes
         whole = _WHOLE.get(value.element_size())
         if type(value) in _PLAIN and value.device.type == "cpu" and value.layout == torch.strided and value.numel() and whole:
             self._at, self._read = value.data_ptr(), _reader(value, whole)
