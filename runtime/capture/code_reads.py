@@ -58,7 +58,7 @@ class Reads:
     cells: list[tuple[str, types.CellType]] = field(default_factory=list)
     sets: str | None = None
     names: frozenset[str] = frozenset()
-    """Every attribute that is read, of whatever."""
+    """Every attribute that is read and not set, of whatever."""
     filled: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -90,6 +90,7 @@ class Reads:
             if not _is_librarys(function):
                 waiting += self._beside(function, found, own)
         self.names = frozenset().union(*(read for _, read, _ in owned.values()))
+        self.names -= frozenset().union(*(written for _, _, written in owned.values()))
         for own, read, written in owned.values():
             attributes = getattr(own, "__dict__", {})
             named = (read | (anywhere if isinstance(own, nn.Module) else set())) - written - {"training"}

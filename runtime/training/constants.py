@@ -78,10 +78,10 @@ class Constants:
         if (known := [id(part) for part in members]) != self._members:
             self._members = known
             self._reads = Reads(members)
-        places, names = self._reads.places, self._reads.names
+        names, filled = self._reads.names, self._reads.filled  # what the code fills itself is a side effect, and told as such
         return (
-            tuple(plain(values.get(name), _which, names) for values, name in places),
-            tuple(plain(content(cell), _which, names) for _, cell in self._reads.cells),
+            tuple(plain(values.get(name), _which, names) for values, name in self._reads.places if name not in filled),
+            tuple(plain(content(cell), _which, names) for name, cell in self._reads.cells if name not in filled),
         )
 
 
