@@ -399,6 +399,8 @@ class Labels:
 
     def __post_init__(self) -> None:
         for name in self.names:
+            if not isinstance(name, str):
+                raise ValueError(f"label {name!r} is no text; give str({name!r})")
             if not name or any(character in name for character in "\r\n"):
                 raise ValueError(f"label {name!r} is empty or holds a line break")
 

@@ -36,7 +36,12 @@ FIT_SIZES = (
 PROOF_SIZES = ((375, 500), (129, 77), (255, 257), (333, 250), (47, 90), (612, 409))
 MODES: tuple[Literal["RGB", "L"], ...] = ("RGB", "L")
 OTHER_MODES = ("RGBA", "P")
+RARE_MODES = ("LA", "I;16", "CMYK")
+"""What Pillow, OpenCV and hand-written loading convert in their own ways, besides."""
+_CALLED = {"I;16": "16-bit gray", "LA": "gray transparent (LA)"}
 ON_ITS_SIDE = "on_its_side"
+LIGHTS = {"dark": (0.1, 0), "bright": (0.1, 229), "faint": (0.05, 120), "black": (0, 0), "white": (0, 255)}
+"""What pixels are multiplied by, and what is added: code may brighten what is dark, or leave out what is of one color."""
 _FEW = 3
 """Images of one mode that confirm what is known."""
 _LEVELS = 2.1
@@ -95,8 +100,9 @@ def confirm(recipe: TransformRecipe, read: Traced, sandbox: Sandbox, *, seed: in
     few: list[Probe] = []
     for probe in write_probes(sandbox.readable_folder(), seed):
         alike = [other for other in few if other.mode == probe.mode]
-        most = 1 if probe.mode in OTHER_MODES else _FEW * (probe.mode in modes)
-        if probe.for_proof and (len(alike) < most or (alike and ON_ITS_SIDE in probe.path.name)):
+        most = 1 if probe.mode in (*OTHER_MODES, *RARE_MODES) else _FEW * (probe.mode in modes)
+        apart = any(name in probe.path.name for name in (ON_ITS_SIDE, *LIGHTS))
+        if probe.for_proof and (len(alike) < most or (alike and apart)):
             few.append(probe)
     probes = _observed(recipe, few, sandbox)
     if probes == _RANDOM:  # whatever was found in another way is not what happens to the model's images
@@ -259,8 +265,9 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
                 reason = f"what it does to {probe.path.name} could not be reproduced exactly (off by {difference:.3g})"
                 raise Rejected(reason)
             worst, proofs = max(worst, difference), proofs + probe.for_proof
-        elif not agrees and probe.mode in OTHER_MODES:
-            remarks.append(f"{probe.mode} images are converted to {made.mode} before any other step, unlike in the transform")
+        elif not agrees and probe.mode in (*OTHER_MODES, *RARE_MODES):
+            called = _CALLED.get(probe.mode, probe.mode)
+            remarks.append(f"{called} images are converted to {made.mode} before any other step, unlike in the transform")
     if any(_of_torch(probe) for probe, _ in usable):
         remarks.append(
             f"it resizes tensors, and the service resizes images: values differ by at most {worst:.2g}, less than {_LEVELS} of "
@@ -300,19 +307,27 @@ def write_probes(folder: Path, seed: int) -> list[Probe]:
 
 @functools.cache  # they take longer than a transform runs, and most repositories have several
 def _probe_files(seed: int) -> list[tuple[Probe, bytes]]:
-    generator = np.random.default_rng(seed)
+    generator, apart = np.random.default_rng(seed), np.random.default_rng((seed, 1))
     made = []
 
     def make(name: str, mode: str, size: tuple[int, int], *, for_proof: bool, **options: Any) -> None:
         file = io.BytesIO()
-        probe_image(generator, *size, mode).save(file, "PNG", **options)
-        path = Path(f"{'proof' if for_proof else 'fit'}_{mode}_{name}.png")
+        form = "JPEG" if mode == "CMYK" else "PNG"
+        image = probe_image(apart if mode in RARE_MODES or name in LIGHTS else generator, *size, mode)
+        if name in LIGHTS:
+            factor, light = LIGHTS[name]
+            image = image.point([round(factor * value) + light for value in range(256)] * len(image.getbands()))
+        image.save(file, form, **options)
+        path = Path(f"{'proof' if for_proof else 'fit'}_{mode.replace(';', '')}_{name}.{form.lower()}")
         made.append((Probe(path=path, mode=mode, size=size[::-1], for_proof=for_proof), file.getvalue()))
 
     for for_proof, sizes in ((False, FIT_SIZES), (True, PROOF_SIZES)):
-        for mode in (*MODES, *OTHER_MODES) if for_proof else MODES:
+        for mode in (*MODES, *OTHER_MODES, *RARE_MODES) if for_proof else MODES:
             for size in sizes if mode in MODES else sizes[:2]:
                 make(f"{size[0]}x{size[1]}", mode, size, for_proof=for_proof)
+    for mode in MODES:
+        for name in LIGHTS:
+            make(name, mode, PROOF_SIZES[1], for_proof=True)
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
     for mode in MODES:
@@ -328,5 +343,9 @@ def probe_image(generator: np.random.Generator, width: int, height: int, mode: s
     array = np.clip(values, 0, 255).astype(np.uint8)
     if mode == "L":
         return Image.fromarray(array[:, :, 0])
+    if mode == "I;16":
+        return Image.fromarray(array[:, :, 0].astype(np.uint16) * 257)
+    if mode in ("LA", "CMYK"):
+        return Image.fromarray(array, "RGBA" if mode == "LA" else "CMYK").convert(mode)
     image = Image.fromarray(array if mode == "RGBA" else np.ascontiguousarray(array[:, :, :3]))
     return image.convert("P", palette=Image.Palette.ADAPTIVE) if mode == "P" else image

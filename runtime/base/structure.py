@@ -7,6 +7,8 @@ named and plain tuples and lists are opened.
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -81,13 +83,16 @@ def flatten(value: Any, is_leaf: Callable[[Any], bool], stray: Callable[[str, An
             fields = {field.name: getattr(item, field.name) for field in dataclasses.fields(item) if field.init}
             return opened("mapping", fields, where, lambda values: type(item)(**values))
         if isinstance(item, Mapping):
-            plain = type(item) is dict
-            return opened("mapping", {str(key): child for key, child in item.items()}, where, None if plain else type(item))
+            if (rebuild := _mapping_as(item)) is None:
+                stray(where, item)
+                return Structure("none")
+            plain = type(item) is dict and all(type(key) is str for key in item)
+            return opened("mapping", {str(key): child for key, child in item.items()}, where, None if plain else rebuild)
         if isinstance(item, tuple) and hasattr(item, "_fields"):
             return opened("mapping", dict(zip(item._fields, item, strict=True)), where, lambda values: type(item)(**values))
         if isinstance(item, tuple | list):
             numbered = {str(index): child for index, child in enumerate(item)}
-            return opened("tuple" if isinstance(item, tuple) else "list", numbered, where, None)
+            return opened("tuple" if isinstance(item, tuple) else "list", numbered, where, _sequence_as(item))
         stray(where, item)
         return Structure("none")
 
@@ -97,6 +102,42 @@ def flatten(value: Any, is_leaf: Callable[[Any], bool], stray: Callable[[str, An
 
     structure = visit(value, "output")
     return leaves, structure
+
+
+def _mapping_as(item: Mapping[Any, Any]) -> Callable[[dict[str, Any]], Any] | None:
+    """What makes such a mapping, with the keys that it has, of values by the keys' text; None where nobody can say how."""
+    kind, keys = type(item), list(item)
+    makers: list[Callable[[dict[Any, Any]], Any]] = [kind, lambda values: kind(**values)]
+    if isinstance(item, defaultdict):
+        factory = item.default_factory
+        makers = [lambda values: kind(factory, values)]  # type: ignore[call-arg]
+    for make in makers:
+        made = _made(make, dict(item))
+        if type(made) is kind and list(made) == keys:
+            return functools.partial(_with_keys, make, keys)
+    return None
+
+
+def _with_keys(make: Callable[[dict[Any, Any]], Any], keys: list[Any], values: dict[str, Any]) -> Any:
+    return make(dict(zip(keys, values.values(), strict=True)))
+
+
+def _sequence_as(item: tuple[Any, ...] | list[Any]) -> Callable[[dict[str, Any]], Any] | None:
+    """What makes such a sequence, where it is of a type of its own: torch's results with names (`topk`), a subclass of list."""
+    kind = type(item)
+    if kind in (tuple, list):
+        return None
+    made = _made(kind, list(item))
+    if type(made) is not kind or len(made) != len(item):
+        return None
+    return lambda values: kind(list(values.values()))
+
+
+def _made(make: Callable[[Any], Any], content: Any) -> Any:
+    try:
+        return make(content)
+    except Exception:  # noqa: BLE001 - the user's own class, which may take what it likes
+        return None
 
 
 def _distinct(names: list[str], root: str) -> list[str]:

@@ -23,6 +23,8 @@ from .rehearsal import rehearse
 _LIMIT = 1e-3  # of the output's range; what remains is for the parity check, which knows the model's own noise
 _SUM_LIMIT = 5e-3  # what a softmax in bf16 may lack of one
 _REPEATED = 6  # how often a module is asked again whether it answers the same
+_EXACT = 1e-6  # of the range, in float64, where rounding cannot be the reason
+_BESIDE, _STARK = 3, (1.0, 1000.0, -1000.0)  # what the first of three rows stands beside
 _TESTS_BATCH = "look for code that tests the batch size"
 _MIXES = "a row's result depends on the other rows of its batch, so it cannot be batched; look for batch statistics"
 _VARIES = (
@@ -67,6 +69,8 @@ def in_behavior(
         mixed = max(largest_difference(a, b[: a.shape[0]]) for a, b in zip(alone, expected, strict=True))
         if mixed > _LIMIT and _rows_mix(program, rows):
             return values_taken(program) or [Obstacle("PG107", _MIXES, *place)]
+    if _depends_on_neighbors(program, graph, rows):
+        return values_taken(program) or [Obstacle("PG107", _MIXES, *place)]
     return []
 
 
@@ -125,7 +129,36 @@ def _rows_mix(program: ExportedProgram, rows: tuple[torch.Tensor, ...]) -> bool:
     double = tuple(value.double() if value.is_floating_point() else value for value in rows)
     together = graph(*double)
     single = graph(*(value[:1] for value in double))
-    return max(largest_difference(a, b[:1]) for a, b in zip(single, together, strict=True)) > 1e-6
+    return max(largest_difference(a, b[:1]) for a, b in zip(single, together, strict=True)) > _EXACT
+
+
+def _depends_on_neighbors(program: ExportedProgram, graph: Any, rows: tuple[torch.Tensor, ...]) -> bool:
+    """Whether the first row comes out otherwise beside rows of other magnitude: what takes a batch's largest value, or a share
+    of its mean, may show among usual rows in no more than rounding does."""
+    usual = tuple(value[:_BESIDE] for value in rows)
+    stark = tuple(_with_stark_neighbors(value) for value in usual)
+    try:
+        pairs = list(zip(graph(*usual), graph(*stark), strict=True))
+        if all(_same_first(*pair) for pair in pairs):
+            return False
+        exact = runnable(in_float64(program))
+        found = [exact(*(value.double() if value.is_floating_point() else value for value in some)) for some in (usual, stark)]
+    except Exception:  # noqa: BLE001 - a model may check its inputs, and raise what it likes
+        return False
+    return max(largest_difference(a[:1], b[:1]) for a, b in zip(*found, strict=True)) > _EXACT
+
+
+def _with_stark_neighbors(value: torch.Tensor) -> torch.Tensor:
+    factors = torch.tensor(_STARK, dtype=torch.float64, device=value.device).view(-1, *[1] * (value.ndim - 1))
+    return (value * factors).to(value.dtype) if value.is_floating_point() else value[[0, 2, 1]]
+
+
+def _same_first(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (
+        torch.equal(one[:1].nan_to_num(), other[:1].nan_to_num())
+        if one.is_floating_point()
+        else torch.equal(one[:1], other[:1])
+    )
 
 
 def _shapes(values: Sequence[torch.Tensor]) -> str:

@@ -33,12 +33,14 @@ from ..tuning.judging_data import JudgingData, first_rows
 from ..tuning.reference import known_answers
 from .checks import check_tensors
 from .compiler import Compiled, Compiler, Computation
+from .left_undone import left_undone
 from .lru_cache import LRUCache
 from .packaged import weights_digest
 from .program_digest import program_digest
 from .staging import Staging
 from .watch import Watch, distinct_modules, modules_in
 
+_COPIED = {"config", "_judging", "_preprocessing"}  # of what a graph keeps, what its copy has, too
 _SHOWN = 3  # of the recompiles, the latest
 
 
@@ -63,6 +65,7 @@ class Graph(Staging):
         self._parallel: Trainer | None = None  # what runs calls with global tensors, forward alone
         self._kept = LRUCache(self.config.max_captures)
         self._warned = False
+        self._told: set[str] = set()
         self._latest: Compiled | None = None
         self._latest_key: tuple[InputKind, ...] | None = None
         self._judging = JudgingData()
@@ -320,6 +323,20 @@ class Graph(Staging):
             lines += [f"  {recompile}" for recompile in self.recompiles[-_SHOWN:]]
         return framed(type(self).__name__, lines)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy, or of what is pickled: what the user put there. It captures for itself, at its first call."""
+        if self._trainer is not None or self._staged_trainer is not None:
+            raise ArtifactError(
+                "a training graph cannot be copied; copy its modules and its optimizer, and make another of them"
+            )
+        own = vars(Graph(config=self.config)).keys() - _COPIED
+        return {name: value for name, value in vars(self).items() if name not in own}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        Graph.__init__(self, config=state["config"])
+        vars(self).update(state)
+        self._journal.title = self._title()
+
     def _reject_training(self, what: str) -> None:
         if self._trainer is not None:
             raise ArtifactError(f"a training graph cannot {what} for inference; use headrace.compile(model) on its model")
@@ -386,6 +403,10 @@ class Graph(Staging):
         if self._journal.level:
             names = described_inputs(input_names(self._described(), len(inputs)), kinds_of(inputs))
             self._journal.report(1, f"capture {self._captures + 1}, for {names}" + (f": {why}" if self._captures else ""))
+        for message in left_undone([part for module in modules for part in module.modules()]):
+            if message not in self._told:
+                self._told.add(message)
+                self._journal.warn(message)
         watch = Watch(self)
         captured = compiler.capture(Computation(self.build, modules, title=self._title(), described=self._described()), inputs)
         self._captures += 1

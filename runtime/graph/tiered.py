@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from ...errors import HeadraceError, InputError
+from ...errors import CaptureError, HeadraceError, InputError
 from ..base.config import GraphConfig
 from ..base.lock import LOCK
 from ..capture.no_grad_mode import no_grad_mode
@@ -21,6 +21,7 @@ from ..inspect.journal import Journal
 from ..inspect.recompiles import kinds_of
 from .account import TIMES, Account, own_bucket
 from .checks import check_tensors
+from .left_undone import acting_otherwise, holds_tensors, set_for_others
 from .loaded import LoadedGraph
 from .observers import observers
 from .packaged import RARE_ROWS, find_packaged, otherwise, packages_of
@@ -39,6 +40,8 @@ class _Seen:
 
     def __init__(self, model: nn.Module) -> None:
         self.modules = list(model.modules())
+        self._acting = acting_otherwise(self.modules)
+        self._for_others: list[tuple[dict[str, Any], str]] | None = None
         held = [*model.parameters(), *model.buffers()]
         self.lazy = any(nn.parameter.is_lazy(value) for value in held)
         tensors = [] if self.lazy else [value for value in held if not value.is_inference()]
@@ -47,6 +50,21 @@ class _Seen:
 
     def changed(self) -> bool:
         return self._now() != self._look
+
+    def trains_inside(self) -> bool:
+        """Whether a part of a model in evaluation mode is in training mode, and computes something else in it: a dropout that
+        is to draw, statistics that are to follow the data."""
+        return not _trains(self.modules[0]) and any(map(_trains, self._acting))
+
+    def kept_for_others(self) -> str | None:
+        """An attribute in which a call keeps tensors that no module reads: for the script."""
+        return next((name for table, name in self.sets_for_others() if holds_tensors(table.get(name))), None)
+
+    def sets_for_others(self) -> list[tuple[dict[str, Any], str]]:
+        """The attributes that calls set and no module reads."""
+        if self._for_others is None:
+            self._for_others = set_for_others(self.modules)
+        return self._for_others
 
     def _now(self) -> tuple[int, ...]:
         return () if self._last is None else (self._last._version, self._last.data_ptr())
@@ -65,7 +83,8 @@ class TieredGraph:
 
     A module that cannot be captured stays eager, with one warning; with patience 0 that raises CaptureError, as for any graph,
     unless it is TorchScript, which is a graph already and answers itself.
-    So does one, while that lasts, at whose layers a hook of the script's looks on (`observers`).
+    So does one, while that lasts, at whose layers a hook of the script's looks on (`observers`), or of which a part is in
+    training mode while the whole is in evaluation mode; and one whose calls keep tensors in attributes that no module reads.
     `eager` is called instead of the module, where that runs in a wrapper. What else a graph does (`compile`, `save`, `debug`,
     `plan`) is done by the `graph` behind it, for which `compile` does not wait.
     """
@@ -92,6 +111,7 @@ class TieredGraph:
         self._seen = _Seen(model)
         self._hooks = -1  # how many there had been in the process when it was last looked whether one looks on here
         self._observed = False
+        self._mixed = False  # whether it was told that parts of it train
         self._looked = False
         self._put_off = False  # packages of another program, with the same weights
         self._lock = threading.RLock()
@@ -129,11 +149,13 @@ class TieredGraph:
                 return outputs
             if self._is_observed():
                 return self._eagerly(*inputs)
+            if self._seen.trains_inside():
+                return self._as_it_is(*inputs)
             account = self._account(inputs)
             if not account.eager_next and self._graph is not None and self._graph.ready(*inputs):  # it sees changes itself
                 return self._timed(account, True, self._graph, *inputs)
             self._notice_changes(thoroughly=self.packaged is not None or self._may_look() or account.pays())
-            if self.refused is None and not account.eager_next:
+            if self.refused is None and not account.eager_next and not self._keeps_for_others(account, inputs):
                 if self._may_look() and (answered := self._look_for_packaged(account, inputs)) is not None:
                     return answered
                 if self.packaged is not None and self._takes(self.packaged, inputs):
@@ -192,6 +214,30 @@ class TieredGraph:
         """
         with LOCK, torch.no_grad(), _evaluating(self._seen.modules):
             return self._call_eagerly(*inputs)
+
+    def _as_it_is(self, *inputs: torch.Tensor) -> Any:
+        """The module in the modes that its parts are in."""
+        if not self._mixed:
+            self._mixed = True
+            self._journal.warn(
+                "parts of it are in training mode while it is in evaluation mode: the module answers while they are"
+            )
+        with LOCK, torch.no_grad():
+            return self._call_eagerly(*inputs)
+
+    def _keeps_for_others(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> bool:
+        """Whether calls leave something in an attribute that the script may read, which no graph's call does; then the module
+        answers from now on."""
+        if not (self.packaged is not None or self._may_look() or account.pays()):
+            return False
+        if not self._has_spent(1e-9) and self._seen.sets_for_others():
+            self._eagerly(*inputs)  # so that there is what a call leaves
+        if (name := self._seen.kept_for_others()) is None:
+            return False
+        self.refuse(
+            CaptureError(f"forward keeps tensors in {name!r}, which no module reads; a graph's call would leave it as it is")
+        )
+        return True
 
     def _is_observed(self) -> bool:
         if self._observed or self._hooks != RemovableHandle.next_id:

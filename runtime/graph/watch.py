@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dis
-import functools
 import types
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,8 +12,11 @@ import torch
 from torch import nn
 
 from ..base.lock import LOCK
+from ..capture.code_reads import called_of
+from .read_values import ReadValues
+from .weight_samples import Sample, state_of
 
-_PLAIN = (bool, int, float, complex, str, bytes)
+_VALUES = ("attribute", "global", "variable", "forward hook", "forward pre-hook")
 _NAMED = 3  # names that an explanation lists
 
 
@@ -43,10 +44,11 @@ def distinct_modules(values: Mapping[str, Any]) -> list[nn.Module]:
 class Watch:
     """Remembers which modules, parameters, buffers and tensors a graph was captured from, and in which version.
 
-    `owner` is the graph, which is not kept alive by it. Sees in-place updates (optimizer steps, load_state_dict) and whatever
-    was replaced: parameters, submodules, attributes of the graph, and the numbers and names among the attributes that `build`
-    or a module's `forward` reads, which a graph has as constants. It does not see writes through `parameter.data` in place,
-    which torch hides from version counters.
+    `owner` is the graph, which is not kept alive by it. Sees in-place updates (optimizer steps, load_state_dict), whatever was
+    replaced (parameters, submodules, `forward`, hooks, attributes of the graph), and the numbers, names, arrays, tensors and
+    functions among the attributes, globals and closures that `build` or a module's `forward` reads, which a graph has as
+    constants. Of writes that torch hides from version counters, through `parameter.data` in place, it sees those that change
+    one of sixteen numbers, spread over a tensor in the CPU's memory: averages of weights and masks, not a write to one element.
     """
 
     def __init__(self, owner: object) -> None:
@@ -68,14 +70,26 @@ class Watch:
             for member, name in members.items()
             for kind, held in (("parameter", member._parameters), ("buffer", member._buffers))
         ]
-        self._read = [name for name in _read_by(type(owner), "build") if name in attributes]  # type: ignore[arg-type]
-        self._options = [
-            (f"{path}.{name}", vars(member), name)
-            for member, path in members.items()
-            if not type(member).__module__.startswith("torch.")
-            for name in _read_by(type(member), "forward")  # type: ignore[arg-type]
-            if name in vars(member)
+        self._hooks = [
+            (kind, name, held)
+            for member, name in members.items()
+            for kind, held in (
+                ("forward hook", vars(member).get("_forward_hooks")),
+                ("forward pre-hook", vars(member).get("_forward_pre_hooks")),
+            )
+            if held is not None
         ]
+        self._kinds: list[Any] = [
+            kind for kind in dict.fromkeys(map(type, members)) if isinstance(called_of(kind), types.FunctionType)
+        ]
+        self._called = [(f"{path}.forward" if path else "forward", vars(member)) for member, path in members.items()]
+        self._samples = {
+            id(value): Sample(value) for _, _, group in self._held for value in group.values() if value is not None
+        }
+        build = getattr(type(owner), "build", None)
+        code = [*members, *([types.MethodType(build, owner)] if build is not None else [])]
+        paths = {id(vars(member)): f"{path}." for member, path in members.items()} | {id(attributes): ""}
+        self._values = ReadValues(code, paths, state_of)
         # Holding modules and tensors keeps their ids from being used again.
         self._pinned = [dict(self._tops_now()), *(list(held.values()) for _, _, held in self._held)]
         self._state = self._look()
@@ -85,17 +99,17 @@ class Watch:
         """Whether anything is not as it was."""
         with contextlib.suppress(RuntimeError):  # of tensors that stand in for the parameters while they are captured
             if self._look() == self._state:
-                return False
+                return self._values.changed()
         with LOCK:
-            return self._look() != self._state
+            return self._look() != self._state or self._values.changed()
 
     def why(self) -> str:
         """What is not as it was, by its name: "parameter model.head.weight was replaced"; "" where all is."""
-        before = dict(zip(self._labels, _flat(self._state), strict=True))
-        now = dict(zip(self._label(), _flat(self._look()), strict=True))
+        before = dict(zip(self._labels, _flat(self._state), strict=True)) | self._values.first
+        now = dict(zip(self._label(), _flat(self._look()), strict=True)) | self._values.named()
         changes: dict[tuple[str, str], list[str]] = {}
         for label in {**before, **now}:
-            if (verb := _verb(before.get(label), now.get(label))) is not None:
+            if (verb := _verb(label, before.get(label), now.get(label))) is not None:
                 changes.setdefault((label[0], verb), []).append(label[1])
         return "; ".join(_sentence(kind, verb, names) for (kind, verb), names in changes.items())
 
@@ -103,14 +117,22 @@ class Watch:
         attributes = vars(self._owner())
         return held_in({name: attributes[name] for name in self._tops if name in attributes})
 
-    def _look(self) -> tuple[Any, ...]:
+    def _look(self) -> tuple[list[Any], ...]:
         """What `_flat` makes one list of, in the order of `_label`."""
-        tops = tuple(_version(item) if isinstance(item, torch.Tensor) else id(item) for _, item in self._tops_now())
-        children = tuple(id(child) for _, group in self._children for child in group.values())
-        held = tuple(_version(value) for _, _, group in self._held for value in group.values() if value is not None)
-        own = vars(self._owner())
-        settings = (_plain(own.get(name)) for name in self._read)
-        return tops, children, held, (*settings, *(_plain(attributes.get(name)) for _, attributes, name in self._options))
+        tops = [state_of(item) if isinstance(item, torch.Tensor) else id(item) for _, item in self._tops_now()]
+        children = [id(child) for _, group in self._children if group for child in group.values()]
+        samples = self._samples
+        held = [
+            state_of(value) if (sample := samples.get(id(value))) is None else sample.state(value)
+            for _, _, group in self._held
+            if group
+            for value in group.values()
+            if value is not None
+        ]
+        hooks = [tuple(entries) if entries else () for _, _, entries in self._hooks]
+        methods = [id(kind.forward) for kind in self._kinds]
+        own = [id(table["forward"]) if "forward" in table else 0 for _, table in self._called]
+        return tops, children, held, hooks, methods, own
 
     def _label(self) -> list[tuple[str, str]]:
         """(kind, name) of everything that `_look` looks at."""
@@ -119,53 +141,25 @@ class Watch:
         held = [
             (kind, f"{name}.{key}") for kind, name, group in self._held for key, value in group.items() if value is not None
         ]
-        settings = [("attribute", name) for name in (*self._read, *(name for name, _, _ in self._options))]
-        return [*tops, *children, *held, *settings]
+        methods = [("method", f"{kind.__name__}.forward") for kind in self._kinds]
+        methods += [("method", name) for name, _ in self._called]
+        return [*tops, *children, *held, *((kind, name) for kind, name, _ in self._hooks), *methods]
 
 
-@functools.cache
-def _read_by(kind: type, method: str) -> tuple[str, ...]:
-    """The public attributes that a method reads, and the methods that it calls, but does not set."""
-    read: set[str] = set()
-    written: set[str] = set()
-    seen: set[types.CodeType] = set()
-    waiting = [getattr(getattr(kind, method, None), "__code__", None)]
-    while waiting:
-        if (code := waiting.pop()) is None or code in seen:
-            continue
-        seen.add(code)
-        waiting += [item for item in code.co_consts if isinstance(item, types.CodeType)]
-        for step in dis.get_instructions(code):
-            if step.opname in ("STORE_ATTR", "DELETE_ATTR"):
-                written.add(step.argval)
-            elif "ATTR" in step.opname or step.opname == "LOAD_METHOD":
-                read.add(step.argval)
-                waiting.append(getattr(getattr(kind, str(step.argval), None), "__code__", None))
-    return tuple(sorted(name for name in read - written - {"training"} if not name.startswith("_")))
-
-
-def _plain(value: Any) -> str | None:
-    """A number or a name, or a list of such, as text that is equal where they are; None for anything else."""
-    if type(value) in _PLAIN:
-        return repr(value)
-    if type(value) in (list, tuple) and all(type(item) in _PLAIN for item in value):
-        return repr(value)
-    return None
-
-
-def _flat(state: Iterable[tuple[Any, ...]]) -> list[Any]:
+def _flat(state: Iterable[list[Any]]) -> list[Any]:
     return [item for part in state for item in part]
 
 
-def _verb(before: Any, now: Any) -> str | None:
+def _verb(label: tuple[str, str], before: Any, now: Any) -> str | None:
     if before == now:
         return None
     if before is None or now is None:
         return "added" if before is None else "removed"
-    if isinstance(before, str):
+    if label[0] in _VALUES:
         return "changed"
-    same = isinstance(before, tuple) and before[0] == now[0]
-    return "written" if same else "replaced"
+    if isinstance(before, int):  # which one it is
+        return "replaced"
+    return "written" if before[0] == now[0] else "replaced"
 
 
 def _sentence(kind: str, verb: str, names: list[str]) -> str:
@@ -173,7 +167,3 @@ def _sentence(kind: str, verb: str, names: list[str]) -> str:
         return f"{kind} {names[0]} was {verb}"
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{kind}s {', '.join(names[:_NAMED])}{more} were {verb}"
-
-
-def _version(value: torch.Tensor) -> tuple[int, int, int]:
-    return id(value), 0 if value.is_inference() else value._version, value.data_ptr()

@@ -94,6 +94,8 @@ def wrong_on_rare(session: Session, reference: Reference, gate: Gate, *, lossy: 
             return f"{at} is NaN or infinite in {broken.sum()} of {len(broken)} rows where the model's own is not"
         if lossy:
             continue
+        if (hidden := _rows(np.isnan(wanted) & ~np.isnan(given), np.any)).any():  # as a ReLU that takes NaN for 0
+            return f"{at} is a number in {hidden.sum()} of {len(hidden)} rows where the model's own is NaN"
         finite = np.isfinite(wanted) & np.isfinite(given)
         expected, found = (np.where(finite, value, 0).astype(np.float64) for value in (wanted, given))
         usual = float(np.abs(reference.outputs[index]).max(initial=0.0)) or 1.0

@@ -257,6 +257,41 @@ def test_opencv(tmp_path: Path, body: str, takes: str, geometry: list[tuple[int,
     assert made.channels == channels
 
 
+def test_images_that_opencv_decodes_in_its_own_way_are_told(tmp_path: Path) -> None:
+    pytest.importorskip("cv2")
+    found = traced(tmp_path, OPENCV + "transform = lambda path: floats(cv2.resize(read(path), (40, 30)))", takes="path")
+    assert found.why is None
+    assert "16-bit gray images are converted to RGB before any other step, unlike in the transform" in found.notes
+
+
+def test_images_that_pillow_decodes_are_served_as_they_are(tmp_path: Path) -> None:
+    found = traced(tmp_path, "transform = lambda image: array(image.convert('RGB').resize((32, 32), Image.BILINEAR))")
+    assert found.why is None
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    "rare",
+    [
+        "values * 3 if values.mean() < 0.15 else values",
+        "1 - values if values.mean() > 0.85 else values",
+        "(values - values.mean()) * 4 if values.std() < 0.03 else values",
+        "np.ones_like(values) if values.max() == 0 else values",
+    ],
+    ids=["brightens the dark", "inverts the bright", "stretches the faint", "replaces the black"],
+)
+def test_what_is_done_to_rare_images_alone_is_refused(tmp_path: Path, rare: str) -> None:
+    body = f"""
+    def transform(image):
+        values = np.array(image.convert("RGB").resize((32, 32), Image.BILINEAR), dtype=np.float32) / 255
+        values = {rare}
+        return values.transpose(2, 0, 1)
+    """
+    found = traced(tmp_path, body)
+    assert found.candidates == ()
+    assert found.why is not None
+
+
 def test_opencv_filters_that_are_not_served_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("cv2")
     body = "transform = lambda path: floats(cv2.resize(read(path), (40, 30), interpolation=cv2.INTER_CUBIC))"

@@ -36,6 +36,7 @@ def test_only_models_are_replaced(write, tmp_path):
     [
         ({"labels": ["a", "b"]}, "2 labels for an output of 5 classes"),
         ({"labels": ["a", "b", "c", "d", "e\nf"]}, "line break"),
+        ({"labels": [1, 2, 3, 4, 5]}, "label 1 is no text"),
         ({"plans": [plan("eager", files=("gone.pt2",))]}, r"opens 'gone\.pt2', which is not in"),
     ],
 )

@@ -3,6 +3,7 @@ import dataclasses
 import json
 
 import pytest
+import torch
 
 from headrace.runtime.base.structure import Structure, flatten
 
@@ -17,6 +18,24 @@ class Output:
 
 class ModelOutput(collections.OrderedDict):
     """A mapping with a type of its own, as libraries define them."""
+
+
+class Named(dict):
+    """A dict that is made of names alone."""
+
+    def __init__(self, **values):
+        super().__init__(**values)
+
+
+class Closed(dict):
+    """One that nobody else can make."""
+
+    def __init__(self, size, *, seed):
+        super().__init__(logits=float(size))
+
+
+class Several(list):
+    pass
 
 
 def is_leaf(value):
@@ -41,6 +60,13 @@ def taken_apart(value):
         (Output(1.0), ["logits"]),
         (ModelOutput(logits=1.0, hidden=(2.0,)), ["logits", "hidden_0"]),
         ({"a b": 1.0, "a-b": 2.0}, ["a_b_0", "a_b_1"]),
+        ({0: 1.0, 1: 2.0}, ["0", "1"]),
+        ({("head", 0): 1.0}, ["__head___0_"]),
+        (collections.OrderedDict({3: 1.0}), ["3"]),
+        (collections.defaultdict(list, logits=1.0), ["logits"]),
+        (Named(logits=1.0, features=2.0), ["logits", "features"]),
+        (Several([1.0, 2.0]), ["output_0", "output_1"]),
+        (torch.return_types.topk((1.0, 2.0)), ["output_0", "output_1"]),
     ],
 )
 def test_rebuild_gives_back_the_same_value_and_type(value, names):
@@ -66,3 +92,9 @@ def test_what_is_no_leaf_is_reported_with_its_place():
 def test_unknown_kind_is_refused():
     with pytest.raises(ValueError, match="kind"):
         Structure.from_json({"kind": "set", "children": []})
+
+
+def test_a_mapping_that_cannot_be_made_again_is_a_stray():
+    leaves, _, strays = taken_apart({"all": Closed(1, seed=2)})
+    assert leaves == []
+    assert strays == [("output['all']", {"logits": 1.0})]

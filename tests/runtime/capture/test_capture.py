@@ -217,6 +217,18 @@ class Mixes(nn.Module):
         return x - x.mean(0)
 
 
+class FaintlyMixes(nn.Module):
+    def forward(self, x):
+        return x + 1e-4 * x.mean()
+
+
+class RarelyMixes(nn.Module):
+    """Divides by the batch's largest value where that is no usual one."""
+
+    def forward(self, x):
+        return x / x.abs().max().clamp(min=50)
+
+
 class Dropping(nn.Module):
     def forward(self, x):
         return nn.functional.dropout(x)
@@ -243,6 +255,8 @@ class Broken(nn.Module):
         (OneIsSpecial(), "PG111"),
         (Squeezes(), "PG111"),
         (Mixes(), "PG107"),
+        (FaintlyMixes(), "PG107"),
+        (RarelyMixes(), "PG107"),
         (nn.BatchNorm1d(4, track_running_stats=False), "PG111"),
         (Dropping(), "PG109"),
         (Summing(), "PG104"),

@@ -1,5 +1,6 @@
 import copy
 import dataclasses
+import pickle
 import textwrap
 import threading
 
@@ -395,3 +396,31 @@ def test_on_cuda_the_answer_stays_on_the_device(conv_net):
     result = graph(images)
     assert result.device == images.device
     torch.testing.assert_close(result, conv_net(images), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [Classify, lambda model: headrace.compile(model.eval(), config=FAST)], ids=["own", "compile"])
+def test_a_copy_is_a_graph_of_its_own(conv_net, kind):
+    graph, images = kind(conv_net), torch.randn(2, 3, 20, 12)
+    before = graph(images)
+    copied = copy.deepcopy(graph)
+    assert copied.captures == 0
+    torch.testing.assert_close(copied(images), before)
+    with torch.no_grad():
+        for value in copied.model.parameters():
+            value.mul_(0.5)
+    assert not torch.allclose(copied(images), before)
+    torch.testing.assert_close(graph(images), before)
+    assert graph.captures == 1
+
+
+def test_a_pickle_of_a_graph_is_captured_where_it_is_loaded(conv_net):
+    graph, images = Classify(conv_net), torch.randn(2, 3, 20, 12)
+    loaded = pickle.loads(pickle.dumps(graph))
+    torch.testing.assert_close(loaded(images), graph(images))
+
+
+def test_a_training_graph_is_not_copied(conv_net):
+    graph = Classify(conv_net, GraphConfig())
+    graph.add_optimizer(torch.optim.SGD(graph.model.parameters(), lr=0.1))
+    with pytest.raises(ArtifactError, match="copy its modules and its optimizer"):
+        copy.deepcopy(graph)

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -157,3 +158,84 @@ def test_numbers_that_the_code_reads_are_constants_of_the_graph(change, why):
     change(owner)
     assert watch.changed()
     assert watch.why() == why
+
+
+SHARE = 2.0
+SETTINGS = {"temperature": 1.0}
+
+
+class Options:
+    def __init__(self):
+        self.temperature, self.unread = 1.0, 0
+
+
+def shared(x):
+    return x * SHARE / SETTINGS["temperature"]
+
+
+class Reading(nn.Module):
+    """Reads what a graph has as constants, from wherever people keep it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm, self.activation = nn.Linear(2, 2), nn.BatchNorm1d(2), nn.LeakyReLU(0.1)
+        self.mean, self.prototypes, self.bias = torch.zeros(2), {"cats": torch.ones(2)}, np.ones(2, np.float32)
+        self.options, self.table, self.squash, self.cache = Options(), {"head": {"scale": 1.0}}, torch.tanh, {}
+        self._temperature, self._kept = 1.0, slice(0, 2)
+
+    @property
+    def temperature(self):
+        return self._temperature
+
+    def forward(self, x):
+        self.cache["last"] = len(x)
+        y = self.activation(self.norm(self.linear(x - self.mean))) + self.prototypes["cats"] + torch.from_numpy(self.bias)
+        y = self.squash(shared(y) / self.temperature / self.options.temperature * self.table["head"]["scale"])
+        return y[:, self._kept]
+
+
+def other_forward(owner):
+    owner.model.forward = lambda x: x
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda owner: owner.model.mean.add_(1), "attribute model.mean was changed"),
+        (lambda owner: setattr(owner.model, "mean", torch.ones(2)), "attribute model.mean was changed"),
+        (lambda owner: owner.model.prototypes.update(cats=torch.zeros(2)), "attribute model.prototypes was changed"),
+        (lambda owner: owner.model.bias.fill(2), "attribute model.bias was changed"),
+        (lambda owner: setattr(owner.model.options, "temperature", 2.0), "attribute model.options was changed"),
+        (lambda owner: owner.model.table["head"].update(scale=2.0), "attribute model.table was changed"),
+        (lambda owner: setattr(owner.model, "squash", torch.sigmoid), "attribute model.squash was changed"),
+        (lambda owner: setattr(owner.model, "_temperature", 2.0), "attribute model._temperature was changed"),
+        (lambda owner: setattr(owner.model, "_kept", slice(0, 1)), "attribute model._kept was changed"),
+        (lambda owner: setattr(owner.model.norm, "eps", 1.0), "attribute model.norm.eps was changed"),
+        (lambda owner: setattr(owner.model.activation, "negative_slope", 1.0), "attribute model.activation.negative_slope"),
+        (lambda owner: SETTINGS.update(temperature=SETTINGS["temperature"] + 1), f"global {__name__}.SETTINGS was changed"),
+        (lambda owner: globals().update(SHARE=3.0), f"global {__name__}.SHARE was changed"),
+        (other_forward, "method model.forward was replaced"),
+        (lambda owner: owner.model.linear.register_forward_hook(print), "forward hook model.linear was changed"),
+        (lambda owner: owner.model.linear.register_forward_pre_hook(print), "forward pre-hook model.linear was changed"),
+        (lambda owner: owner.model.linear.weight.data.mul_(2), "parameter model.linear.weight was written"),
+        (lambda owner: owner.model.linear.weight.detach().numpy().fill(3), "parameter model.linear.weight was written"),
+        (lambda owner: owner.model.norm.running_mean.data.add_(1), "buffer model.norm.running_mean was written"),
+    ],
+)
+def test_all_that_the_code_reads_is_a_constant_of_the_graph(change, why):
+    owner = Owner()
+    owner.model = Reading().eval()
+    watch = Watch(owner)
+    owner.model(torch.rand(3, 2))  # what it keeps itself is its own
+    owner.model.options.unread = 5
+    owner.model.mean, owner.model.options.temperature = owner.model.mean, float("1.0")  # equal ones
+    assert not watch.changed()
+    change(owner)
+    assert watch.changed()
+    assert watch.why().startswith(why)
+
+
+def test_a_tensor_that_shrinks_where_it_lies_is_another(owner):
+    watch = Watch(owner)
+    owner.model[0].weight.data = owner.model[0].weight.data[:2]
+    assert watch.changed()

@@ -190,6 +190,27 @@ def test_a_lossy_session_may_round_rare_inputs_but_stays_finite(proved):
     assert wrong_on_rare(broken, reference, gate, lossy=True, batch=16) is not None
 
 
+def test_a_number_where_the_model_has_nan_is_found():
+    """A ReLU that takes NaN for 0, behind an image of one value that was divided by its own spread."""
+
+    class Standardizes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(27, 4)
+
+        def forward(self, x):
+            x = x.flatten(1)
+            return self.layer((x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)).relu()
+
+    captured = capture(Standardizes().eval(), torch.randn(2, 3, 3, 3))
+    reference = make_reference(captured, Target(threads=1), rows=16, with_rare=True)
+    session = TorchSession(runnable(captured.program), Target(threads=1))
+    gate = Gate(noise=reference.noise)
+    assert wrong_on_rare(session, reference, gate, lossy=False, batch=16) is None
+    hiding = Faulty(session, lambda inputs, scores, call: np.nan_to_num(scores))
+    assert "is a number" in wrong_on_rare(hiding, reference, gate, lossy=False, batch=16)
+
+
 def test_nothing_is_found_where_nothing_is_wrong(proved):
     session, reference, gate = proved
     assert wrong_on_rare(session, reference, gate, lossy=False, batch=5) is None

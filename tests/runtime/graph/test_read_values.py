@@ -1,0 +1,53 @@
+import torch
+from torch import nn
+
+from headrace.runtime.graph.read_values import ReadValues
+from headrace.runtime.graph.weight_samples import state_of
+
+BIAS = 1.0
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.table, self.pair, self.layer = 2.0, {"a": 1}, (1, 2), nn.Identity()
+
+    def forward(self, x):
+        return self.layer(x) * self.scale * self.table["a"] * self.pair[0] + BIAS
+
+
+def values(model):
+    return ReadValues([model], {id(vars(model)): "model."}, state_of)
+
+
+def test_each_value_has_the_name_that_a_person_knows():
+    named = values(Scaled()).named()
+    assert set(named) == {
+        ("attribute", "model.scale"),
+        ("attribute", "model.table"),
+        ("attribute", "model.pair"),
+        ("global", f"{__name__}.BIAS"),
+    }
+
+
+def test_equal_ones_are_no_change_and_others_are():
+    model = Scaled()
+    read = values(model)
+    model.scale, model.table, model.pair = float("2"), {"a": 1}, (1, int("2"))
+    assert not read.changed()
+    assert not read.changed()
+    model.table["a"] = 2
+    assert read.changed()
+    model.table["a"] = 1
+    assert not read.changed()
+    del model.scale
+    assert read.changed()
+
+
+def test_tensors_are_told_by_their_state():
+    model = Scaled()
+    model.scale = torch.ones(1)
+    read = values(model)
+    assert not read.changed()
+    model.scale.add_(1)
+    assert read.changed()
