@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,9 @@ import torch.distributed as dist
 # In bytes of the whole values. DistributedDataParallel's: larger ones gain nothing, and a bucket is a copy of what is in it.
 BUCKET_BYTES = 25 * 2**20
 Item = TypeVar("Item")
+# Their names since torch 2.13, and before.
+_all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 def buckets(items: Iterable[Item], value: Callable[[Item], torch.Tensor]) -> Iterator[list[Item]]:
@@ -113,7 +116,7 @@ def reduced(values: Sequence[torch.Tensor], cuts: Sequence[Cut], group: dist.Pro
     for bucket in buckets(range(len(values)), values.__getitem__):
         flat = torch.cat([cuts[at].rows(values[at]) for at in bucket], 1)
         own = flat.new_empty(flat.shape[1])
-        dist.reduce_scatter_tensor(own, flat.view(-1), group=group)
+        _reduce_scatter(own, flat.view(-1), group=group)
         for at, piece in zip(bucket, own.split([cuts[at].share for at in bucket]), strict=True):
             found[at] = cuts[at].part(piece)
     return [found[at] for at in range(len(values))]
@@ -127,7 +130,7 @@ def gather(
         flat = torch.cat([cuts[at].flat(parts[at]) for at in bucket])
         ranks = cuts[bucket[0]].ranks
         found = flat.new_empty(ranks * len(flat))
-        dist.all_gather_into_tensor(found, flat, group=group)
+        _all_gather(found, flat, group=group)
         targets, sources = [], []
         for at, piece in zip(bucket, found.view(ranks, -1).split([cuts[at].share for at in bucket], 1), strict=True):
             value, cut = wholes[at], cuts[at]

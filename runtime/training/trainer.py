@@ -27,6 +27,7 @@ from ..inspect.journal import Journal, operations_text
 from ..inspect.recompiles import Recompile
 from ..parallel.agreement import Agreement
 from ..parallel.shares import allowing, guarding, is_global, simulated
+from .collectives import bucket_collectives, plan_buckets
 from .constants import Constants
 from .forms import StepForm, forms_for, race
 from .kinds import StepKind
@@ -305,6 +306,8 @@ class Trainer:
                 failed = error.part, str(error)
             failed = item.agreement.any(failed)
             if failed is None:
+                if item.agreement:
+                    self._bucket(step, item.agreement)
                 record.update = "captured" if update else "after"
                 break
             step = None
@@ -351,6 +354,13 @@ class Trainer:
         for name, verdict in record.tried.items():
             self._journal.report(1, f"{name}: {verdict}")
         return leaves, structure
+
+    def _bucket(self, step: CapturedStep, agreement: Agreement) -> None:
+        """Let collectives go together, where all ranks would let the same ones."""
+        plan = plan_buckets(step.program)
+        unlike = "other collectives than on another rank" if agreement.first(plan.described()) != plan.described() else None
+        if agreement.any(unlike) is None and plan:
+            bucket_collectives(step.program, plan)
 
     def _captured_forms(
         self, record: StepRecord, step: CapturedStep, inputs: Sequence[torch.Tensor], scale: torch.Tensor
