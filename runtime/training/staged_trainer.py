@@ -20,7 +20,7 @@ from ..parallel.buckets import buckets
 from ..parallel.sbp import broadcast
 from ..parallel.schedule import PipelineMesh
 from ..parallel.shares import around_like, guarding, share_of
-from ..parallel.stage_parameters import StageParameters, tensor_axes
+from ..parallel.stage_parameters import StageParameters, elsewhere, tensor_axes
 from ..parallel.states import like, of_optimizer
 from ..parallel.states import whole as whole_state
 from .kinds import StepKind
@@ -147,6 +147,13 @@ class StagedTrainer(Trainer):
     def _prepare(self, rows: Sequence[torch.Tensor]) -> PipelineRun:
         """Capture the step of a microbatch. Raises InputError on all ranks where it cannot be on one."""
         if self._parameters is None:
+            away = next(iter(elsewhere(self.state.container)), None)
+            told = away and (
+                f"{away.partition('.')[2]} has its values on another rank already: these modules are stages of another graph, "
+                "which has taken a step; let one graph train them, or make the second of other modules"
+            )
+            if (problem := self.mesh.any(told)) is not None:
+                raise InputError(problem)
             for value in (*self.state.parameters.values(), *self.state.buffers.values()):
                 self.mesh.from_first(share_of(value))
         problem = None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from .candidate import AXES, Plan, conversions, place_of, words_of
+from .candidate import AXES, Boxed, Plan, conversions, place_of, words_of
 from .costs import STATES, Costs, Settings, with_first
 from .layouts import WHOLE, Option
 from .operators import Model
@@ -199,7 +199,8 @@ def _described(
     def on_mesh(words: Sequence[str]) -> tuple[str, ...]:
         return tuple(words[0] if axis == way.tensor else "broadcast" for axis in range(len(mesh)))
 
-    layouts, boxed = {}, ()
+    layouts: dict[str, tuple[str, ...]] = {}
+    boxed: tuple[Boxed, ...] = ()
     outputs = tuple(inputs)
     if way.placed is not None and way.tensor is not None:
         layouts = {name: on_mesh(words_of(words)) for name, words in way.placed.weights(model).items()}

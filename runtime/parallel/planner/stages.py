@@ -103,8 +103,8 @@ def cut(
         if at in inside and at not in inner:
             most.append((at, held))
             held = 0.0
-        sizes = dict(zip(operator.weights, load.weights, strict=True))
-        new = [size for name, size in sizes.items() if model.uses[name][0] == at]
+        of = dict(zip(operator.weights, load.weights, strict=True))
+        new = [size for name, size in of.items() if model.uses[name][0] == at]
         weights.append(weights[-1] + sum(new))
         shared = ("all_reduce", "all_gather") if zero else ("all_reduce",)
         synced.append(synced[-1] + sum(link.seconds(way, size, data) for size in new for way in shared))
