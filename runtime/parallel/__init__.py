@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import sbp
     from .boxing import to_local
-    from .checkpoint import resume, save
     from .conversions import to_global
     from .head import cross_entropy, topk
     from .mesh import placement, rank, same_start, world, world_size
@@ -20,8 +19,9 @@ if TYPE_CHECKING:
     from .pipeline import Pipeline
     from .planner.apply import AppliedPlan, apply_plan
     from .private import guarded, implicit
+    from .recovery.checkpoint import resume, save
+    from .recovery.watch import watched
     from .states import load_state, whole
-    from .watch import watched
 
 __all__ = [
     "AppliedPlan",
@@ -51,9 +51,9 @@ __all__ = [
 _HOMES = {
     "AppliedPlan": "planner.apply", "Pipeline": "pipeline", "apply_plan": "planner.apply",
     "boxed": "modules", "cross_entropy": "head", "guarded": "private", "implicit": "private",
-    "load_state": "states", "local_view": "own_rows", "placement": "mesh", "rank": "mesh", "resume": "checkpoint",
-    "same_start": "mesh", "save": "checkpoint", "to_global": "conversions", "to_local": "boxing", "topk": "head",
-    "watched": "watch", "whole": "states", "world": "mesh", "world_size": "mesh",
+    "load_state": "states", "local_view": "own_rows", "placement": "mesh", "rank": "mesh", "resume": "recovery.checkpoint",
+    "same_start": "mesh", "save": "recovery.checkpoint", "to_global": "conversions", "to_local": "boxing", "topk": "head",
+    "watched": "recovery.watch", "whole": "states", "world": "mesh", "world_size": "mesh",
 }  # fmt: skip
 
 

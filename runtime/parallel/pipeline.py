@@ -88,13 +88,12 @@ class Pipeline:
         loss = self._run(images, labels)
         if self._mesh.across is not None:
             loss = self._mesh.mean(loss)
+            given = [value for value in self.parameters() if value.grad is not None]
+            for value, mean in zip(given, self._mesh.means([value.grad for value in given]), strict=True):
+                value.grad = mean
             for value, gradient in zip(self.parameters(), before, strict=True):
-                if value.grad is not None:
-                    value.grad = self._mesh.mean(value.grad)
-                    if gradient is not None:
-                        value.grad += gradient
-                else:
-                    value.grad = gradient
+                if gradient is not None:
+                    value.grad = gradient if value.grad is None else value.grad + gradient
         return loss
 
     def _run(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

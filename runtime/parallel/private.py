@@ -196,6 +196,13 @@ def moved(value: DTensor, placements: tuple[Placement, ...]) -> DTensor:
     return DTensor(redistribute_local_tensor(local, spec, target), target, requires_grad=False)
 
 
+def spec_like(
+    mesh: DeviceMesh, placements: tuple[Placement, ...], shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype
+) -> DTensorSpec:
+    """How a global tensor of that shape lies; what `around` takes."""
+    return DTensorSpec(mesh, placements, tensor_meta=TensorMeta(shape, strides, dtype))
+
+
 def spec_of(value: DTensor) -> DTensorSpec:
     return value._spec
 

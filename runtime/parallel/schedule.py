@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from ...errors import InputError
 from .boxing import to_local
+from .buckets import summed
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 
@@ -118,6 +119,12 @@ class PipelineMesh:
             value = value / self.replicas
             dist.all_reduce(value, group=self.across)
         return value
+
+    def means(self, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The mean of each over the ranks of the data axis; what is exchanged for them goes together."""
+        if self.across is None:
+            return list(values)
+        return summed([value / self.replicas for value in values], self.across)
 
     def most(self, value: torch.Tensor, *, copies: bool = False) -> torch.Tensor:
         """The largest, element by element, among all ranks of the mesh, or those of `groups(copies=True)`."""

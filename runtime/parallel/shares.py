@@ -6,6 +6,7 @@ This module imports torch's distributed package only where there is a global ten
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -61,8 +62,12 @@ def layout_of(value: torch.Tensor) -> Any:
     """How a tensor lies, for telling one kind of step from another: the mesh and the placements, None for a plain one."""
     if not is_global(value):
         return None
-    mesh = value.device_mesh
-    return tuple(mesh.mesh.flatten().tolist()), tuple(mesh.shape), tuple(map(str, value.placements))
+    return _lying(value.device_mesh, value.placements)
+
+
+@functools.lru_cache(maxsize=256)  # asked of every tensor at every step, of which few lie otherwise than others
+def _lying(mesh: Any, placements: tuple[Any, ...]) -> Any:
+    return tuple(mesh.mesh.flatten().tolist()), tuple(mesh.shape), tuple(map(str, placements))
 
 
 def guarding(values: Iterable[object]) -> contextlib.AbstractContextManager[None]:

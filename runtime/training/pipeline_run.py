@@ -48,12 +48,13 @@ class PipelineRun:
         self,
         given: Values,
         inputs: Sequence[torch.Tensor],
-        reduced: Callable[[str, torch.Tensor], torch.Tensor] | None = None,
+        reduced: Callable[[Values], Values] | None = None,
     ) -> tuple[Values, dict[str, list[torch.Tensor]]]:
         """The sums of the microbatches' gradients by the parameters' names, and the leaves and divisors of each microbatch.
 
         Both as far as this rank computes them. `given` are the state's tensors by name, `inputs` this rank's rows. `reduced`
-        makes of a parameter's gradient in one microbatch what is summed; the ranks of a stage call it in the same order.
+        makes of the gradients that a part gives in one microbatch what is summed; the ranks of a stage call it in the same
+        order.
         """
         step, count = self.step, self.mesh.microbatches
         chunks = [value.chunk(count) for value in inputs]
@@ -75,9 +76,9 @@ class PipelineRun:
                     if (at, name) in arriving:
                         values[name] = _received(*arriving.pop((at, name)), step.layouts[name][1])
                 values.update(zip(part.outputs, part.program(*(values[name] for name in part.inputs)), strict=True))
-                for parameter, name in due:
+                found = {parameter: values[name] for parameter, name in due}
+                for parameter, gradient in (found if reduced is None else reduced(found)).items():
                     before = gradients.get(parameter)
-                    gradient = values[name] if reduced is None else reduced(parameter, values[name])
                     gradients[parameter] = gradient if before is None else before + gradient
                 for name in self._results:
                     if step.made[name] == number:

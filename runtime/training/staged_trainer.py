@@ -10,17 +10,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
 from ...errors import InputError
 from ..base.config import GraphConfig
 from ..base.structure import Structure, flatten
 from ..parallel.boxing import to_global
+from ..parallel.buckets import buckets
 from ..parallel.sbp import broadcast
 from ..parallel.schedule import PipelineMesh
 from ..parallel.shares import around_like, guarding, share_of
-from ..parallel.stage_parameters import StageParameters, tensor_axes
+from ..parallel.stage_parameters import StageParameters, elsewhere, tensor_axes
 from ..parallel.states import like, of_optimizer
 from ..parallel.states import whole as whole_state
 from .kinds import StepKind
@@ -135,8 +135,7 @@ class StagedTrainer(Trainer):
                 self._runs.pop(kind)
                 raise InputError(problem)
             leaves = [of_all_rows(value, self.mesh) for value in leaves]
-            for name in list(sums):  # and none is kept twice while the optimizer updates
-                self._add_gradient(self.state.parameters[name], sums.pop(name))
+            self._add_gradients(sums)
         if self._parameters is None:
             self._parameters = StageParameters(self._owners_of(run.step), self.mesh)
             self._parameters.release()
@@ -148,6 +147,13 @@ class StagedTrainer(Trainer):
     def _prepare(self, rows: Sequence[torch.Tensor]) -> PipelineRun:
         """Capture the step of a microbatch. Raises InputError on all ranks where it cannot be on one."""
         if self._parameters is None:
+            away = next(iter(elsewhere(self.state.container)), None)
+            told = away and (
+                f"{away.partition('.')[2]} has its values on another rank already: these modules are stages of another graph, "
+                "which has taken a step; let one graph train them, or make the second of other modules"
+            )
+            if (problem := self.mesh.any(told)) is not None:
+                raise InputError(problem)
             for value in (*self.state.parameters.values(), *self.state.buffers.values()):
                 self.mesh.from_first(share_of(value))
         problem = None
@@ -288,14 +294,21 @@ class StagedTrainer(Trainer):
         if self._zero is not None:
             self._zero.forget(others)
 
-    def _add_gradient(self, parameter: nn.Parameter, total: torch.Tensor) -> None:
-        """Add the mean of what the microbatches gave: a whole gradient to `.grad`, a part to what ZeRO has."""
-        if isinstance(total, DTensor):
-            assert self._zero is not None
-            self._zero.add(parameter, total / (self.mesh.microbatches * self.mesh.replicas))
-            return
-        gradient = around_like(self.mesh.mean(total / self.mesh.microbatches), parameter)
-        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+    def _add_gradients(self, sums: dict[str, torch.Tensor]) -> None:
+        """Add the means of what the microbatches gave: whole gradients to `.grad`, parts to what ZeRO has. `sums` is emptied,
+        so that none is kept twice while the optimizer updates."""
+        parameters = self.state.parameters
+        if self._zero is not None and (keeps := self._zero.keeps()):
+            names = [name for name in sums if parameters[name] in keeps]
+            if parts := [sums.pop(name) for name in names]:
+                torch._foreach_div_(parts, self.mesh.microbatches * self.mesh.replicas)
+            self._zero.add({parameters[name]: part for name, part in zip(names, parts, strict=True)})
+        for bucket in list(buckets(sums, sums.__getitem__)):
+            means = self.mesh.means([sums.pop(name) / self.mesh.microbatches for name in bucket])
+            for name, mean in zip(bucket, means, strict=True):
+                parameter = parameters[name]
+                gradient = around_like(mean, parameter)
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
     def _split_gradients(self) -> dict[str, torch.Tensor]:
         assert self._zero is not None
@@ -312,18 +325,20 @@ class StagedTrainer(Trainer):
         """By value each for itself; by the norm over all stages and their parts, wherever they are."""
         own = [value.grad for value in parameters if value.grad is not None]
         own += [] if self._zero is None else list(self._zero.gradients().values())
-        if self.options.clip_grad_value is not None:
-            for gradient in map(share_of, own):
-                gradient.clamp_(-self.options.clip_grad_value, self.options.clip_grad_value)
+        shares = [share_of(value) for value in own]
+        if self.options.clip_grad_value is not None and shares:
+            torch._foreach_clamp_min_(shares, -self.options.clip_grad_value)
+            torch._foreach_clamp_max_(shares, self.options.clip_grad_value)
         if self.options.clip_grad_norm is not None:
             total = torch.zeros((), dtype=torch.float64, device=self.mesh.device)
-            for gradient in filter(self.mesh.counts, own):
-                total += torch.linalg.vector_norm(share_of(gradient)).double().square()
+            counted = [share_of(value) for value in own if self.mesh.counts(value)]
+            for norm in torch._foreach_norm(counted) if counted else ():
+                total += norm.double().square()
             for group in self.mesh.groups():
                 dist.all_reduce(total, group=group)
             factor = (self.options.clip_grad_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)  # torch.nn.utils.clip_grad_norm_'s
-            for gradient in map(share_of, own):
-                gradient.mul_(factor.to(gradient.dtype))
+            for share in shares:
+                share.mul_(factor.to(share.dtype))
 
 
 class _NoBackward(TorchFunctionMode):  # type: ignore[misc]

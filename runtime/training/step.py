@@ -243,9 +243,12 @@ def _refuse(where: str, value: object) -> None:
 
 
 def _lean(program: GraphModule) -> GraphModule:
-    """Drop what only costs time: the profiler's labels, and what cuts autograd's history where none is written."""
+    """Drop what only costs time: the profiler's labels, what cuts autograd's history where none is written, and values without
+    memory, of which DTensor learns shapes."""
     for node in reversed(list(program.graph.nodes)):
-        if node.target is torch.ops.aten.detach.default:
+        if not node.users and getattr(node.meta.get("val"), "is_meta", False) and node.op == "call_function":
+            program.graph.erase_node(node)
+        elif node.target is torch.ops.aten.detach.default:
             node.replace_all_uses_with(node.args[0])
             program.graph.erase_node(node)
         elif node.op == "call_function" and "_record_function" in str(node.target) and not node.users:

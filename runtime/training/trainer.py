@@ -27,6 +27,7 @@ from ..inspect.journal import Journal, operations_text
 from ..inspect.recompiles import Recompile
 from ..parallel.agreement import Agreement
 from ..parallel.shares import allowing, guarding, is_global, simulated
+from .collectives import bucket_collectives, plan_buckets
 from .constants import Constants
 from .forms import StepForm, forms_for, race
 from .kinds import StepKind
@@ -194,6 +195,8 @@ class Trainer:
         self._journal.report(1, f"capture {self.captures}, of a step for {shapes}" + (f": {why}" if self.captures > 1 else ""))
 
     def _run(self, key: StepKind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
+        if not self.updates and self.state.strangers():
+            self._check_global(inputs)
         item = self._kind(key)
         if why := self._eager_only or ("several ranks are simulated in this process" if simulated() else ""):
             item.record.why = why
@@ -295,6 +298,7 @@ class Trainer:
         step, owners = None, [*self._owners, *self._constants.holders()]
         item.agreement = Agreement([*self.state.parameters.values(), *self.state.buffers.values(), *inputs])
         if self.state.strangers():
+            self._check_global(inputs)
             record.why = "the optimizer updates a tensor that belongs to none of the graph's modules"
             return self._eagerly(inputs, updates, self._build)
         for update in [self._traced_update, None] if updates and not self._stays_in_python(reasons) else [None]:
@@ -305,6 +309,8 @@ class Trainer:
                 failed = error.part, str(error)
             failed = item.agreement.any(failed)
             if failed is None:
+                if item.agreement and step is not None:
+                    self._bucket(step, item.agreement)
                 record.update = "captured" if update else "after"
                 break
             step = None
@@ -351,6 +357,22 @@ class Trainer:
         for name, verdict in record.tried.items():
             self._journal.report(1, f"{name}: {verdict}")
         return leaves, structure
+
+    def _check_global(self, inputs: Sequence[torch.Tensor]) -> None:
+        """Raise InputError where the optimizer's tensor that is no parameter is one that is made anew at each reading."""
+        if any(map(is_global, inputs)):
+            raise InputError(
+                "the optimizer updates a tensor that is none of the graph's parameters; of a global module, module.weight is a "
+                "conversion that is made when it is read: give the optimizer module.parameters(), or dict("
+                "module.named_parameters())['weight']"
+            )
+
+    def _bucket(self, step: CapturedStep, agreement: Agreement) -> None:
+        """Let collectives go together, where all ranks would let the same ones."""
+        plan = plan_buckets(step.program)
+        unlike = "other collectives than on another rank" if agreement.first(plan.described()) != plan.described() else None
+        if agreement.any(unlike) is None and plan:
+            bucket_collectives(step.program, plan)
 
     def _captured_forms(
         self, record: StepRecord, step: CapturedStep, inputs: Sequence[torch.Tensor], scale: torch.Tensor

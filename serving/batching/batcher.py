@@ -14,6 +14,7 @@ from .collate import Collator, Placed
 from .executor import BatchExecutor, Watch
 from .latency_table import LatencyTable
 from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait
+from .presence import Presence
 from .queue_rules import QueueRules
 from .staging import Staging
 from .statistics import ModelStatistics, failure
@@ -33,8 +34,9 @@ class Batcher:
     on one: a batch goes to a device that computes nothing, if there is one. Outputs of a request are views of the batch's
     outputs. With `staging`, rows that are written into their `slot` need no copy. `best` takes so many best classes of each row
     from a batch's outputs, for requests that ask for no more. `rules` are those of the model's config, `joining` says
-    which requests may share a batch. Nothing polls: workers
-    sleep on one condition until the queue or the time that the policy named says otherwise.
+    which requests may share a batch. An instance of several processes that lacks one rests while another can compute, and what
+    it was computing is computed by that, once for each request. Nothing polls: workers sleep on one condition until the queue
+    or the time that the policy named says otherwise.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Batcher:
         self._running = [0] * len(instances)
         self._closing = False
         self._instances = [dict(instance) for instance in instances]
+        self._presence = Presence(self._instances)
         self._devices = list(devices or [0] * len(instances))
         # Instances from this number on rest, until `activate` says otherwise.
         self._active = len(instances)
@@ -156,6 +159,12 @@ class Batcher:
             self._rest.notify_all()
             self._changed.notify_all()
 
+    def look_again(self) -> None:
+        """For when an instance of several processes has lost one, or has all of them again."""
+        with self._lock:
+            self._rest.notify_all()
+            self._changed.notify_all()
+
     def drop(self) -> None:
         """Give up the last instance after the batch that it runs, and close its sessions."""
         with self._lock:
@@ -225,7 +234,7 @@ class Batcher:
             ahead_rows=ahead_rows,
             waiting=self.depth,
             limit=self._max_queue,
-            busy_until=self._busy_until[: self._active],
+            busy_until=[self._busy_until[number] for number in self._presence.able(self._active)],
             table=self.table,
         )
         if rejection is None:
@@ -282,7 +291,7 @@ class Batcher:
         with self._lock:
             waiting = ticket.state in ("coming", "queued")
             self._remove(ticket)
-        if waiting and ticket.future.set_running_or_notify_cancel():
+        if waiting and ticket.wanted():
             self._fail([ticket], error)
         return waiting
 
@@ -296,7 +305,7 @@ class Batcher:
             for ticket in dropped:
                 self._remove(ticket)
             self._changed.notify_all()
-        waiting = [ticket for ticket in dropped if ticket.future.set_running_or_notify_cancel()]
+        waiting = [ticket for ticket in dropped if ticket.wanted()]
         self._fail(waiting, OverloadedError("the server is shutting down"))
         for thread in list(self._threads):
             thread.join()
@@ -329,7 +338,8 @@ class Batcher:
             rejected, why = None, "could not run the request before its deadline; allow more time"
             with self._lock:
                 while rejected is None:
-                    resting = number >= self._active
+                    able = self._presence.able(self._active)
+                    resting = number not in able
                     if (self._closing and (resting or not self._line)) or number >= len(self._instances):
                         self._changed.notify_all()  # the others have no more to wait for, either
                         return None
@@ -337,13 +347,13 @@ class Batcher:
                         self._changed.notify()  # whoever woke it meant one that does not rest
                         self._rest.wait()
                         continue
-                    free = sum(1 for count in self._running[: self._active] if not count)
+                    free = sum(1 for other in able if not self._running[other])
                     now = self._clock()
                     if (rejected := self._waited_out(now)) is not None:
                         why = "did not come to the request in the time that its queue policy allows: Request timeout expired"
                         continue
                     decision = self._policy.decide(
-                        now, self._line.queue, self.table, free=free, coming=self._line.coming_rows, instances=self._active
+                        now, self._line.queue, self.table, free=free, coming=self._line.coming_rows, instances=len(able)
                     )
                     if isinstance(decision, Dispatch) and self._better_elsewhere(number):
                         self._changed.notify()  # to the one that sleeps longest, which passes it on as well unless it is there
@@ -351,7 +361,7 @@ class Batcher:
                     elif isinstance(decision, Dispatch):
                         taken, bucket = self._together(self._line.queue[: decision.count], decision.bucket)
                         self._line.run(taken)
-                        batch = [ticket for ticket in taken if ticket.future.set_running_or_notify_cancel()]
+                        batch = [ticket for ticket in taken if ticket.wanted()]
                         for ticket in taken:
                             if ticket.future.cancelled():
                                 self._leave_place(ticket)
@@ -370,7 +380,7 @@ class Batcher:
                     elif isinstance(decision, Wait):
                         pressed = False
                         self._changed.wait(None if decision.until is None else decision.until - now)
-            if rejected.future.set_running_or_notify_cancel():
+            if rejected.wanted():
                 self._fail([rejected], OverloadedError(f"model '{self._name}' {why}"))
 
     def _together(self, taken: list[Ticket], bucket: int) -> tuple[list[Ticket], int]:
@@ -411,6 +421,7 @@ class Batcher:
                 self._executor.run(sessions[bucket], collator, batch, bucket)
             except RankLostError as error:  # which is started again
                 log.error("model %s failed on a batch of %d: %s", self._name, len(batch), error)
+                batch = self._once_more(number, batch)
                 self._fail(batch, OverloadedError(f"model '{self._name}': {error}", retry_after=_RANK_BACK_SECONDS))
             except Exception as error:  # whatever a backend raises ends this batch only
                 log.error("model %s failed on a batch of %d", self._name, len(batch), exc_info=error)
@@ -422,6 +433,21 @@ class Batcher:
                     for ticket in batch:
                         self._leave_place(ticket)
                     self._changed.notify()
+
+    def _once_more(self, number: int, batch: list[Ticket]) -> list[Ticket]:
+        """Queue those of a lost batch that another instance can compute; the others."""
+        with self._lock:
+            if self._closing or not self._presence.others(number, self._active):
+                return batch
+            for ticket in (again := [ticket for ticket in batch if not ticket.again]):
+                ticket.again = True
+                if ticket.place is not None:  # which others come into
+                    inputs = [array.copy() for array in ticket.inputs]
+                    self._leave_place(ticket)
+                    ticket.inputs = inputs
+                self._line.come_back(ticket)
+            self._changed.notify_all()
+        return [ticket for ticket in batch if ticket not in again]
 
     def _fail(self, tickets: Sequence[Ticket], error: HeadraceError) -> None:
         now = self._clock()

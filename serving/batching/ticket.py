@@ -51,12 +51,13 @@ class Ticket:
     the model's queue policy. Cancelling `future` gives the place up at once. Once it has run, `began` and `ended` say when, on
     the same clock, and `batch` how many rows ran together. `place` is where its rows lie in the
     batcher's staging, if they do, and `writing` says that somebody puts them there. `placed` is where they lie in a memory that
-    others share. With `best` it is answered with so many best classes and their probabilities, not with the outputs.
+    others share. With `best` it is answered with so many best classes and their probabilities, not with the outputs. `again`
+    says that what was to compute it was lost, and that it waits for another.
     """
 
     __slots__ = (
-        "arrived", "batch", "began", "best", "deadline", "ended", "future", "inputs", "order", "place", "placed", "priority",
-        "queued", "rows", "state", "wait", "writing",
+        "again", "arrived", "batch", "began", "best", "deadline", "ended", "future", "inputs", "order", "place", "placed",
+        "priority", "queued", "rows", "state", "wait", "writing",
     )  # fmt: skip
 
     def __init__(self, rows: int, deadline: float, priority: int, arrived: float, serial: int, best: int = 0) -> None:
@@ -76,3 +77,8 @@ class Ticket:
         self.writing = False
         self.future: Future[Rows] = Future()
         self.state = "coming"
+        self.again = False
+
+    def wanted(self) -> bool:
+        """Whether somebody waits for the answer, which cannot be given up from now on."""
+        return self.again or self.future.set_running_or_notify_cancel()

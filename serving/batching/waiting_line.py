@@ -61,6 +61,13 @@ class WaitingLine:
         for ticket in tickets:
             ticket.state = "running"
 
+    def come_back(self, ticket: Ticket) -> None:
+        """Queue one again that has run, and has no answer."""
+        ticket.state = "queued"
+        bisect.insort(self.queue, ticket, key=_ORDER)
+        bisect.insort(self._line, (ticket.order, ticket))
+        self._rows += ticket.rows
+
     def remove(self, ticket: Ticket) -> bool:
         """Take a request out of line; False where it is not in line."""
         if ticket.state == "queued":

@@ -44,6 +44,7 @@ def model_live_stats(model: Model) -> dict[str, Any]:
     if isinstance(model, TensorModel):
         figures["agreement"] = model.agreement.to_json() if model.agreement is not None else None
         figures["stages"] = model.stages
+        figures["away"] = model.away
     return figures
 
 

@@ -147,8 +147,8 @@ def load_tensor_model(
     if taken_back is None and before is not None and before.plan is not None and (gained := changed_plan(plan, before.plan)):
         progress(f"{artifact.name}: {gained}")
     model = model_of(instances, table, devices=len(openers))
-    for ranks in model.ranks:
-        ranks.on_change = on_change
+    if model.ranks:
+        _follow(model, on_change)
     model.cache = cache.of_model() if cache is not None and _cacheable(declared) else None
     if light and memory is not None:
         assert isinstance(model.batcher, Batcher), "it was just made"
@@ -323,6 +323,20 @@ def open_instance(
         close(sessions)
         raise
     return sessions
+
+
+def _follow(model: TensorModel, on_change: Callable[[], None]) -> None:
+    """Have the batcher and whoever asks for it told when a set of the model's processes is lost, and when it is whole again."""
+    assert isinstance(model.batcher, Batcher), "it was just made"
+    look_again = model.batcher.look_again
+
+    def changed() -> None:
+        look_again()
+        on_change()
+
+    for ranks in model.ranks:
+        ranks.on_change = changed
+    look_again()  # what was lost before this
 
 
 def _ranked(instance: Instance) -> list[Any]:

@@ -172,7 +172,14 @@ class TensorModel(QueuedModel):
 
     @property
     def trouble(self) -> str:
-        return next((ranks.trouble for ranks in self.ranks if ranks.trouble), "")
+        """Why it cannot answer: each of its instances lacks a process. Empty where one does not."""
+        troubles = [ranks.trouble for ranks in self.ranks]
+        return troubles[0] if all(troubles) and troubles else ""
+
+    @property
+    def away(self) -> list[str]:
+        """Why each instance that lacks a process does not compute; the others answer meanwhile."""
+        return [why for ranks in self.ranks if (why := ranks.trouble)]
 
     @property
     def stages(self) -> list[list[dict[str, float] | None]]:

@@ -81,6 +81,11 @@ class ModelCollector:
             "headrace_request_latency_seconds", "Time from a request's arrival to its answer", labels=_LABELS
         )
         instances = GaugeMetricFamily("headrace_instances", "Batches that are run side by side at most", labels=_LABELS)
+        away = GaugeMetricFamily(
+            "headrace_instances_away",
+            "Instances of several processes that lack one, and compute nothing until it is started again",
+            labels=_LABELS,
+        )
         busy = CounterMetricFamily(
             "headrace_busy_seconds", "Time that instances spent on batches: collating, running and splitting", labels=_LABELS
         )
@@ -106,6 +111,8 @@ class ModelCollector:
                 accepted.add_metric(labels, found.accepted)
                 for bound, value in zip(("low", "high"), found.interval, strict=True):
                     share.add_metric((*labels, bound), value)
+            if isinstance(model, TensorModel) and model.ranks:
+                away.add_metric(labels, len(model.away))
             for where, shares in _stage_shares(model).items():
                 for state, one in shares.items():
                     stages.add_metric((*labels, *where, state), one)
@@ -119,7 +126,7 @@ class ModelCollector:
                 busy.add_metric(labels, _busy_seconds(snapshot))
                 for what, count in (model.improvement.outcomes.copy() if model.improvement else {}).items():
                     tried.add_metric((*labels, *what), count)
-        yield from (depth, sizes, slack, latency, instances, busy, tried, stages)
+        yield from (depth, sizes, slack, latency, instances, away, busy, tried, stages)
         yield from (compared, agreed, skipped, taken_back, share, accepted)
 
 

@@ -22,8 +22,8 @@ from ..agreement import Agreement
 from ..conversions import to_global
 from ..modules import boxed, check_module
 from ..sbp import Sbp, broadcast, partial_sum, split
+from .candidate import AXES, Plan, place_of
 from .operators import Model, read_model
-from .plan import AXES, Plan, place_of
 from .saved import Program, read_plan
 from .stages import starts
 
@@ -118,25 +118,35 @@ def _prepared(
     again = [_named(module, name) for name in plan.checkpoint]
     inputs, targets = _sbp(plan.inputs), _sbp(tuple(word if word == "split(0)" else "broadcast" for word in plan.outputs))
     applied = AppliedPlan(plan.title, inputs, targets, placement, program.input[1:], bool(plan.stages))
+    beside = {one.weights[0]: one.weights[1:] for one in model.operators if one.weights and one.kind == "linear"}
     if plan.stages:
-        if plan.zero and (plan.zero == 3 or len(sizes) != 2 or plan.zero_axis == plan.axis):
-            raise InputError(
-                f"the plan has ZeRO {plan.zero} over {plan.zero_axis} in a pipeline over {plan.axis}, which takes 1 or 2 over "
-                "the other axis of a mesh of two; plan again"
-            )
+        if plan.zero == 3:
+            raise InputError("the plan has ZeRO 3 in a pipeline, which takes 1 or 2; plan again")
+        mesh, within = placement, plan
+        if plan.tensor:
+            mesh, within = placement[names[AXES.index(plan.tensor)]], _over(plan, AXES.index(plan.tensor))
+        table = _table(within, beside)
+        check_module(module, mesh, table if plan.tensor else {}, zero=0, axis=0, optimizer=optimizer)
+        conversions = _parts_of(module, within, model)
         stages = [_named(module, name) for name in _stages(plan, model, sizes)]
 
         def staged() -> AppliedPlan:
+            if plan.tensor:
+                to_global(module, mesh, table, optimizer=optimizer)
+            for part, side, words in conversions:
+                boxed(part, **{side: words})
             for number, part in enumerate(stages):
                 graph.set_stage(part, number)
+            if again:
+                graph._compute_again(again)
             axis = names[AXES.index(plan.axis)]
             graph.add_pipeline(placement, microbatches=plan.microbatches, schedule=plan.schedule, axis=axis, zero=plan.zero)
             return applied
 
         return staged
-    table = _table(plan, {one.weights[0]: one.weights[1:] for one in model.operators if one.weights and one.kind == "linear"})
+    table = _table(plan, beside)
     check_module(module, placement, table, zero=plan.zero, axis=zero_axis, optimizer=optimizer)
-    conversions = [(_named(module, name), side, _sbp(words)) for (name, side), words in _conversions(plan, model).items()]
+    conversions = _parts_of(module, plan, model)
 
     def placed() -> AppliedPlan:
         to_global(module, placement, table, zero=plan.zero, axis=zero_axis, optimizer=optimizer)
@@ -147,6 +157,16 @@ def _prepared(
         return applied
 
     return placed
+
+
+def _over(plan: Plan, axis: int) -> Plan:
+    """The plan's layouts and conversions over one axis of the mesh."""
+    boxed = tuple((module, name, (before[axis],), (after[axis],)) for module, name, before, after in plan.boxed)
+    return replace(plan, layouts={name: (words[axis],) for name, words in plan.layouts.items()}, boxed=boxed)
+
+
+def _parts_of(module: nn.Module, plan: Plan, model: Model) -> list[tuple[nn.Module, str, tuple[Placement, ...]]]:
+    return [(_named(module, name), side, _sbp(words)) for (name, side), words in _conversions(plan, model).items()]
 
 
 def _check_same(program: Program, other: Program) -> None:

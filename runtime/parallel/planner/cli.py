@@ -203,7 +203,8 @@ def _write(option: str, path: Path, text: str) -> None:
 
 
 def _show(planned: Planned, *, rows: int, mesh: tuple[int, ...], source: str) -> None:
-    from .plan import AXES, duration, size
+    from .candidate import AXES
+    from .plan import duration, size
 
     console, best = make_console(), planned.best
 
@@ -219,7 +220,7 @@ def _show(planned: Planned, *, rows: int, mesh: tuple[int, ...], source: str) ->
         say(f"  {best.schedule} over {best.axis}, {best.microbatches} microbatches; stages, from and to:")
         for number, (first, last) in enumerate(best.stages):
             say(f"    {number}: {first} ... {last}")
-    else:
+    if best.layouts or not best.stages:
         say(f"  batch: {_sbp(best.inputs)}; scores: {_sbp(best.outputs)}; parameters: broadcast")
         for name, words in _grouped(best.layouts).items():
             say(f"    but {name}: {words}")

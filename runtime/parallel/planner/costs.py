@@ -56,12 +56,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Costs:
-    """Of a model's operators on a mesh of these sizes."""
+    """Of a model's operators on a mesh of these sizes. `part` is the share of a step's rows that the model has."""
 
     model: Model
     mesh: tuple[int, ...]
     rates: Rates
     settings: Settings
+    part: float = 1.0
 
     def signature(self, at: int) -> tuple[object, ...]:
         """What `of` depends on: operators with the same cost the same wherever they are."""
@@ -80,7 +81,12 @@ class Costs:
         share = 1.0 / math.prod(size for size, option in zip(self.mesh, chosen, strict=True) if option.shared)
         training = self.settings.training
         compute = self.rates.seconds(
-            operator.kind, operator.work * share, operator.traffic * share, training=training, name=operator.name, share=share
+            operator.kind,
+            operator.work * share,
+            operator.traffic * share,
+            training=training,
+            name=operator.name,
+            share=share * self.part,
         )
         if self.settings.checkpoint:
             compute *= 4 / 3
@@ -107,7 +113,7 @@ class Costs:
                 backward += link.seconds("all_reduce", sums, size)
         cost = Cost(compute, forward, backward if training else 0.0, activations=self._kept(operator) * self._share(out))
         for number, name in enumerate(operator.weights):
-            cost += self._parameter(name, at, chosen, number == 0 or _with_first(operator, chosen))
+            cost += self._parameter(name, at, chosen, number == 0 or with_first(operator, chosen))
         return cost
 
     def converted(self, value: Operator, before: Sequence[int], after: Sequence[int]) -> tuple[float, float]:
@@ -184,7 +190,7 @@ class Costs:
         return 1.0 / math.prod(size for axis, size in enumerate(self.mesh) if layouts[axis] != WHOLE and axis != without)
 
 
-def _with_first(operator: Operator, chosen: Sequence[Option]) -> bool:
+def with_first(operator: Operator, chosen: Sequence[Option]) -> bool:
     """Whether the parameters beside the first are split with it: a bias with its weight's rows."""
     return operator.kind == "linear" and all(option.weight in (WHOLE, 0) for option in chosen)
 

@@ -7,52 +7,22 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....errors import InputError
+from .candidate import AXES, Plan, conversions, words_of
 from .costs import STATES, Costs, Settings, of_all
 from .layouts import WHOLE, Option
 from .operators import Model
+from .pipelines import piped_plans
 from .rates import Rates
 from .search import Placed, Words, place
-from .stages import checkpoints, cut, places
+from .stages import checkpoints
 
-AXES = ("data", "model", "axis2", "axis3")
 _PRICES = (0.3, 3.0, 30.0)
 ALIKE = 0.05
 """The share of the fastest plan's time within which a simpler one is taken, since no prediction is that exact."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One way to run a model on a mesh. `seconds` of a step, `compute` and `moved` of them; `memory` in bytes of the rank that
-    needs most. `layouts` has the sbp, for each axis, of the parameters that are split, `inputs` and `outputs`
-    those of the batch and of what the model gives, `boxed` the
-    conversions that are to be written: (module, operator, from, to); `checkpoint` the modules whose activations are computed
-    again. A pipeline has `stages`, the operators that each begins and ends with, instead. `why` it was not taken."""
-
-    title: str
-    seconds: float
-    compute: float
-    moved: float
-    memory: float
-    fits: bool
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    boxed: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = ()
-    zero: int = 0
-    zero_axis: str = ""
-    checkpoint: tuple[str, ...] = ()
-    stages: tuple[tuple[str, str], ...] = ()
-    microbatches: int = 0
-    schedule: str = ""
-    axis: str = ""
-    why: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -137,7 +107,7 @@ def plan(
         raise InputError(f"no placement of {words} is possible on a mesh of {'x'.join(map(str, mesh))}; leave out --keep")
     remarks: list[str] = []
     if training and not any(layout != WHOLE for choices in kept.values() for words in choices for layout in words):
-        piped, remarks = _piped(model, mesh, rates, memory, optimizer)
+        piped, remarks = piped_plans(model, mesh, rates, memory, optimizer)
         found += piped
     unique: dict[tuple[str, bool], Plan] = {}
     for one in sorted(found, key=lambda one: (not one.fits, one.seconds if one.fits else one.memory)):
@@ -203,16 +173,6 @@ def _described(costs: Costs, placed: Placed, memory: float, again: tuple[tuple[s
     updated = costs.updated(total.parameters)
     layouts = placed.weights(model)
     outs: list[Words] = [placed.input, *(tuple(option.out for option in chosen) for chosen in placed.chosen)]
-    boxed = []
-    for operator, chosen in zip(model.operators[1:], placed.chosen, strict=True):
-        for number, source in enumerate(operator.inputs):
-            needs = tuple(option.needs[number] for option in chosen)
-            back = source and number == 0 and any(option.sums_back for option in chosen)
-            if needs != outs[source] or back:  # a conversion to what it is already sums the gradient
-                boxed.append((operator.module, operator.name, _words(outs[source]), _words(needs)))
-        if any(option.sums for option in chosen):
-            partial = tuple("partial_sum" if option.sums else _word(option.out) for option in chosen)
-            boxed.append((operator.module, operator.name, partial, _words([option.out for option in chosen])))
     rows = [axis for axis in range(len(mesh)) if mesh[axis] > 1 and any(words[axis] == 0 for words in outs[:-1])]
     return Plan(
         title=_title(layouts, rows, settings, mesh),
@@ -221,10 +181,10 @@ def _described(costs: Costs, placed: Placed, memory: float, again: tuple[tuple[s
         moved=total.forward + total.backward,
         memory=needed,
         fits=needed <= memory,
-        inputs=_words(placed.input),
-        outputs=_words(outs[-1]),
-        layouts={name: _words(words) for name, words in layouts.items()},
-        boxed=tuple(boxed),
+        inputs=words_of(placed.input),
+        outputs=words_of(outs[-1]),
+        layouts={name: words_of(words) for name, words in layouts.items()},
+        boxed=conversions(model, placed),
         zero=settings.zero,
         zero_axis=AXES[settings.axis] if settings.zero else "",
         checkpoint=again[0] if settings.checkpoint else (),
@@ -247,89 +207,6 @@ def _title(layouts: Mapping[str, Words], rows: Sequence[int], settings: Settings
     if settings.checkpoint:
         parts.append("activations computed again")
     return ", ".join(parts)
-
-
-def _piped(model: Model, mesh: tuple[int, ...], rates: Rates, memory: float, optimizer: str) -> tuple[list[Plan], list[str]]:
-    """Pipelines over each axis, with the data split over the others; and why there is none."""
-    wide = [axis for axis, ranks in enumerate(mesh) if ranks > 1]
-    if not wide:
-        return [], []
-    if model.uncuttable:
-        return [], [f"no pipeline: it takes no {model.uncuttable[0]}, whose numbers would be a microbatch's"]
-    if len(mesh) > 2:
-        return [], ["no pipeline: it takes a mesh of one or two axes"]
-    found, remarks = [], []
-    for axis in wide:
-        stages = mesh[axis]
-        other = next((one for one in wide if one != axis), None)
-        data = mesh[other] if other is not None else 1
-        possible = len(places(model)) + 1
-        if possible < stages:
-            remarks.append(f"no pipeline over {AXES[axis]}: the graph can be cut into {possible} stages at most, not {stages}")
-            continue
-        counts = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if model.rows % (data * count) == 0]
-        zeros = (0, 1) if data > 1 and STATES[optimizer] else (0,)
-        made: dict[int, list[Plan]] = {zero: [] for zero in zeros}
-        for zero, schedule, count in itertools.product(zeros, ("1f1b", "gpipe"), counts):
-            if schedule == "1f1b" and count < stages:
-                continue
-            for room in (memory, math.inf):
-                done = cut(
-                    model, rates, stages=stages, axis=axis, data=data, data_axis=other, microbatches=count,
-                    schedule=schedule, optimizer=optimizer, memory=room, zero=zero,
-                )  # fmt: skip
-                if done is not None:
-                    break
-            else:
-                continue
-            begins = (0, *done.ends[:-1])
-            title = f"pipeline of {stages} stages over {AXES[axis]}"
-            words = ["broadcast"] * len(mesh)
-            if other is not None:
-                title, words[other] = f"{title}, data parallel over {AXES[other]}", "split(0)"
-            if zero and other is not None:
-                title = f"{title}, ZeRO {zero} over {AXES[other]}"
-            made[zero].append(
-                Plan(
-                    title=title,
-                    seconds=done.seconds,
-                    compute=done.seconds - done.moved,
-                    moved=done.moved,
-                    memory=max(done.memory),
-                    fits=max(done.memory) <= memory,
-                    inputs=tuple(words),
-                    outputs=tuple(words),
-                    zero=zero,
-                    zero_axis=AXES[other] if zero and other is not None else "",
-                    stages=tuple(
-                        (place_of(model, begin + 1), place_of(model, end)) for begin, end in zip(begins, done.ends, strict=True)
-                    ),
-                    microbatches=count,
-                    schedule=schedule,
-                    axis=AXES[axis],
-                )
-            )
-        if made[0]:
-            ways = filter(None, made.values())
-            found += [min(way, key=lambda one: (not one.fits, one.seconds if one.fits else one.memory)) for way in ways]
-        else:
-            remarks.append(
-                f"no pipeline over {AXES[axis]}: {model.rows} rows do not divide into microbatches; give another --batch"
-            )
-    return found, remarks
-
-
-def place_of(model: Model, at: int) -> str:
-    operator = model.operators[at]
-    return f"{operator.module}.{operator.name}" if operator.module else operator.name
-
-
-def _word(layout: int) -> str:
-    return "broadcast" if layout == WHOLE else f"split({layout})"
-
-
-def _words(layouts: Sequence[int]) -> tuple[str, ...]:
-    return tuple(map(_word, layouts))
 
 
 def size(count: float) -> str:

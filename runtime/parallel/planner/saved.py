@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import InputError
+from .candidate import AXES, Plan
 from .operators import Model
-from .plan import AXES, Plan, Planned
+from .plan import Planned
 from .rates import Rates
 
 _WORD = re.compile(r"broadcast|partial_sum|split\(\d{1,3}\)")
@@ -104,9 +105,15 @@ def _plan(data: Mapping[str, Any], axes: int) -> Plan:
     for name, most in (("zero", 3), ("microbatches", 1 << 20)):
         if type(data[name]) is not int or not 0 <= data[name] <= most:
             raise ValueError(f"{name} is {data[name]!r}")
-    for name, needed in (("zero_axis", data["zero"]), ("axis", made["stages"])):
-        if data[name] not in AXES[:axes] and (needed or data[name] != ""):
-            raise ValueError(f"{name} is {data[name]!r}, and the mesh has the axes {', '.join(AXES[:axes])}")
+    split = bool(made["stages"] and made["layouts"])
+    for name, needed in (("zero_axis", data["zero"]), ("axis", made["stages"]), ("tensor", split)):
+        axis = data.get(name, "")  # plans of before had none within stages
+        if axis not in AXES[:axes] and (needed or axis != ""):
+            raise ValueError(f"{name} is {axis!r}, and the mesh has the axes {', '.join(AXES[:axes])}")
+    if made["stages"] and len({data["axis"], data.get("tensor", ""), data["zero_axis"]} - {""}) < sum(
+        bool(one) for one in (data["axis"], data.get("tensor", ""), data["zero_axis"])
+    ):
+        raise ValueError("stages, split weights and ZeRO of a pipeline are each over an axis of their own")
     if made["stages"] and (not made["microbatches"] or data["schedule"] not in ("gpipe", "1f1b")):
         raise ValueError(f"a pipeline of {data['microbatches']} microbatches and schedule {data['schedule']!r}")
     return Plan(**made)

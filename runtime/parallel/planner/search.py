@@ -45,16 +45,20 @@ def place(
     price: float = 0.0,
     kept: Mapping[str, tuple[Words, ...]] | None = None,
     allowed: Callable[[int, Option], bool] = lambda axis, option: True,
+    start: Words | None = None,
 ) -> Placed | None:
     """The placement with the least seconds + `price` * bytes of memory; None where nothing divides or is allowed.
 
     `kept` has, for parameters, the layouts of which one is to be used. `allowed` says of an axis and an option whether it may.
+    `start` is how the input lies, where that is not to be chosen.
     """
     model, mesh = costs.model, costs.mesh
     kept = kept or {}
     last = {**model.last, len(model.operators) - 1: len(model.operators)}
     shared = _shared(model)
     starts = [words for words in itertools.product((0, WHOLE), repeat=len(mesh)) if divides(model.operators[0], words, mesh)]
+    if start is not None:
+        starts = [start]
     # A state's values, each with its layouts: cost, and the way there as a chain of (way, chosen, cost) from the end.
     states: dict[Any, tuple[float, Any]] = {((0, words),): (0.0, (None, words, Cost())) for words in starts}
     ways: dict[Any, list[tuple[tuple[Option, ...], Cost]]] = {}  # of operators that are alike, as those of repeated blocks

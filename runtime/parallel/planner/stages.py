@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .costs import STATES
@@ -44,9 +45,33 @@ def starts(model: Model) -> list[int]:
     ]
 
 
+@dataclass(frozen=True)
+class Load:
+    """What an operator takes of each rank of its stage: seconds of a microbatch, both ways; bytes that stay of a microbatch
+    until its way back, and that its result has; and bytes of each of its parameters."""
+
+    seconds: float
+    kept: float
+    result: float
+    weights: tuple[float, ...]
+
+
+def whole_loads(model: Model, rates: Rates, parts: int) -> list[Load]:
+    """Those of operators that are not split, of which a rank has one of `parts` of the rows at a time."""
+    share, found = 1 / parts, []
+    for operator in model.operators:
+        seconds = rates.seconds(
+            operator.kind, operator.work * share, operator.traffic * share, training=True, name=operator.name, share=share
+        )
+        kept = 0.0 if operator.kind in NO_COPY else operator.bytes * share
+        sizes = tuple(float(model.weights[name]) for name in operator.weights)
+        found.append(Load(seconds, kept, operator.bytes * share, sizes))
+    return found
+
+
 def cut(
     model: Model, rates: Rates, *, stages: int, axis: int, data: int, data_axis: int | None, microbatches: int,
-    schedule: str, optimizer: str, memory: float, zero: int = 0,
+    schedule: str, optimizer: str, memory: float, zero: int = 0, again: Sequence[str] = (), loads: Sequence[Load] | None = None,
 ) -> Cut | None:  # fmt: skip
     """The cuts with the least time of a step in which each stage fits into `memory` bytes; None where there are none.
 
@@ -56,37 +81,45 @@ def cut(
     or as all its work takes while all compute, whichever is longer (Graham 1969, "Bounds on Multiprocessing Timing Anomalies").
     "1f1b" keeps the activations of as many microbatches as there are stages from there to the end at most, "gpipe" all.
     With `zero` 1 the `data` ranks of a stage share out the optimizer's state and gather the parameters that each updates.
+    Of the modules `again`, each in one stage, the forward pass is computed twice, and what is inside one of them at a time
+    stays (Chen et al. 2016). `loads` are those of operators that are split over ranks of their own, for each operator.
     """
-    ends = [0, *places(model), len(model.operators) - 1]
+    inside = {at: name for name in again for at in model.inside[name]}
+    inner = {at for at, name in inside.items() if at != model.inside[name][-1]}
+    ends = [0, *(at for at in places(model) if at not in inner), len(model.operators) - 1]
     if len(ends) - 1 < stages:
         return None
     parts = data * microbatches
+    given = whole_loads(model, rates, parts) if loads is None else loads
     times, kept = [0.0], [0.0]
     weights, synced = [0.0], [0.0]
-    share, link = 1 / parts, rates.link(data_axis or 0)
+    most: list[tuple[int, float]] = []  # where a module of `again` ends, and what is inside it
+    link, held = rates.link(data_axis or 0), 0.0
     for at, operator in enumerate(model.operators[1:], 1):
-        times.append(
-            times[-1]
-            + rates.seconds(
-                operator.kind, operator.work * share, operator.traffic * share, training=True, name=operator.name, share=share
-            )
-        )
-        kept.append(kept[-1] + (operator.bytes * share if operator.kind not in NO_COPY else 0.0))
-        new = [name for name in operator.weights if model.uses[name][0] == at]
-        weights.append(weights[-1] + sum(model.weights[name] for name in new))
+        load = given[at]
+        times.append(times[-1] + load.seconds * (4 / 3 if at in inside else 1.0))
+        kept.append(kept[-1] + (0.0 if at in inner else load.kept))
+        held = held + load.kept if at in inner else held
+        if at in inside and at not in inner:
+            most.append((at, held))
+            held = 0.0
+        of = dict(zip(operator.weights, load.weights, strict=True))
+        new = [size for name, size in of.items() if model.uses[name][0] == at]
+        weights.append(weights[-1] + sum(new))
         shared = ("all_reduce", "all_gather") if zero else ("all_reduce",)
-        synced.append(synced[-1] + sum(link.seconds(way, model.weights[name], data) for name in new for way in shared))
+        synced.append(synced[-1] + sum(link.seconds(way, size, data) for size in new for way in shared))
     own = data if zero else 1
     between = rates.link(axis)
 
     def stage(number: int, begin: int, end: int) -> tuple[float, float, float]:
         """Seconds of a microbatch, of what comes after all, and bytes; from after the operator `begin` up to `end`."""
-        inside = min(microbatches, stages - number) if schedule == "1f1b" else microbatches
+        under_way = min(microbatches, stages - number) if schedule == "1f1b" else microbatches
         whole = weights[end] - weights[begin]
-        activations = (kept[end] - kept[begin] + model.operators[begin].bytes / parts) * inside
+        activations = (kept[end] - kept[begin] + given[begin].result) * under_way
+        activations += max((size for at, size in most if begin < at <= end), default=0.0)
         size = activations + whole * (2 + STATES[optimizer] / own)
         moved = sum(
-            2 * between.seconds("point_to_point", model.operators[at].bytes / parts, 2)
+            2 * between.seconds("point_to_point", given[at].result, 2)
             for at, there in ((begin, number > 0), (end, number < stages - 1))
             if there
         )

@@ -117,11 +117,12 @@ export class Card {
   }
 
   /** A line on what it computes with. */
-  tell({ plan, instances, largest_batch: largest, outputs, stages }) {
+  tell({ plan, instances, largest_batch: largest, outputs, stages, away }) {
     const gives = Object.entries(outputs).map(([name, what]) => `${name}: ${what || "raw numbers"}`);
     const facts = [];
     if (plan.serves) facts.push(`${plan.serves} on ${plan.device === "cpu" ? "the CPU" : plan.device}`);
     if (instances) facts.push(`${instances} instance${instances > 1 ? "s" : ""}`);
+    for (const why of away ?? []) facts.push(`an instance is away: ${why}`);
     if (largest) facts.push(`batches up to ${largest}`);
     for (const [number, shares] of (stages ?? []).flatMap((each) => [...each.entries()])) {
       const [busy, starved, blocked] = shares ? [shares.busy, shares.starved, shares.blocked].map(percent) : ["–", "–", "–"];

@@ -29,12 +29,12 @@ def four():
 
 
 class Ranks:
-    """Jobs of processes over gloo on loopback, each rank a run of a function of `rank_program`."""
+    """Jobs of processes over gloo on loopback, each rank a run of a function of `rank_program`, or another `program`."""
 
     def __init__(self, warm, folder):
         self.warm, self.folder, self.running = warm, folder, []
 
-    def start(self, count, function, **arguments):
+    def start(self, count, function, *, program="rank_program.py", **arguments):
         """The processes, each with the file of what it prints."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -51,7 +51,7 @@ class Ranks:
                 "GLOO_SOCKET_IFNAME": "lo",
             }
             out = (self.folder / f"{len(self.running)}.out").open("w+")
-            command = [Path(__file__).with_name("rank_program.py"), function, json.dumps(arguments)]
+            command = [Path(__file__).with_name(program), function, json.dumps(arguments)]
             process = self.warm.popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
             begun.append((process, out))
             self.running.append((process, out))

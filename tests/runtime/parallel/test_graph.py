@@ -49,6 +49,8 @@ def test_two_ranks_train_as_one(ranks):
     results = ranks.run(2, "training", mesh=[2], trainings=TWO)
     check(results)
     check_captured(results)
+    # With their waits: one sum of all gradients, or one gather and one scatter, beside what the loss exchanges.
+    assert [found["collectives"] for found in results[0][:2]] == [4, 6]
 
 
 def test_four_ranks_train_as_one(ranks):

@@ -22,10 +22,12 @@ KINDS = {
     "data": lambda one: one.title.startswith("data parallel") and not one.zero and not one.checkpoint and not one.boxed,
     "zero": lambda one: one.zero == 2,
     "gathered": lambda one: one.zero == 3,
-    "split": lambda one: one.layouts and not one.checkpoint and not one.zero,
-    "pipeline": lambda one: one.stages and not one.zero,
-    "split update": lambda one: one.stages and one.zero,
-    "again": lambda one: one.checkpoint and not one.layouts,
+    "split": lambda one: one.layouts and not one.checkpoint and not one.zero and not one.stages,
+    "pipeline": lambda one: one.stages and not one.zero and not one.layouts and not one.checkpoint,
+    "split update": lambda one: one.stages and one.zero and not one.layouts and not one.checkpoint,
+    "split stages": lambda one: one.stages and one.layouts and not one.checkpoint,
+    "again": lambda one: one.checkpoint and not one.layouts and not one.stages,
+    "stages again": lambda one: one.checkpoint and not one.layouts and one.stages,
 }
 
 
@@ -38,7 +40,8 @@ def planned(module, shape, mesh, kind, keep=()):
         return found, next(one for one in (found.best, *found.others) if KINDS[kind](one))
 
     # Activations are computed again where there is no room for them.
-    found, chosen = weighed(kind, 0.99 * weighed("data", 8e9)[1].memory if kind == "again" else 8e9)
+    plainly = {"again": "data", "stages again": "pipeline"}.get(kind)
+    found, chosen = weighed(kind, 0.99 * weighed(plainly, 8e9)[1].memory if plainly else 8e9)
     return {**document(found, model, mesh, RATES), "plan": chosen.to_json()}
 
 
@@ -63,9 +66,9 @@ def check(results, wanted):
             assert found["losses"] < 1e-6, (one, found)
             assert found["values"] < 1e-6, (one, found)
             assert "captured" in " ".join(found["steps"]), (one, found)
-            if one[2] in ("zero", "gathered", "split", "pipeline", "split update"):  # each rank keeps a part
+            if one[2] not in ("data", "again"):  # each rank keeps a part
                 assert found["own"] < found["all"] or one[1] == (1,), (one, found)
-            assert bool(found["checkpoint"]) == (one[2] == "again")
+            assert bool(found["checkpoint"]) == ("again" in one[2])
             assert ("ZeRO 1" in " ".join(found["steps"])) == (one[2] == "split update")
 
 
@@ -73,6 +76,7 @@ TWO = [
     ("mlp", (2,), "zero", ()),
     ("cnn", (2,), "split", ("head=split(0)",)),
     ("mlp", (2,), "pipeline", ()),
+    ("vit", (2,), "stages again", ()),
 ]
 
 
@@ -80,7 +84,11 @@ def test_two_ranks(ranks, tmp_path):
     check(ranks.run(2, "planned", trainings=trainings(tmp_path, TWO, 6)), TWO)
 
 
-FOUR = [("mlp", (2, 2), "split update", ()), ("cnn", (2, 2), "split", ("head=broadcast,split(0)",))]
+FOUR = [
+    ("mlp", (2, 2), "split update", ()),
+    ("cnn", (2, 2), "split", ("head=broadcast,split(0)",)),
+    ("chain", (2, 2), "split stages", ()),
+]
 
 
 def test_four_ranks(ranks, tmp_path):
@@ -95,6 +103,8 @@ def test_every_kind(ranks, tmp_path, mesh):
     wanted += [(name, mesh, kind, ()) for name in ("mlp", "cnn", "vit") for kind in ("zero", "gathered") if mesh != (1,)]
     wanted += [(name, mesh, "pipeline", ()) for name in ("mlp", "vit", "chain") if mesh != (1,)]
     wanted += [(name, mesh, "split update", ()) for name in ("mlp", "vit", "chain") if not wide]
+    wanted += [(name, mesh, "split stages", ()) for name in ("mlp", "chain") if not wide]
+    wanted += [("vit", mesh, "stages again", ())] if mesh != (1,) else []
     heads = {"mlp": "5", "cnn": "head", "vit": "head"}
     words = "split(0)" if wide else "broadcast,split(0)"
     wanted += [(name, mesh, "split", (f"{head}={words}",)) for name, head in heads.items()]
@@ -182,10 +192,10 @@ def test_a_model_that_cannot_be_followed_is_an_error_with_a_reason(alone):
         parallel.apply_plan(nn.Sequential(nn.Linear(8, 4)), strange, alone)
     piped = case("mlp", (2, 2), "split update")
     assert piped["plan"]["zero_axis"] != piped["plan"]["axis"]
-    for change in ({"zero": 3}, {"zero_axis": piped["plan"]["axis"]}):
+    for change, said in (({"zero": 3}, "which takes 1 or 2"), ({"zero_axis": piped["plan"]["axis"]}, "an axis of their own")):
         strange, module = {**piped, "mesh": [1, 1], "plan": {**piped["plan"], **change}}, cases.model("mlp")
         graph = cases.Step(module, cases.optimizer_of(module))
-        with pytest.raises(InputError, match="takes 1 or 2 over the other axis"):
+        with pytest.raises(InputError, match=said):
             parallel.apply_plan(graph, strange, parallel.world("cpu", (1, 1)))
     with pytest.raises(InputError, match="got a dict"):
         parallel.apply_plan({}, written, alone)

