@@ -20,7 +20,7 @@ from typing import Any
 
 from ..making import Maker
 from ..places import is_users
-from ..settings import configurations, dotenv_files, environment, fire_commands, settings_classes
+from ..settings import click_commands, configurations, dotenv_files, environment, fire_commands, settings_classes
 from ..settings.running_code import around, held, is_bound, running
 from ..stage import Stage
 from .processes import LAUNCHED, launch
@@ -97,10 +97,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
         stage.note("arguments", f"{flag} {value} was guessed")
     stage.wrap(argparse.ArgumentParser, "parse_known_args", parse)
     stage.wrap(argparse.ArgumentParser, "error", reject)
-    stage.when_imported("click.core", lambda library: _click(stage, maker, library.Parameter))
-    # Typer, which was built on Click, has its own of that by now.
-    stage.when_imported("typer.core", lambda library: _click(stage, maker, getattr(library, "_TyperParameter", None)))
-    values, uses = lambda name: guess(name, "", maker), (_EVALUATES, _TRAINS)
+    values, uses = lambda name, told="": guess(name, told, maker), (_EVALUATES, _TRAINS)
+    click_commands.stand_in(stage, values, uses)
     stage.when_imported("fire", lambda library: fire_commands.stand_in(stage, library, values, uses))
     environment.stand_in(stage)
     dotenv_files.stand_in(stage)
@@ -171,14 +169,14 @@ def lesson(stage: Stage, error: BaseException) -> bool:
 
 
 def last_lesson(stage: Stage, error: BaseException) -> bool:
-    """A configuration that was guessed may have brought an error for which nothing else is known."""
+    """A configuration, or a command, that was guessed may have brought an error for which nothing else is known."""
     known = isinstance(error, ArithmeticError | AssertionError | IndexError | NameError | RuntimeError | ValueError)
-    return known and configurations.take_another(stage)
+    return (known and configurations.take_another(stage)) or click_commands.take_another(stage)
 
 
 def last_in_vain(stage: Stage) -> bool:
     """A script may want to be told what to do (`--eval`), or its guessed configuration may be for other data than images."""
-    return _switch_on(stage) or configurations.take_any_other(stage)
+    return _switch_on(stage) or configurations.take_any_other(stage) or click_commands.take_another(stage)
 
 
 def _switch_on(stage: Stage) -> bool:
@@ -418,24 +416,3 @@ def guess(name: str, told: str, maker: Maker) -> str:
                     return value
                 return configurations.guessed(maker.stage, name)
     return "1"
-
-
-def _click(stage: Stage, maker: Maker, kind: Any) -> None:
-    def missing(original: Any, self: Any, ctx: Any, value: Any) -> Any:
-        try:
-            return original(self, ctx, value)
-        except Exception as error:
-            if type(error).__name__ != "MissingParameter":
-                raise
-            typed = getattr(self, "type_descriptor", None)  # Typer's
-            choices = getattr(typed or self.type, "choices", None)
-            named = typed.annotation.__name__ if typed is not None else self.type.name
-            kinds = {"integer": "1", "int": "1", "float": "0.1"}
-            made = (
-                next(iter(choices)) if choices else kinds.get(named) or guess(self.name, getattr(self, "help", "") or "", maker)
-            )
-            stage.note("arguments", f"{self.name} {made} was guessed")
-            return original(self, ctx, (made,) if self.multiple or self.nargs != 1 else made)
-
-    if kind is not None:
-        stage.wrap(kind, "process_value", missing)
