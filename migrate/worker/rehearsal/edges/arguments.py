@@ -36,24 +36,27 @@ _EVALUATES = re.compile(
 _TRAINS = re.compile(r"(do_?|run_?|is_?|mode_?)?(train(ing)?|fit)", re.I)
 _NEAR = 6
 """Lines within which a script that gives up has looked at its arguments."""
+_CONFIGURES = re.compile(r"config|cfg|ya?ml", re.I)
+_VAGUE = r"path"
+"""What may be of a file as well as of a folder: help that is at hand says more."""
 # What an argument stands for, by words in its name, its metavar or its help, and what is given for it.
 _GUESSES = (
     (r"(image|img|input|crop)_?(size|dim|height|width|h|w)$", "224"),
     (r"^(num|n|nb|number)_(?!class)|(^|_)(epochs?|bs|batch|batch_?size|workers|count|seed|k|fold)$", "1"),
-    (r"config|cfg|ya?ml", None),
+    (_CONFIGURES.pattern, None),
     (r"out(put)?|save|log|export|result|dst|dest", "output"),
     (r"check_?point|ckpt|weights?|resume|pretrained|model_?(path|file)|snapshot|state_?dict|\.pth?\b", "checkpoint.pth"),
     (r"csv|annotations?|ann_?file", "annotations.csv"),
     (r"(class|label)(es|s)?_?(names?|file|map|json)|\bjson\b", "labels.json"),
     (r"(class|label)(es|s)?_?(path|list|txt)", "labels.txt"),
     (r"(^|_)lists?(_(file|path|txt))?$", "list.txt"),
-    (r"image_?(dir|folder|root|s)\b|img_?(dir|folder|root|s)\b|\b(data|root|dir|folder|directory|dataset_?(dir|path|root))\b|data_?(dir|path|root)"
+    (r"(image|img|data)s?_?(dir|folder|root)(ectory)?(_?path)?\b|(image|img)s\b|\b(data|root|dir|folder|directory|dataset_?(dir|path|root))\b|data_?(dir|path|root)"
      r"|^(?!.*model).*_(root|dir|folder|directory)$", "data"),
     (r"image|img|picture|photo|input|file|source|filename|url", "image.jpg"),
     (r"data_?set", "cifar10"),
     (r"arch|model|backbone|net(work)?\b|encoder", "resnet18"),
     (r"device|gpu", "cpu"),
-    (r"path", "data"),
+    (_VAGUE, "data"),
 )  # fmt: skip
 
 
@@ -407,12 +410,16 @@ CHECKPOINT = re.compile(
 
 def guess(name: str, told: str, maker: Maker) -> str:
     """A value for an argument: by its name, and where that says nothing by its help."""
-    if CHECKPOINT.search(told.lower()):
+    if CHECKPOINT.search(told.lower()) and not _CONFIGURES.search(name):
         return "checkpoint.pth"
+    vague: str | None = None
     for text in (name.lower().replace("-", "_"), told.lower()):
         for pattern, value in _GUESSES:
-            if re.search(pattern, text):
-                if value is not None:
-                    return value
+            if not re.search(pattern, text):
+                continue
+            if value is None:
                 return configurations.guessed(maker.stage, name)
-    return "1"
+            if pattern != _VAGUE:
+                return value
+            vague = value
+    return vague or "1"

@@ -47,6 +47,8 @@ _TOO_FEW_EACH = re.compile(
     r"least populated class|members in each class|size = \d+ should be greater or equal to the number of classes", re.I
 )
 """What scikit-learn says of labels that it cannot share out class by class."""
+_REFUSED = re.compile(r"\b(?:path|file|directory|folder) ['\"]([^'\"]+)['\"] does not exist", re.I)
+"""What a command line's parser says of an argument that must be there."""
 _LINE = re.compile(rf"{MADE_NAME.pattern} \d+")
 _OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
 """What a script may end with that found no images."""
@@ -310,6 +312,7 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
         candidates += re.findall(r"[\"']([^\"']+\.\w{2,5}|[^\"' ]*/[^\"' ]+)[\"']", text)
     if isinstance(error, FileNotFoundError):  # of a library, in its own words
         candidates += re.findall(r"[\w./=-]+\.\w{2,5}\b", text)
+    candidates += _REFUSED.findall(text)
     candidates += paths.missed_by(frames[-1]) if frames else []
     if own and _gave_up(error, own[-1]):
         file, _, line = where.rpartition(":")

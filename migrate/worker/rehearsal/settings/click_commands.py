@@ -49,7 +49,8 @@ def _chosen(stage: Stage, uses: Sequence[re.Pattern[str]], original: Any, self: 
         return original(self, ctx, args)
     paths = list(_paths(self, ctx))
     unfit = stage.learned.get(_UNFIT, [])
-    fitting = [path for use in uses for path in paths if use.fullmatch(path[-1]) and " ".join(path) not in unfit]
+    fitting = [path for use in uses for path in paths if use.fullmatch(path[-1])]
+    fitting.sort(key=lambda path: " ".join(path) in unfit)  # where none is left, it ends as the first did
     if not fitting:
         return original(self, ctx, args)
     if self.invoke_without_command and not stage.learned.get(_WANTED):
