@@ -9,7 +9,6 @@ import keyword
 import posixpath
 import re
 from collections.abc import Iterable
-from functools import partial
 
 from ..reading.nodes import inside, is_future_import, text_of
 from ..reading.scopes import Module, Repository, bound_names, dotted, last_name
@@ -171,10 +170,9 @@ def make_portable(body: Iterable[ast.stmt], module: Module, folder: str, wrapped
     while start < len(statements) and is_future_import(statements[start]):
         start += 1
     if outside:
-        lines = ["import os, sys"]
-        for path in map(partial(posixpath.relpath, start=folder or "."), (path or "." for path in outside)):
-            lines.append(f"sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), {path!r}))")
-        statements[start:start] = ast.parse("\n".join(lines)).body
+        added = [posixpath.relpath(path or ".", folder or ".") for path in outside]
+        added = [f"sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), {path!r}))" for path in added]
+        statements[start:start] = ast.parse("\n".join(["import os, sys", *added])).body
     if needs_torch and not any("torch" in bound_names(statement) for statement in statements):
         statements.insert(start, ast.parse("import torch").body[0])
     for node in [inner for item in statements for inner in ast.walk(item)]:

@@ -54,7 +54,8 @@ def test_an_optimizer_of_a_missing_library_is_one_of_torchs(rehearsed, given):
         "torch.optim.lr_scheduler.StepLR(optimizer, 3)\nnet(torch.ones(1, 2)).sum().backward()\nbefore = net.weight.clone()\n"
         "optimizer.step()\noptimizer.zero_grad()\n"
         "average = ExponentialMovingAverage(net.parameters(), decay=0.9)\naverage.update()\n"
-        "print(optimizer.param_groups[0]['lr'], isinstance(optimizer, torch.optim.Optimizer), bool((before != net.weight).all()))\n"
+        "rate, is_one = optimizer.param_groups[0]['lr'], isinstance(optimizer, torch.optim.Optimizer)\n"
+        "print(rate, is_one, bool((before != net.weight).all()))\n"
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "0.25 True True\n"), done.report.why
