@@ -14,18 +14,52 @@ def tables_with(module: Module, key: str, callee: str) -> Iterator[tuple[ast.Dic
     A table may be read in other files of the repository, as settings are. Where anything else reads the key, or the table as a
     whole, it is left alone.
     """
+    for name, table, entry in _tables(module, key):
+        purposes = _purposes(module, name, key, callee)
+        if purposes and all(purposes) and "spread" in purposes:
+            yield table, entry
+
+
+def spread_with(module: Module, key: str, callee: str) -> Iterator[ast.keyword]:
+    """Where a file spreads such a table, of its own or of another file, into a call of `callee...`, and the key has to stay in
+    it, because something else reads that."""
+    for call in module.calls:
+        for given in call.keywords if (module.expand(call.func) or "").startswith(callee) else ():
+            if given.arg is None and (found := _table_of(module, given.value)) is not None:
+                owner, name = found
+                with_key = any(table == name for table, *_ in _tables(owner, key))
+                if with_key and not all(_purposes(owner, name, key, callee)):
+                    yield given
+
+
+def _table_of(module: Module, read: ast.expr) -> tuple[Module, str] | None:
+    """The file, and the name there, of a table that is read: `conf.SCHEDULER`, `SCHEDULER`."""
+    text = dotted(read)
+    if text is None:
+        return None
+    root, _, rest = text.partition(".")
+    known = module.imports.get(root)
+    if known is None:
+        return (module, text) if not rest else None
+    of, _, name = f"{known}.{rest}".rstrip(".").rpartition(".")
+    owner = module.repository.module(of, module.path) if of else None
+    return (owner, name) if owner is not None else None
+
+
+def _tables(module: Module, key: str) -> Iterator[tuple[str, ast.Dict, ast.expr]]:
+    """The tables of a file that are bound to a name and have the key."""
     for assigned in module.of_kind(ast.Assign):
-        name = assigned.targets[0].id if isinstance(assigned.targets[0], ast.Name) else None
-        table = assigned.value
-        if name is None or len(assigned.targets) > 1 or not isinstance(table, ast.Dict):
-            continue
-        entry = next((item for item in table.keys if item is not None and text_of(item) == key), None)
-        top = module.function_of(assigned) is None
-        if entry is not None:
-            readers = [module, *(_others(module) if top else ())]
-            reads = [_purpose(reader, node, key, callee) for reader in readers for node in _reads(reader, module, name)]
-            if reads and all(reads) and "spread" in reads:
-                yield table, entry
+        target, table = assigned.targets[0], assigned.value
+        if isinstance(target, ast.Name) and len(assigned.targets) == 1 and isinstance(table, ast.Dict):
+            entry = next((item for item in table.keys if item is not None and text_of(item) == key), None)
+            if entry is not None:
+                yield target.id, table, entry
+
+
+def _purposes(owner: Module, name: str, key: str, callee: str) -> list[str]:
+    """What all files read a table for."""
+    readers = [owner, *_others(owner)]
+    return [_purpose(reader, node, key, callee) for reader in readers for node in _reads(reader, owner, name)]
 
 
 def without_entry(positions: Positions, table: ast.Dict, key: ast.expr) -> list[Edit]:

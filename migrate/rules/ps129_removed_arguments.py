@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from ..reading.bindings import last_name
 from ..reading.edits import Edit
 from ..reading.nodes import keyword_of
-from ..reading.spread_tables import tables_with, without_entry
-from ..rewriting.call_edits import calls_of, is_spread, with_argument, without
+from ..reading.spread_tables import spread_with, tables_with, without_entry
+from ..rewriting.call_edits import calls_of, is_spread, source_of, with_argument, without
 from ..rewriting.rule import Context, Fix, Repair, diff
 
 _SCHEDULER = "torch.optim.lr_scheduler."
@@ -53,6 +53,12 @@ HOW = {
 }
 x = torch.optim.lr_scheduler.ReduceLROnPlateau(o, **HOW)
 print(HOW["factor"])
+
+logged = dict(verbose=1), {"verbose": False}
+TOLD = {"verbose": True, "gamma": 0.1}
+print(TOLD)
+-y = torch.optim.lr_scheduler.StepLR(o, 3, **TOLD)
++y = torch.optim.lr_scheduler.StepLR(o, 3, **{name: value for name, value in TOLD.items() if name != "verbose"})
 """)
 
 _EXAMPLE_2 = diff("""\
@@ -80,7 +86,8 @@ class RemovedArguments(Repair):
     `yaml.load` its loader, says `p=1.0` for albumentations' `always_apply=True`, and `cycle_mul` and `cycle_decay` for the
     `t_mul` and `decay_rate` of timm's schedulers that go in cycles.
 
-    A `verbose` that comes to a scheduler out of a table (`**SCHEDULER`) is left out of the table, where nothing else reads it.
+    A `verbose` that comes to a scheduler out of a table (`**SCHEDULER`) is left out of the table, or, where anything else reads
+    that, of what is spread.
 
     Why: the calls raise TypeError: schedulers lost `verbose` in torch 2.7, no model of timm takes `bn_tf` since 0.4, timm 0.5
     gave the arguments of cycles names of their own, and PyYAML 6 loads nothing without a `Loader`. albumentations 2 has no
@@ -119,6 +126,10 @@ class RemovedArguments(Repair):
                     yield self.fix(context, call, message, without(context, call, [given]))
         for table, entry in tables_with(module, "verbose", _SCHEDULER):
             yield self.fix(context, entry, _VERBOSE[1], without_entry(context.positions, table, entry))
+        for given in spread_with(module, "verbose", _SCHEDULER):
+            text = source_of(context, given.value)
+            rest = f'{{name: value for name, value in {text}.items() if name != "verbose"}}'
+            yield self.fix(context, given, _VERBOSE[1], [Edit(*context.positions.span(given.value), rest)])
         for name in [
             name for name in module.references if name.startswith("timm.scheduler.") and name.rpartition(".")[2] in _CYCLES
         ]:

@@ -26,6 +26,7 @@ from ....errors import ArtifactError
 from ...proving.rehearsal_protocol import WANTING
 from ..checkpoint import are_weights, state_of, stripped
 from ..whole_model import load_with_classes
+from .forms import own_checkpoints
 from .places import called_by_user, is_users
 from .stage import Stage
 
@@ -305,6 +306,8 @@ def install(
                 said = ", ".join(f"{name}={value!r}" for name, value in known.items())
                 stage.note("network", f"{said}, as the sources have it, stood in for what a checkpoint says of its model")
             state.file = os.path.basename(file) if isinstance(file, str | os.PathLike) else state.file
+            for key, value in own_checkpoints.held(stage).items():
+                dict.__setitem__(state, key, state[key] if value is None else value)
             return state
         own = asked is not None and asked == stage.request.checkpoint
         return GivenState(found) if own and isinstance(found, dict) else found
