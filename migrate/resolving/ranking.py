@@ -184,7 +184,8 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
 
     Its first command line that the script takes; one with nothing left to fill in, of what the script requires, before others,
     and `always` the one that says most.
-    Where there is none, single arguments of any command line of the repository, for what must be told.
+    Where there is none, single arguments of any command line of the repository, for what must be told; of one that runs
+    another script nothing that the lines of this one do without: its model may be another one than its weights are of.
     """
     needed = [option for option in script.options if _is_needed(option)]
     if script.options and not needed and not always:
@@ -202,8 +203,9 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
         return argv, f"{command.path}:{command.line}" if argv else None
     found: dict[str, list[str]] = {}
     where = None
-    for command in [*own, *(command for command in told if command not in own)]:
-        for option, words in split(needed, command.arguments):
+    required = [option for option in needed if option.required] if own else needed
+    for command, wanted in [*((one, needed) for one in own), *((one, required) for one in told if one not in own)]:
+        for option, words in split(wanted, command.arguments):
             fits = option is not None and not option.positional and documented([option], words)
             if option is not None and fits and option.dest not in found and _is_here(survey, script, option, words):
                 found[option.dest] = words

@@ -53,6 +53,8 @@ class StandInState(dict[str, Any]):
 
     classes: tuple[str, ...] = ()
     file = "the file"
+    path = ""
+    """Where the script looked for it, which may say what it is of."""
     wanted: tuple[str, ...] = ()
     """Keys without which the script gave up."""
     stated: Mapping[str, Any] = {}
@@ -89,7 +91,7 @@ class StandInState(dict[str, Any]):
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 return importlib.metadata.version(wrote[1])
         part = StandInState()
-        part.file, part.key = self.file, key
+        part.file, part.path, part.key = self.file, self.path, key
         return part
 
     def __contains__(self, key: object) -> bool:
@@ -305,7 +307,8 @@ def install(
                 dict.__setitem__(state, _ARGUMENTS, dict(known))
                 said = ", ".join(f"{name}={value!r}" for name, value in known.items())
                 stage.note("network", f"{said}, as the sources have it, stood in for what a checkpoint says of its model")
-            state.file = os.path.basename(file) if isinstance(file, str | os.PathLike) else state.file
+            if isinstance(file, str | os.PathLike):
+                state.file, state.path = os.path.basename(file), os.path.relpath(file, stage.root)
             for key, value in own_checkpoints.held(stage).items():
                 dict.__setitem__(state, key, state[key] if value is None else value)
             return state

@@ -157,6 +157,19 @@ def test_a_script_is_told_what_its_documentation_tells(tmp_path: Path, readme: s
     assert documented_arguments(surveyed, surveyed.scripts[0]) == (told.split(), where)
 
 
+def test_what_the_lines_of_a_script_do_without_is_not_taken_from_those_of_another(tmp_path: Path) -> None:
+    options = "parser = argparse.ArgumentParser()\nparser.add_argument('--weights', required=True)\n"
+    options += "parser.add_argument('--image', required=True)\nparser.add_argument('--arch', default=None)\n"
+    files = {"eval.py": options + EVALUATE, "train.py": options + TRAIN}
+    order(tmp_path, files, "    python train.py --arch small --image a.png\n    python eval.py --weights big.pth --old 1\n")
+    surveyed = survey(tmp_path)
+    script = next(script for script in surveyed.scripts if script.path == "eval.py")
+    told, where = documented_arguments(surveyed, script)
+    assert (sorted(told), where) == (["--image", "--weights", "a.png", "big.pth"], "README.md:2")
+    (tmp_path / "README.md").write_text("    python train.py --arch small --image a.png\n")
+    assert sorted(documented_arguments(survey(tmp_path), script)[0]) == ["--arch", "--image", "a.png", "small"]
+
+
 def test_a_documented_configuration_must_be_there(tmp_path: Path) -> None:
     options = OPTIONS.format(rank="").replace(', choices=["vgg", "resnet"]', "").replace("--net", "--cfg")
     files = {"tools/eval.py": options + EVALUATE}
