@@ -9,7 +9,8 @@ VERSION = 3
 
 def save(net, path, arch, history):
     torch.save(
-        {"version": VERSION, "weights": net.state_dict(), "labels": list(LABELS), "n": len(LABELS), "arch": arch, "log": history},
+        {"version": VERSION, "weights": net.state_dict(), "labels": list(LABELS), "n": len(LABELS), "arch": arch, "log": history
+        },
         path,
     )
 """
