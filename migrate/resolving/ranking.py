@@ -41,6 +41,9 @@ _MODELS = re.compile(
 _IMAGES = re.compile(r"torchvision|timm|PIL|cv2|skimage|imageio|albumentations|kornia|imgaug|mm(cls|pretrain)")
 """Libraries that read images or hold models of images."""
 _LAYERS = re.compile(r"\bConv2d\b")
+_LABELS = re.compile(r"(?<!binary_)cross_?entropy|\bnll_?loss|BCEWithLogits", re.I)
+"""Losses of classifiers; that of an autoencoder is `binary_cross_entropy`."""
+_SETS = re.compile(r"ImageFolder|MNIST|CIFAR|ImageNet|\w*Dataset\b")
 _BY_NAME = re.compile(r"\b(import_module|__import__|instantiate|exec|run_path|runpy|subprocess|load_learner)\b")
 """Ways to what a file does not import."""
 EVALUATE_NAMES = frozenset(
@@ -118,6 +121,20 @@ def importing(survey: Survey, libraries: Iterable[str]) -> set[str]:
     wanted = set(libraries)
     (found,) = leading_to(project_index(survey).repository, lambda module: not wanted.isdisjoint(_libraries(module)))
     return found
+
+
+def classifying(survey: Survey) -> set[str]:
+    """The files that lead to images, to a set of data and to the loss of a classifier."""
+    ways = (_holds_images, _holds_sets, _holds_labels)
+    return set.intersection(*map(set, leading_to(project_index(survey).repository, *ways)))
+
+
+def _holds_sets(module: Module) -> bool:
+    return bool(_SETS.search(module.file.text or ""))
+
+
+def _holds_labels(module: Module) -> bool:
+    return bool(_LABELS.search(module.file.text or ""))
 
 
 def _libraries(module: Module) -> set[str]:

@@ -10,6 +10,7 @@ import pytest
 from headrace.migrate.reading.facts import Script
 from headrace.migrate.resolving.ranking import (
     candidates,
+    classifying,
     documented_arguments,
     documented_folder,
     documented_models,
@@ -88,6 +89,14 @@ def test_of_a_course_that_begins_with_points_the_script_for_images_comes_first(t
     assert [script.path for script in candidates(survey(tmp_path))] == ["02_images/train.py", "01_points/train.py"]
     (tmp_path / "README.md").write_text("    python 01_points/train.py\n")
     assert candidates(survey(tmp_path))[0].path == "01_points/train.py"
+
+
+def test_what_leads_to_images_their_set_and_a_loss_of_classes_classifies(tmp_path: Path) -> None:
+    parts = {"loss.py": "from torch.nn import CrossEntropyLoss\n", "sets.py": "from torchvision.datasets import ImageFolder\n"}
+    files = {"all.py": "import loss, sets\n", "points.py": "import loss\n", "drawn.py": "import sets\n"}
+    for path, text in {**parts, **files}.items():
+        (tmp_path / path).write_text(text)
+    assert classifying(survey(tmp_path)) == {"all.py"}
 
 
 def test_scripts_of_a_submodule_come_last(tmp_path: Path) -> None:
