@@ -126,31 +126,6 @@ def test_a_transform_that_reading_did_not_find_is_left_to_the_run(tmp_path: Path
     assert "PS013" not in {finding.code for finding in report.findings}
 
 
-REQUIRES = """
-import argparse, torch
-from torch import nn
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--input", required=True)
-parser.add_argument("--arch", default=None)
-args = parser.parse_args()
-net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)).eval()
-with torch.no_grad():
-    print(net(torch.rand(2, 3, 12, 12)).argmax(1).tolist(), args.input)
-"""
-
-
-@pytest.mark.usefixtures("torch_sandbox")
-def test_what_a_run_was_told_is_remarked_and_no_neutral_value_besides(tmp_path: Path) -> None:
-    (tmp_path / "infer.py").write_text(REQUIRES)
-    report = headrace.migrate(tmp_path)
-    assert report.models[0].input == [3, 12, 12], report.findings
-    remarks = {finding.code: finding.message for finding in report.findings}
-    assert "--input image.jpg was guessed" in remarks["PS517"]
-    assert "PS014" not in remarks
-    assert "None" not in " ".join(step.text for step in report.chain)
-
-
 @pytest.mark.usefixtures("torch_sandbox")
 def test_weights_of_which_only_a_pointer_is_here_are_stood_in_for_and_nobodys(service: Path) -> None:
     """A clone without Git LFS: the model is seen all the same, and the report says what fetches its weights."""
