@@ -84,11 +84,11 @@ def _reads(reader: Module, owner: Module, name: str) -> Iterator[ast.expr]:
         read = isinstance(node.ctx, ast.Load) and (node.id == name if own else True)
         if read and (own or _means(reader, owner, reader.imports.get(node.id), name)):
             yield node
-    for node in reader.of_kind(ast.Attribute):
-        root, _, rest = (dotted(node) or "").partition(".")
+    for part in reader.of_kind(ast.Attribute):
+        root, _, rest = (dotted(part) or "").partition(".")
         known = reader.imports.get(root)
-        if node.attr == name and known is not None and _means(reader, owner, f"{known}.{rest}", name):
-            yield node
+        if part.attr == name and known is not None and _means(reader, owner, f"{known}.{rest}", name):
+            yield part
 
 
 def _means(reader: Module, owner: Module, thing: str | None, name: str) -> bool:

@@ -136,10 +136,9 @@ def _changes(name: str, texts: dict[str, str], given: dict[str, ast.expr]) -> tu
             elif name == "Cutout":
                 added.append(f"{new}=(8, 8)")
     if name in ("JpegCompression", "ImageCompression"):
-        told, *other = [item for item in ("quality_lower", "quality_upper") if item in texts] or [""]
-        if told:
-            changed[told] = f"quality_range=({texts.get('quality_lower', '99')}, {texts.get('quality_upper', '100')})"
-            changed |= dict.fromkeys(other)
+        limits: list[str] = [item for item in ("quality_lower", "quality_upper") if item in texts]
+        quality = f"quality_range=({texts.get('quality_lower', '99')}, {texts.get('quality_upper', '100')})"
+        changed |= dict.fromkeys(limits) | dict.fromkeys(limits[:1], quality)
     if name in ("RandomBrightness", "RandomContrast"):
         kind, others = ("brightness", "contrast") if name == "RandomBrightness" else ("contrast", "brightness")
         changed |= {"limit": f"{kind}_limit={texts['limit']}"} if "limit" in texts else {}
@@ -152,8 +151,9 @@ def _edits(
 ) -> Iterator[Edit]:
     """The arguments as they are written now; those by place have their names behind one that has."""
     named, gone = False, list[ast.expr | ast.keyword]()
-    by_place = list(zip(takes, call.args, strict=False))
-    for name, node in [*by_place, *((item.arg, item) for item in call.keywords)]:
+    every: list[tuple[str | None, ast.expr | ast.keyword]] = list(zip(takes, call.args, strict=False))
+    every += [(item.arg, item) for item in call.keywords]
+    for name, node in every:
         start, end = context.positions.span(node)
         if name in changed and (text := changed[name]) is not None:
             named = True
