@@ -339,14 +339,20 @@ class Repository:
         return self._reached[name, importer]
 
     def _reach(self, name: str, importer: str) -> Module | None:
+        return next(self.meant(name, importer), None)
+
+    def meant(self, name: str, importer: str) -> Iterator[Module]:
+        """The files that `import name` may reach, the likeliest first: `dataset` of a file beside dataset/dataset.py is the
+        package where a script above imports that file, and the file where one beside it runs."""
         relative = name.replace(".", "/")
         added = sorted(self.added, key=lambda folder: apart(folder, importer))
-        for folder in (*upward(posixpath.dirname(importer)), *added, *installed(importer)):
+        own, *above = upward(posixpath.dirname(importer))
+        nearest = (*above, own) if importer.endswith("__init__.py") else (own, *above)  # a package's face is seen from above
+        for folder in (*nearest, *added, *installed(importer)):
             for candidate in (f"{relative}.py", f"{relative}/__init__.py"):
                 found = self.modules.get(posixpath.join(folder, candidate))
                 if found is not None and (found.path != importer or candidate.endswith("__init__.py")):
-                    return found
-        return None
+                    yield found
 
     @cached_property
     def added(self) -> tuple[str, ...]:

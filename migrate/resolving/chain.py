@@ -17,7 +17,7 @@ def chain_of(
     """The steps, in the order in which they stand: the option `chooser` with its `value`, what makes, wraps and loads the model
     in the script's program, and the factory that is called in the end."""
     path = construction.script.path
-    if chooser is not None:
+    if chooser is not None and value is not None:
         yield ChainStep("argument", path, chooser.line, f"{flag_of(chooser)} = {value}")
     model = {ast.unparse(construction.program.expression)}
     for statement in construction.statements:

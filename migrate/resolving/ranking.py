@@ -42,6 +42,9 @@ _MODELS = re.compile(
 _IMAGES = re.compile(r"torchvision|timm|PIL|cv2|skimage|imageio|albumentations|kornia|imgaug|mm(cls|pretrain)")
 """Libraries that read images or hold models of images."""
 _LAYERS = re.compile(r"\bConv2d\b")
+_LABELS = re.compile(r"(?<!binary_)cross_?entropy|\bnll_?loss|BCEWithLogits", re.I)
+"""Losses of classifiers; that of an autoencoder is `binary_cross_entropy`."""
+_SETS = re.compile(r"ImageFolder|MNIST|CIFAR|ImageNet|\w*Dataset\b")
 _BY_NAME = re.compile(r"\b(import_module|__import__|instantiate|exec|run_path|runpy|subprocess|load_learner)\b")
 """Ways to what a file does not import."""
 EVALUATE_NAMES = frozenset(
@@ -126,6 +129,20 @@ def _takes_gradients(module: Module) -> bool:
     return any(isinstance(call.func, ast.Attribute) and call.func.attr == "backward" for call in module.calls)
 
 
+def classifying(survey: Survey) -> set[str]:
+    """The files that lead to images, to a set of data and to the loss of a classifier."""
+    ways = (_holds_images, _holds_sets, _holds_labels)
+    return set.intersection(*map(set, leading_to(project_index(survey).repository, *ways)))
+
+
+def _holds_sets(module: Module) -> bool:
+    return bool(_SETS.search(module.file.text or ""))
+
+
+def _holds_labels(module: Module) -> bool:
+    return bool(_LABELS.search(module.file.text or ""))
+
+
 def _libraries(module: Module) -> set[str]:
     return {name.partition(".")[0] for name in (*module.imports.values(), *module.star_imports)}
 
@@ -190,7 +207,8 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
 
     Its first command line that the script takes; one with nothing left to fill in, of what the script requires, before others,
     and `always` the one that says most.
-    Where there is none, single arguments of any command line of the repository, for what must be told.
+    Where there is none, single arguments of any command line of the repository, for what must be told; of one that runs
+    another script nothing that the lines of this one do without: its model may be another one than its weights are of.
     """
     needed = [option for option in script.options if _is_needed(option)]
     if script.options and not needed and not always:
@@ -208,8 +226,9 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
         return argv, f"{command.path}:{command.line}" if argv else None
     found: dict[str, list[str]] = {}
     where = None
-    for command in [*own, *(command for command in told if command not in own)]:
-        for option, words in split(needed, command.arguments):
+    required = [option for option in needed if option.required] if own else needed
+    for command, wanted in [*((one, needed) for one in own), *((one, required) for one in told if one not in own)]:
+        for option, words in split(wanted, command.arguments):
             fits = option is not None and not option.positional and documented([option], words)
             if option is not None and fits and option.dest not in found and _is_here(survey, script, option, words):
                 found[option.dest] = words

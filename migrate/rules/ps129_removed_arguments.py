@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from ..reading.bindings import last_name
 from ..reading.edits import Edit
 from ..reading.nodes import keyword_of
-from ..rewriting.call_edits import calls_of, is_spread, with_argument, without
+from ..reading.spread_tables import spread_with, tables_with, without_entry
+from ..rewriting.call_edits import calls_of, is_spread, source_of, with_argument, without
 from ..rewriting.rule import Context, Fix, Repair, diff
 
 _SCHEDULER = "torch.optim.lr_scheduler."
@@ -41,6 +42,25 @@ from torch.optim import lr_scheduler
 """)
 
 
+_EXAMPLE_TABLE = diff("""\
+import torch
+
+HOW = {
+    "factor": 0.5,
+-    "patience": 3,
+-    "verbose": True,  # prints
++    "patience": 3,  # prints
+}
+x = torch.optim.lr_scheduler.ReduceLROnPlateau(o, **HOW)
+print(HOW["factor"])
+
+logged = dict(verbose=1), {"verbose": False}
+TOLD = {"verbose": True, "gamma": 0.1}
+print(TOLD)
+-y = torch.optim.lr_scheduler.StepLR(o, 3, **TOLD)
++y = torch.optim.lr_scheduler.StepLR(o, 3, **{name: value for name, value in TOLD.items() if name != "verbose"})
+""")
+
 _EXAMPLE_2 = diff("""\
 import albumentations as A
 import torch
@@ -66,6 +86,9 @@ class RemovedArguments(Repair):
     `yaml.load` its loader, says `p=1.0` for albumentations' `always_apply=True`, and `cycle_mul` and `cycle_decay` for the
     `t_mul` and `decay_rate` of timm's schedulers that go in cycles.
 
+    A `verbose` that comes to a scheduler out of a table (`**SCHEDULER`) is left out of the table, or, where anything else reads
+    that, of what is spread.
+
     Why: the calls raise TypeError: schedulers lost `verbose` in torch 2.7, no model of timm takes `bn_tf` since 0.4, timm 0.5
     gave the arguments of cycles names of their own, and PyYAML 6 loads nothing without a `Loader`. albumentations 2 has no
     `always_apply`: `ToTensorV2` raises, others ignore it.
@@ -83,6 +106,7 @@ class RemovedArguments(Repair):
         _EXAMPLE_1,
         _EXAMPLE_2,
         _EXAMPLE_3,
+        _EXAMPLE_TABLE,
         ("import albumentations as A\nimport torch\n\nx = A.OneOf([A.Blur(always_apply=True), A.Posterize()])\n", None),
         (
             "from timm.models import create_model\n\nm = create_model(\n    a.m,\n    drop=0,\n    bn_tf=a.bn_tf,\n    x=1)\n",
@@ -100,6 +124,12 @@ class RemovedArguments(Repair):
                 given = keyword_of(call, argument)
                 if given is not None and not is_spread(call):
                     yield self.fix(context, call, message, without(context, call, [given]))
+        for table, entry in tables_with(module, "verbose", _SCHEDULER):
+            yield self.fix(context, entry, _VERBOSE[1], without_entry(context.positions, table, entry))
+        for given in spread_with(module, "verbose", _SCHEDULER):
+            text = source_of(context, given.value)
+            rest = f'{{name: value for name, value in {text}.items() if name != "verbose"}}'
+            yield self.fix(context, given, _VERBOSE[1], [Edit(*context.positions.span(given.value), rest)])
         for name in [
             name for name in module.references if name.startswith("timm.scheduler.") and name.rpartition(".")[2] in _CYCLES
         ]:

@@ -87,11 +87,13 @@ class ImportOfNothing(Repair):
         for node in module.of_kind(ast.ImportFrom):
             if node.names[0].name == "*" or has_fallback(module, node) or _leads_elsewhere(context, node):
                 continue
-            source = module.repository.module(import_module(node, module.path), module.path)
-            names = _names_of(source, set()) if source is not None else None
-            if source is None or names is None:
+            sources = list(module.repository.meant(import_module(node, module.path), module.path))
+            known = [_names_of(source, set()) for source in sources]
+            if not sources or None in known:
                 continue
-            here = [alias for alias in node.names if alias.name in names or _is_part(source, alias.name)]
+            names = set[str]().union(*(each for each in known if each is not None))
+            source = sources[0]
+            here = [alias for alias in node.names if alias.name in names or any(_is_part(one, alias.name) for one in sources)]
             gone = [alias for alias in node.names if alias not in here and _can_wait(module, node, alias.asname or alias.name)]
             if not gone:
                 continue

@@ -6,6 +6,7 @@ from typing import Literal
 
 from ..reading.edits import Edit
 from ..reading.integers import Integers
+from ..reading.scopes import Module
 from ..rewriting.call_edits import source_of
 from ..rewriting.rule import Context, Fix, Repair, diff
 
@@ -29,6 +30,24 @@ def merge(x, frames: int):
     return x.view(n, frames, -1).mean(1)
 """)
 
+_SHAPED = frozenset(
+    [
+        "chunk",
+        "contiguous",
+        "expand",
+        "flatten",
+        "permute",
+        "repeat",
+        "reshape",
+        "split",
+        "transpose",
+        "unfold",
+        "unsqueeze",
+        "view",
+    ]
+)
+"""Methods of tensors."""
+
 
 class BatchDivision(Repair):
     """What it does: divides the number of rows as an integer, not as a float that is cut off.
@@ -43,7 +62,10 @@ class BatchDivision(Repair):
     """
 
     safety = "safe"
-    VALID = ("import torch\n\n\ndef f(x, ratio):\n    return int(x.shape[1] * ratio)\n",)
+    VALID = (
+        "import torch\n\n\ndef f(x, ratio):\n    return int(x.shape[1] * ratio)\n",
+        "import torch\n\n\ndef f(rows, height):\n    for y in range(height):\n        put(rows[int(y * len(rows) / height)])\n",
+    )
     INVALID = (_SWIN, _FRAMES)
 
     def check(self, context: Context) -> Iterator[Fix]:
@@ -55,7 +77,7 @@ class BatchDivision(Repair):
             function = module.function_of(node)
             quotient = node.args[0]
             assert isinstance(quotient, ast.BinOp)
-            if function is None:
+            if function is None or not _handles_tensors(module, function):
                 continue
             integers = Integers(module, function)
             if not integers.of_batch(quotient.left) or _subtracts(quotient):
@@ -74,6 +96,13 @@ class BatchDivision(Repair):
             message = f"the batch size goes through a float, which fixes the batch size of a graph; write {text}"
             offer: Literal["safe", "unsafe"] = "safe" if certain else "unsafe"
             yield self.fix(context, node, message, [Edit(*context.positions.span(node), text)], offer=offer)
+
+
+def _handles_tensors(module: Module, function: ast.AST) -> bool:
+    """Whether anything in a function is of tensors: rows of a spectrogram that is drawn are no batch."""
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    shaped = (isinstance(call.func, ast.Attribute) and call.func.attr in _SHAPED for call in calls)
+    return any(shaped) or any((module.expand(call.func) or "").startswith("torch.") for call in calls)
 
 
 def _cuts_quotient(node: ast.AST) -> bool:

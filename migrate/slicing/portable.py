@@ -5,11 +5,13 @@ Only slices are treated so, never the user's files.
 
 import ast
 import copy
+import keyword
+import posixpath
 import re
 from collections.abc import Iterable
 
 from ..reading.nodes import inside, is_future_import, text_of
-from ..reading.scopes import Module, Repository, bound_names, dotted, import_module, last_name
+from ..reading.scopes import Module, Repository, bound_names, dotted, last_name
 from .side_effects import MUTATING_METHODS
 
 _CUDA = re.compile(r"^(cuda|mps|xpu)(:\d+)?$|^cuda:\{\}$|^cuda:%[ds]$")
@@ -112,25 +114,35 @@ def _mentions_cuda(node: ast.AST) -> bool:
 
 
 class _Imports(ast.NodeTransformer):
-    """Relative imports become absolute, as seen from the folder that stands first on the path."""
+    """Relative imports become absolute, as seen from the folder that stands first on the path.
+
+    No statement imports from a folder called `Machine Learning` or `01-basics`: what lies in one is seen from there.
+    """
 
     def __init__(self, module: Module, folder: str) -> None:
         self.module = module
         self.folder = folder
-        self.outside = False
+        self.outside: dict[str, None] = {}
+        """The other folders from which something is seen, "" for the repository itself."""
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
         if not node.level:
             if (node.module or "").startswith(LIGHTNING):  # seeding is torch's own here
                 node.names = [alias for alias in node.names if alias.name != "seed_everything"]
             return node if node.names else ast.copy_location(ast.Pass(), node)
-        name = import_module(node, self.module.path)
-        prefix = self.folder.replace("/", ".") + "." if self.folder else ""
-        if prefix and name.startswith(prefix):
-            name = name.removeprefix(prefix)
-        elif prefix:
-            self.outside = True
-        made = ast.ImportFrom(name, node.names, 0)
+        folder = posixpath.dirname(self.module.path).split("/")
+        within = [part for part in folder[: len(folder) - node.level + 1] if part]
+        unnamed = [index for index, part in enumerate(within) if not part.isidentifier() or keyword.iskeyword(part)]
+        start = max(unnamed, default=-1) + 1
+        name = [*within, *(node.module.split(".") if node.module else ())]
+        own = [part for part in self.folder.split("/") if part]
+        if name[: len(own)] == own and start <= len(own) < len(name):
+            start = len(own)
+        elif within[:start] != own:  # else it lies beside the script
+            self.outside["/".join(within[:start])] = None
+        made: ast.stmt = ast.ImportFrom(".".join(name[start:]), node.names, 0)
+        if start == len(name):  # `from . import config`
+            made = ast.Import(node.names)
         return ast.copy_location(made, node)
 
 
@@ -145,7 +157,7 @@ def _is_idle_import(statement: ast.stmt, program: Iterable[ast.stmt]) -> bool:
 def make_portable(body: Iterable[ast.stmt], module: Module, folder: str, wrapped_from: Repository) -> ast.Module:
     """The statements, which come from `module`, as a module that runs alone with `folder` first on the import path."""
     statements: list[ast.stmt] = []
-    needs_torch = outside = False
+    needs_torch, outside = False, dict[str, None]()
     for statement in body:
         origin = wrapped_from.modules.get(getattr(statement, "path", module.path), module)
         clone = copy.deepcopy(statement)
@@ -158,9 +170,9 @@ def make_portable(body: Iterable[ast.stmt], module: Module, folder: str, wrapped
     while start < len(statements) and is_future_import(statements[start]):
         start += 1
     if outside:
-        up = "/".join([".."] * (folder.count("/") + 1))
-        line = f"import os, sys\nsys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), {up!r}))"
-        statements[start:start] = ast.parse(line).body
+        added = [posixpath.relpath(path or ".", folder or ".") for path in outside]
+        added = [f"sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), {path!r}))" for path in added]
+        statements[start:start] = ast.parse("\n".join(["import os, sys", *added])).body
     if needs_torch and not any("torch" in bound_names(statement) for statement in statements):
         statements.insert(start, ast.parse("import torch").body[0])
     for node in [inner for item in statements for inner in ast.walk(item)]:

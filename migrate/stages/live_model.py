@@ -23,8 +23,9 @@ from .migration import Migration
 _IMAGE = re.compile(r"^data: (.*[/\\])?image_\d{4}\.\w{3,4}$")
 _CHOICES = frozenset(["PS011", "PS015"])
 """Remarks that say what was taken where several things fit."""
-_SHOWN = "PS013"
-"""The remark that reading led to no transform: a run shows it, and where it does not PS504 says so."""
+_SHOWN = frozenset(["PS013", "PS014"])
+"""The remarks that reading led to no transform, which a run shows or PS504 says is not, and that a neutral value was put for an
+argument, for which a run has another, which it tells."""
 _MOST_NAMED = 3
 """So many of the models that give no answers are named."""
 
@@ -256,7 +257,7 @@ def _still_true(static: Resolved | None, script: Script, same: bool) -> tuple[Fi
     """What reading remarked, without what the run shows and what it chose where the run chose otherwise."""
     findings = static.findings if static is not None else ()
     own = same and script.server is None  # a server makes the model otherwise than the sources were read
-    left = (item for item in findings if item.code != _SHOWN)
+    left = (item for item in findings if item.code not in _SHOWN)
     return tuple(item for item in left if item.code not in _CHOICES or (own and item.path in ("", script.path)))
 
 

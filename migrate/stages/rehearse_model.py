@@ -21,6 +21,7 @@ from ..reading.recipe import Recipe
 from ..reading.source import STORED, walk
 from ..resolving.ranking import (
     candidates,
+    classifying,
     documented_arguments,
     documented_folder,
     documented_models,
@@ -116,7 +117,8 @@ def rehearse_model(
             alike = importing(surveyed, run.seen.absent) if run.seen.absent else set()
             told = {item[0].path for item in left if item[0].roles and is_run_by_documents(surveyed, item[0])}
             first = read_in if not told or read_in in told else None  # an undocumented file comes before no documented script
-            left.sort(key=lambda item: (item[0].path in alike, item[0].path != first))
+            likely = classifying(surveyed)  # in a collection the first may be for anything
+            left.sort(key=lambda item: (item[0].path in alike, item[0].path != first, item[0].path not in likely))
     else:
         if time.monotonic() > end and not any(run.evaluated for run in runs):
             _cut_short(migration, seconds, [])

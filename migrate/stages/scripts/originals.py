@@ -24,11 +24,12 @@ from ...proving.verify import (
     stopped_at,
 )
 from ...proving.visible_files import remedy
-from ...reading.facts import Script
+from ...reading.facts import Script, Survey
 from ...reporting.report import ExecutedOn
 from ...resolving.ranking import documented_arguments, ranked
 from ...resolving.resolved import Resolved
 from ...resolving.task import may_have_labels
+from ...survey.survey import project_index
 from ..migration import Migration
 from .arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
 
@@ -41,6 +42,11 @@ _LEAST_SECONDS = 60.0
 """What a script that is run may take at least, though the time for all ends before."""
 _NOT_HERE = frozenset(["arguments", "data", "device", "functions", "libraries", "network", "processes", "servers"])
 """Edges at which a script that needs a stand-in does not run without."""
+_SERVERS = frozenset(
+    ("aiogram", "aiohttp", "bottle", "dash", "discord", "fastapi", "flask", "gradio", "nicegui", "panel", "quart", "sanic",
+     "socketserver", "telebot", "telegram", "tornado", "uvicorn", "waitress")
+)  # fmt: skip
+"""Libraries by which a script answers others and comes to no end: without stand-ins it would be waited for in vain."""
 _ARGUMENT_REJECTED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|expected)\b")
 """What argparse says of an argument that the script does not take."""
 _NO_CUDA = re.compile(r"not compiled with CUDA|no NVIDIA driver|No CUDA GPUs|_cuda_setDevice|on a CUDA device", re.I)
@@ -132,7 +138,8 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
             why_not[script.path] = no_time(script, started)
             continue
         original: OriginalRun | str | None = None
-        if not _NOT_HERE & migration.stood_in.get(script.path, frozenset()) and not _on_several(migration, script):
+        needs = _NOT_HERE & migration.stood_in.get(script.path, frozenset()) or serves(migration.surveyed, script)
+        if not needs and not _on_several(migration, script):
             original = _as_its_user(limited, resolved, script)
         if not isinstance(original, OriginalRun):
             original = _rehearsed(limited, resolved, script, original)
@@ -155,6 +162,12 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         )
         migration.remark("PS404", message, "note")
     return Originals(runs=runs, why_not=why_not | stopped)
+
+
+def serves(surveyed: Survey, script: Script) -> bool:
+    """Whether a script imports what answers requests."""
+    module = project_index(surveyed).repository.modules[script.path]
+    return not _SERVERS.isdisjoint(name.partition(".")[0] for name in (*module.imports.values(), *module.star_imports))
 
 
 def _seen_whole(resolved: Resolved | None) -> bool:

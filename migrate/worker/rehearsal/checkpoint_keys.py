@@ -7,7 +7,7 @@ import contextlib
 import linecache
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from . import hints
@@ -42,6 +42,7 @@ def named_value(frames: Sequence[types.FrameType]) -> tuple[str, Any] | None:
 
     That is `kept.get("arch") != "small"` or `args.arch == kept["arch"]` last before it gave up, or the first of the names with
     which it compares what it took from there: `arch == "small"`, `arch in ("small", "large")`, `MODELS[arch]`.
+    Of several names it is the one that stands in the checkpoint's path: `runs/resnet34/best.pth`.
     """
     for frame in reversed(frames):
         states: dict[str, StandInState | GivenState] = dict(of_kind(frame.f_locals, StandInState, GivenState))
@@ -54,12 +55,12 @@ def named_value(frames: Sequence[types.FrameType]) -> tuple[str, Any] | None:
                 found = _expected(node, states, frame) if node.lineno <= frame.f_lineno else None
                 if found is not None and StandInState.stated.get(found[0]) != found[1]:
                     return found
-            for node in nodes:
-                of, names = _compared(node, frame)
-                held = [states[item.id] for item in ast.walk(of) if isinstance(item, ast.Name) and item.id in states]
-                keys = [state.key for state in held if isinstance(state, StandInState)]
-                if names and keys and keys[0] is not None:
-                    return keys[0], names[0]
+            offered: dict[tuple[str, str], list[str]] = {}
+            for of, names in (_compared(node, frame) for node in nodes):
+                for held in _held(of, states, nodes, frame) if names else ():
+                    offered.setdefault(held, []).extend(names)
+            for (key, path), names in offered.items():
+                return key, max((name for name in names if name.lower() in path.lower()), key=len, default=names[0])
     return None
 
 
@@ -114,6 +115,28 @@ def _expected(node: ast.AST, states: Mapping[str, StandInState | GivenState], fr
         if isinstance(key, str) and isinstance(value, str | int):
             return key, value
     return None
+
+
+def _held(
+    of: ast.AST, states: Mapping[str, StandInState | GivenState], nodes: Sequence[ast.AST], frame: types.FrameType
+) -> Iterator[tuple[str, str]]:
+    """The keys under which a checkpoint that stands in has what is compared, and its path: of what the script took from there,
+    or found nothing for (`arch = arch or kept.get("arch")`)."""
+    for name in (item.id for item in ast.walk(of) if isinstance(item, ast.Name)):
+        state = states.get(name)
+        if isinstance(state, StandInState) and state.key is not None:
+            yield state.key, state.path
+        if frame.f_locals.get(name, name) is None:
+            bound = [node.value for node in nodes if isinstance(node, ast.Assign) and _is_name(node.targets[0], name)]
+            for part in (part for value in bound for part in ast.walk(value)):
+                match part:
+                    case ast.Call(func=ast.Attribute(value=ast.Name(id=kept), attr="get"), args=[ast.Constant(value=key), *_]):
+                        if isinstance(known := states.get(kept), StandInState) and isinstance(key, str):
+                            yield key, known.path
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _value(node: ast.expr, frame: types.FrameType) -> Any:

@@ -253,12 +253,14 @@ def _counts(tree: ast.Module) -> Iterator[int]:
 
 def stated(root: str, script: str, name: str) -> str | float | None:
     """The text or number that the sources bind to a name, the script's own before others."""
+    constants = (value.value for value in bound_to(root, script, name) if isinstance(value, ast.Constant))
+    return next((item for item in constants if isinstance(item, str | int | float) and item != ""), None)
+
+
+def bound_to(root: str, script: str, name: str) -> Iterator[ast.expr]:
+    """What the sources bind to a name, the script's own before others."""
     for tree in sources(root, path_of(root, script)):
-        for bound, value in _bound(tree):
-            constant = value.value if isinstance(value, ast.Constant) else None
-            if bound == name and isinstance(constant, str | int | float) and constant != "":
-                return constant
-    return None
+        yield from (value for bound, value in _bound(tree) if bound == name)
 
 
 @functools.cache

@@ -114,7 +114,7 @@ def _attempt(
         else:
             assert error is not None
             # One lesson for each attempt: what else is wrong shows in the next.
-            cause = stage.handled if isinstance(error, SystemExit) and isinstance(error.code, int) else None
+            cause = stage.handled or _context(error) if isinstance(error, SystemExit) and isinstance(error.code, int) else None
             if not last and (_learned(stage, found, error) or _learned(stage, found, cause)):
                 remember_imports(stage)
                 return None
@@ -167,6 +167,11 @@ def _and_replaced(stage: Stage, error: BaseException | None) -> Iterator[BaseExc
         raised_in = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
         own = bool(raised_in) and is_users(raised_in[0], stage.root)
         error = (error.__cause__ or error.__context__) if own else None
+
+
+def _context(error: SystemExit) -> Exception | None:
+    """What a script was handling when it ended itself, whatever it told of that and how."""
+    return error.__context__ if isinstance(error.__context__, Exception) else None
 
 
 def _one_knows(edges: Iterable[types.ModuleType], kinds: Sequence[str], *asked: tuple[Any, ...]) -> bool:

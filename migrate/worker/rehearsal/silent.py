@@ -17,6 +17,29 @@ _SCHEDULES = re.compile(r"sched|warm_?up|anneal|LR$|_lr\b", re.I)
 """Names of what sets an optimizer's learning rate: it is left as it is by what a trainer takes for one of torch's."""
 
 
+_OPTIMIZERS = re.compile(
+    r"optim|adam|adan\b|adabelief|sgd|lamb\b|lars\b|lion|ranger|madgrad|novograd|prodigy|rmsprop|shampoo|sophia|yogi", re.I
+)
+"""Names of what updates weights: one of torch's stands in, which trainers and schedules take for one."""
+
+
+def _updated(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any] | None:
+    """The parameters that an optimizer is given, or their groups; None where none are given.
+
+    A generator is gone through only where it is a module's own: nobody knows how long another is.
+    """
+    given = named.get("params", args[0] if args else None)
+    code = getattr(given, "gi_code", None)
+    if code is not None and code.co_name not in ("parameters", "_named_members"):
+        return None
+    if code is None and not isinstance(given, list | tuple | filter):
+        return None
+    assert given is not None
+    items = list(given)
+    of_model = [item.get("params") is not None if isinstance(item, dict) else hasattr(item, "requires_grad") for item in items]
+    return items if items and all(of_model) else None
+
+
 _CHAINS = "torchvision.transforms."
 """Where functions are called one after the other, each with the image that the one before gave."""
 
@@ -46,6 +69,9 @@ class Silent:
         stepped = next((arg for arg in (*args, *named.values()) if hasattr(arg, "param_groups")), None)
         if stepped is not None and _SCHEDULES.search(self._name):
             return sys.modules["torch"].optim.lr_scheduler.LambdaLR(stepped, lambda step: 1.0)
+        if _OPTIMIZERS.search(self._name) and (updated := _updated(args, named)) is not None:
+            rate = named.get("lr", args[1] if len(args) > 1 else None)
+            return sys.modules["torch"].optim.AdamW(updated, lr=rate if isinstance(rate, int | float) else 1e-3)
         if any(hasattr(arg, "parameters") or hasattr(arg, "shape") for arg in args):  # it tells of a model or its inputs
             return Silent(self._name, counts=True)
         # A bar of progress gives what is gone through.

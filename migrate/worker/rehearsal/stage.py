@@ -68,6 +68,8 @@ class Stage:
         """What the script's command-line options came to."""
         self.offered: dict[str, list[Any]] = {}
         """What each of them may be, where that is said."""
+        self.command: str | None = None
+        """The command that was guessed of a group of them, "" where the group was asked without one."""
         self.unsure: list[str] = []
         """Addresses that were fetched, and nothing said what they hold."""
         self.saved = saved_by_training(request.made)

@@ -26,6 +26,7 @@ from ....errors import ArtifactError
 from ...proving.rehearsal_protocol import WANTING
 from ..checkpoint import are_weights, state_of, stripped
 from ..whole_model import load_with_classes
+from .forms import own_checkpoints
 from .places import called_by_user, is_users
 from .stage import Stage
 
@@ -52,6 +53,8 @@ class StandInState(dict[str, Any]):
 
     classes: tuple[str, ...] = ()
     file = "the file"
+    path = ""
+    """Where the script looked for it, which may say what it is of."""
     wanted: tuple[str, ...] = ()
     """Keys without which the script gave up."""
     stated: Mapping[str, Any] = {}
@@ -88,7 +91,7 @@ class StandInState(dict[str, Any]):
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 return importlib.metadata.version(wrote[1])
         part = StandInState()
-        part.file, part.key = self.file, key
+        part.file, part.path, part.key = self.file, self.path, key
         return part
 
     def __contains__(self, key: object) -> bool:
@@ -304,7 +307,10 @@ def install(
                 dict.__setitem__(state, _ARGUMENTS, dict(known))
                 said = ", ".join(f"{name}={value!r}" for name, value in known.items())
                 stage.note("network", f"{said}, as the sources have it, stood in for what a checkpoint says of its model")
-            state.file = os.path.basename(file) if isinstance(file, str | os.PathLike) else state.file
+            if isinstance(file, str | os.PathLike):
+                state.file, state.path = os.path.basename(file), os.path.relpath(file, stage.root)
+            for key, value in own_checkpoints.held(stage).items():
+                dict.__setitem__(state, key, state[key] if value is None else value)
             return state
         own = asked is not None and asked == stage.request.checkpoint
         return GivenState(found) if own and isinstance(found, dict) else found

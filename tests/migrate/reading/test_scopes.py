@@ -88,6 +88,18 @@ def test_of_several_folders_on_the_search_path_the_nearest_is_meant():
     assert found == ["deep/tf/lib/export.py", "deep/pytorch/lib/export.py", "deep/keras/lib/export.py"]
 
 
+def test_a_package_is_seen_from_above_by_its_own_face_and_from_beside_by_its_files():
+    paths = ("data/__init__.py", "data/data.py", "data/sets.py", "data/net.py", "net.py")
+    repository = Repository([parse_source(path, b"import data\n") for path in paths])
+    reached = {path: repository.module("data", path).path for path in paths}
+    assert reached == dict.fromkeys(paths, "data/__init__.py") | {
+        "data/sets.py": "data/data.py",
+        "data/net.py": "data/data.py",
+    }
+    assert [module.path for module in repository.meant("data", "data/sets.py")] == ["data/data.py", "data/__init__.py"]
+    assert repository.module("sets", "data/__init__.py").path == "data/sets.py"  # where nothing above is called so
+
+
 def test_what_installing_makes_importable_is_found_last():
     """`scripts/eval.py` imports the package in `src`, which is on no search path of its own."""
     files = [

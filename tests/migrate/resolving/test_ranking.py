@@ -10,6 +10,7 @@ import pytest
 from headrace.migrate.reading.facts import Script
 from headrace.migrate.resolving.ranking import (
     candidates,
+    classifying,
     documented_arguments,
     documented_folder,
     documented_models,
@@ -97,6 +98,14 @@ def test_of_a_course_that_begins_with_points_the_script_for_images_comes_first(t
     assert candidates(survey(tmp_path))[0].path == "01_points/train.py"
 
 
+def test_what_leads_to_images_their_set_and_a_loss_of_classes_classifies(tmp_path: Path) -> None:
+    parts = {"loss.py": "from torch.nn import CrossEntropyLoss\n", "sets.py": "from torchvision.datasets import ImageFolder\n"}
+    files = {"all.py": "import loss, sets\n", "points.py": "import loss\n", "drawn.py": "import sets\n"}
+    for path, text in {**parts, **files}.items():
+        (tmp_path / path).write_text(text)
+    assert classifying(survey(tmp_path)) == {"all.py"}
+
+
 def test_scripts_of_a_submodule_come_last(tmp_path: Path) -> None:
     files = {"run.py": TRAIN, "third_party/lib/eval.py": EVALUATE, "third_party/own.py": TRAIN}
     readme = "    python third_party/lib/eval.py\n"
@@ -162,6 +171,19 @@ def test_a_script_is_told_what_its_documentation_tells(tmp_path: Path, readme: s
     order(tmp_path, {"eval.py": OPTIONS.format(rank="") + EVALUATE}, readme)
     surveyed = survey(tmp_path)
     assert documented_arguments(surveyed, surveyed.scripts[0]) == (told.split(), where)
+
+
+def test_what_the_lines_of_a_script_do_without_is_not_taken_from_those_of_another(tmp_path: Path) -> None:
+    options = "parser = argparse.ArgumentParser()\nparser.add_argument('--weights', required=True)\n"
+    options += "parser.add_argument('--image', required=True)\nparser.add_argument('--arch', default=None)\n"
+    files = {"eval.py": options + EVALUATE, "train.py": options + TRAIN}
+    order(tmp_path, files, "    python train.py --arch small --image a.png\n    python eval.py --weights big.pth --old 1\n")
+    surveyed = survey(tmp_path)
+    script = next(script for script in surveyed.scripts if script.path == "eval.py")
+    told, where = documented_arguments(surveyed, script)
+    assert (sorted(told), where) == (["--image", "--weights", "a.png", "big.pth"], "README.md:2")
+    (tmp_path / "README.md").write_text("    python train.py --arch small --image a.png\n")
+    assert sorted(documented_arguments(survey(tmp_path), script)[0]) == ["--arch", "--image", "a.png", "small"]
 
 
 def test_a_documented_configuration_must_be_there(tmp_path: Path) -> None:

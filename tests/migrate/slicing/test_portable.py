@@ -44,3 +44,27 @@ def test_types_of_a_gpus_tensors_are_those_of_the_cpu(alias: str) -> None:
     exec(neutral(text), names)
     assert "cuda.HalfTensor" not in neutral(text)
     assert str(names["x"].dtype) == "torch.float16"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("path", "folder", "imported", "seen_from"),
+    [
+        ("ml/net.py", "", "from ml import config", []),
+        ("ml/net.py", "ml", "from ml import config", [".."]),
+        ("ml/sub/net.py", "ml", "from sub import config", []),
+        ("Machine Learning/food/net.py", "Machine Learning/food", "from food import config", [".."]),
+        ("Machine Learning/food/net.py", "", "from food import config", ["Machine Learning"]),
+        ("Machine Learning/food/net.py", "app", "from food import config", ["../Machine Learning"]),
+        ("01-basics/net.py", "01-basics", "import config", []),
+        ("01-basics/net.py", "", "import config", ["01-basics"]),
+        ("class/net.py", "", "import config", ["class"]),
+    ],
+)
+def test_relative_imports_are_absolute_from_a_folder_that_can_be_named(path, folder, imported, seen_from):
+    repository = Repository([parse_source(path, b"from . import config\n")])
+    module = repository.modules[path]
+    text = ast.unparse(make_portable(module.tree.body, module, folder, repository))
+    assert ast.parse(text)
+    assert text.splitlines()[-1] == imported
+    named = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    assert named == seen_from

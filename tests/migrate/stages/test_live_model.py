@@ -10,6 +10,7 @@ import pytest
 
 from headrace.migrate.proving.worker_protocol import SeenModel
 from headrace.migrate.reading.facts import Option
+from headrace.migrate.reading.finding import Finding
 from headrace.migrate.reading.recipe import LiveModel
 from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.stages import live_model
@@ -153,3 +154,12 @@ def test_names_come_from_the_one_table_that_predictions_are_looked_up_in(
     (root / "run.py").write_text(sources)
     migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
     assert live_model._names(migration, SEEN, None) == (names,)
+
+
+def test_what_reading_could_not_tell_and_a_run_shows_is_remarked_no_longer(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text("import torch\nnet = torch.nn.Linear(2, 2)\nfor x, y in loader:\n    print(net(x))\n")
+    script = survey(tmp_path).scripts[0]
+    codes = ("PS011", "PS013", "PS014", "PS113")
+    static = types.SimpleNamespace(findings=[Finding("run.py", 1, 0, code, "a remark", "note") for code in codes])
+    assert [item.code for item in live_model._still_true(static, script, True)] == ["PS011", "PS113"]
+    assert [item.code for item in live_model._still_true(static, script, False)] == ["PS113"]

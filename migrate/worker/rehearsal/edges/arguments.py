@@ -20,7 +20,7 @@ from typing import Any
 
 from ..making import Maker
 from ..places import is_users
-from ..settings import configurations, dotenv_files, environment, fire_commands, settings_classes
+from ..settings import click_commands, configurations, dotenv_files, environment, fire_commands, settings_classes
 from ..settings.running_code import around, held, is_bound, running
 from ..stage import Stage
 from .processes import LAUNCHED, launch
@@ -36,24 +36,27 @@ _EVALUATES = re.compile(
 _TRAINS = re.compile(r"(do_?|run_?|is_?|mode_?)?(train(ing)?|fit)", re.I)
 _NEAR = 6
 """Lines within which a script that gives up has looked at its arguments."""
+_CONFIGURES = re.compile(r"config|cfg|ya?ml", re.I)
+_VAGUE = r"path"
+"""What may be of a file as well as of a folder: help that is at hand says more."""
 # What an argument stands for, by words in its name, its metavar or its help, and what is given for it.
 _GUESSES = (
     (r"(image|img|input|crop)_?(size|dim|height|width|h|w)$", "224"),
     (r"^(num|n|nb|number)_(?!class)|(^|_)(epochs?|bs|batch|batch_?size|workers|count|seed|k|fold)$", "1"),
-    (r"config|cfg|ya?ml", None),
+    (_CONFIGURES.pattern, None),
     (r"out(put)?|save|log|export|result|dst|dest", "output"),
     (r"check_?point|ckpt|weights?|resume|pretrained|model_?(path|file)|snapshot|state_?dict|\.pth?\b", "checkpoint.pth"),
     (r"csv|annotations?|ann_?file", "annotations.csv"),
     (r"(class|label)(es|s)?_?(names?|file|map|json)|\bjson\b", "labels.json"),
     (r"(class|label)(es|s)?_?(path|list|txt)", "labels.txt"),
     (r"(^|_)lists?(_(file|path|txt))?$", "list.txt"),
-    (r"image_?(dir|folder|root|s)\b|img_?(dir|folder|root|s)\b|\b(data|root|dir|folder|directory|dataset_?(dir|path|root))\b|data_?(dir|path|root)"
+    (r"(image|img|data)s?_?(dir|folder|root)(ectory)?(_?path)?\b|(image|img)s\b|\b(data|root|dir|folder|directory|dataset_?(dir|path|root))\b|data_?(dir|path|root)"
      r"|^(?!.*model).*_(root|dir|folder|directory)$", "data"),
     (r"image|img|picture|photo|input|file|source|filename|url", "image.jpg"),
     (r"data_?set", "cifar10"),
     (r"arch|model|backbone|net(work)?\b|encoder", "resnet18"),
     (r"device|gpu", "cpu"),
-    (r"path", "data"),
+    (_VAGUE, "data"),
 )  # fmt: skip
 
 
@@ -97,10 +100,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
         stage.note("arguments", f"{flag} {value} was guessed")
     stage.wrap(argparse.ArgumentParser, "parse_known_args", parse)
     stage.wrap(argparse.ArgumentParser, "error", reject)
-    stage.when_imported("click.core", lambda library: _click(stage, maker, library.Parameter))
-    # Typer, which was built on Click, has its own of that by now.
-    stage.when_imported("typer.core", lambda library: _click(stage, maker, getattr(library, "_TyperParameter", None)))
-    values, uses = lambda name: guess(name, "", maker), (_EVALUATES, _TRAINS)
+    values, uses = lambda name, told="": guess(name, told, maker), (_EVALUATES, _TRAINS)
+    click_commands.stand_in(stage, values, uses)
     stage.when_imported("fire", lambda library: fire_commands.stand_in(stage, library, values, uses))
     environment.stand_in(stage)
     dotenv_files.stand_in(stage)
@@ -171,14 +172,14 @@ def lesson(stage: Stage, error: BaseException) -> bool:
 
 
 def last_lesson(stage: Stage, error: BaseException) -> bool:
-    """A configuration that was guessed may have brought an error for which nothing else is known."""
+    """A configuration, or a command, that was guessed may have brought an error for which nothing else is known."""
     known = isinstance(error, ArithmeticError | AssertionError | IndexError | NameError | RuntimeError | ValueError)
-    return known and configurations.take_another(stage)
+    return (known and configurations.take_another(stage)) or click_commands.take_another(stage)
 
 
 def last_in_vain(stage: Stage) -> bool:
     """A script may want to be told what to do (`--eval`), or its guessed configuration may be for other data than images."""
-    return _switch_on(stage) or configurations.take_any_other(stage)
+    return _switch_on(stage) or configurations.take_any_other(stage) or click_commands.take_another(stage)
 
 
 def _switch_on(stage: Stage) -> bool:
@@ -409,33 +410,16 @@ CHECKPOINT = re.compile(
 
 def guess(name: str, told: str, maker: Maker) -> str:
     """A value for an argument: by its name, and where that says nothing by its help."""
-    if CHECKPOINT.search(told.lower()):
+    if CHECKPOINT.search(told.lower()) and not _CONFIGURES.search(name):
         return "checkpoint.pth"
+    vague: str | None = None
     for text in (name.lower().replace("-", "_"), told.lower()):
         for pattern, value in _GUESSES:
-            if re.search(pattern, text):
-                if value is not None:
-                    return value
+            if not re.search(pattern, text):
+                continue
+            if value is None:
                 return configurations.guessed(maker.stage, name)
-    return "1"
-
-
-def _click(stage: Stage, maker: Maker, kind: Any) -> None:
-    def missing(original: Any, self: Any, ctx: Any, value: Any) -> Any:
-        try:
-            return original(self, ctx, value)
-        except Exception as error:
-            if type(error).__name__ != "MissingParameter":
-                raise
-            typed = getattr(self, "type_descriptor", None)  # Typer's
-            choices = getattr(typed or self.type, "choices", None)
-            named = typed.annotation.__name__ if typed is not None else self.type.name
-            kinds = {"integer": "1", "int": "1", "float": "0.1"}
-            made = (
-                next(iter(choices)) if choices else kinds.get(named) or guess(self.name, getattr(self, "help", "") or "", maker)
-            )
-            stage.note("arguments", f"{self.name} {made} was guessed")
-            return original(self, ctx, (made,) if self.multiple or self.nargs != 1 else made)
-
-    if kind is not None:
-        stage.wrap(kind, "process_value", missing)
+            if pattern != _VAGUE:
+                return value
+            vague = value
+    return vague or "1"

@@ -9,13 +9,13 @@ import pickle
 import re
 import shutil
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import hints, hugging_face_sets, torchvision_sets
 from ..forms import arrays, class_labels, image_endings, json_files, line_lists, parted_folders, splits, tables
 from ..forms.bare_folders import is_bare
-from ..making import MADE_NAME, NAMES, NO_FOLDERS, STEMS, WEIGHTS, Maker, names_files
+from ..making import IMAGES, MADE_NAME, NAMES, NO_FOLDERS, STEMS, TABLES, WEIGHTS, Maker, names_files
 from ..paths import Paths
 from ..places import is_users
 from ..settings import configurations
@@ -40,13 +40,15 @@ _SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
 _MOST_BYTES = 600_000_000
 """A larger checkpoint is not kept."""
 _MOST_WANTED = 3
-"""So many checkpoints that a script skipped are made."""
+"""So many files that a script skipped are made at once."""
 _MOST_BESIDE = 1_000
 """So many folders beside one another are made at once."""
 _TOO_FEW_EACH = re.compile(
     r"least populated class|members in each class|size = \d+ should be greater or equal to the number of classes", re.I
 )
 """What scikit-learn says of labels that it cannot share out class by class."""
+_REFUSED = re.compile(r"\b(?:path|file|directory|folder) ['\"]([^'\"]+)['\"] does not exist", re.I)
+"""What a command line's parser says of an argument that must be there."""
 _LINE = re.compile(rf"{MADE_NAME.pattern} \d+")
 _OF_DATA = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, SystemExit, ValueError)
 """What a script may end with that found no images."""
@@ -80,18 +82,21 @@ def in_vain(stage: Stage) -> bool:
     """A script that called no model left out what is not here: rows that no table has, or checkpoints that it looked for."""
     if _fill(stage) or _keep_rows(stage) or _lie_otherwise(stage):
         return True
+    return _looked_for(stage, lambda path: path.endswith(WEIGHTS)) or _looked_for(stage, lambda path: path.endswith(IMAGES))
+
+
+def last_in_vain(stage: Stage) -> bool:
+    """It may also have looked for the table or the folder of its data, said that it is not here, and come to its end."""
+    return _looked_for(stage, lambda path: path.endswith(TABLES) or not os.path.splitext(path)[1])
+
+
+def _looked_for(stage: Stage, fits: Callable[[str], bool]) -> bool:
+    """Have the next attempt find what this one looked for in vain, where that `fits`."""
     paths, wanted = _SET_UP[id(stage)], dict(stage.learned.get("wanted", {}))
-    known = len(wanted)
-    for path, place in paths.probed.items():
-        full = os.path.abspath(path)
-        if (
-            path.lower().endswith(WEIGHTS)
-            and full not in wanted
-            and paths.may_want(path)
-            and len(wanted) < known + _MOST_WANTED
-        ):
-            wanted[full] = place
-    return len(wanted) > known and stage.learn("wanted", wanted)
+    looked = [(path, place) for path, place in paths.probed.items() if fits(path.lower()) and not stage.has_made(path)]
+    missing = {os.path.abspath(path): place for path, place in looked if paths.may_want(path)}
+    more = [(path, place) for path, place in missing.items() if path not in wanted][:_MOST_WANTED]
+    return bool(more) and stage.learn("wanted", {**wanted, **dict(more)})
 
 
 def _lie_otherwise(stage: Stage) -> bool:
@@ -312,6 +317,7 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
         candidates += re.findall(r"[\"']([^\"']+\.\w{2,5}|[^\"' ]*/[^\"' ]+)[\"']", text)
     if isinstance(error, FileNotFoundError):  # of a library, in its own words
         candidates += re.findall(r"[\w./=-]+\.\w{2,5}\b", text)
+    candidates += _REFUSED.findall(text)
     candidates += paths.missed_by(frames[-1]) if frames else []
     if own and _gave_up(error, own[-1]):
         file, _, line = where.rpartition(":")

@@ -10,11 +10,20 @@ import contextlib
 import logging
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ..places import is_users
 from ..stage import Stage
+
+_PRINTERS = (
+    ("rich.console", "Console", ("print", "log", "print_exception")),
+    ("click", None, ("echo", "secho")),
+    ("typer", None, ("echo", "secho")),
+    ("loguru._logger", "Logger", ("_log",)),
+)
+"""Libraries by which people print: the module, the class of it, and its functions."""
 
 
 @contextlib.contextmanager
@@ -27,7 +36,16 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
     for owner, name in ((builtins, "print"), (logging.Logger, "handle"), (traceback, "print_exc"), (traceback, "format_exc")):
         stage.wrap(owner, name, tell)
+    for module, kind, names in _PRINTERS:
+        stage.when_imported(module, partial(_watch, stage, tell, kind, names))
     yield
+
+
+def _watch(stage: Stage, tell: Callable[..., Any], kind: str | None, names: Sequence[str], library: Any) -> None:
+    owner = library if kind is None else getattr(library, kind, None)
+    for name in names:
+        if owner is not None:
+            stage.wrap(owner, name, tell)
 
 
 def _handled_by_user(stage: Stage, error: Exception) -> bool:

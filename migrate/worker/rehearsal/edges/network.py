@@ -15,6 +15,7 @@ from typing import Any
 
 from ....proving.rehearsal_protocol import WANTING, Rehearsal
 from .. import checkpoint_keys, weights
+from ..forms import own_checkpoints
 from ..making import Maker
 from ..places import is_users
 from ..settings.environment import holding
@@ -68,7 +69,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if arguments:
         return stage.learn("arguments_of_a_checkpoint", {**stage.learned.get("arguments_of_a_checkpoint", {}), **arguments})
     key = checkpoint_keys.missed_key(frames[-1]) if gave_up else None
-    return key is not None and stage.add("checkpoint_keys", key)
+    if key is not None and stage.add("checkpoint_keys", key):
+        return True
+    return gave_up and own_checkpoints.lesson(stage, error, frames, weights.StandInState)
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:

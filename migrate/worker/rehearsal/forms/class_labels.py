@@ -23,7 +23,9 @@ _AS_TEXT = re.compile(
     r"Can only use \.str accessor|'(numpy\.)?(int|float)\d*' object has no attribute '(split|strip|lower|upper|replace|title)'"
 )
 """What is said of a column of numbers that the script takes for one of texts."""
-_NO_LABEL = re.compile(r"\b(un(known|expected|recogni[sz]ed|supported)|invalid|bad) (label|class|category)\b.*?\b\d+\b", re.I)
+_NO_LABEL = re.compile(
+    r"\b(un(known|expected|recogni[sz]ed|supported)|invalid|bad) (labels?|class(es)?|categor(y|ies))\b.*?\b\d+\b", re.I | re.S
+)
 """What a script says of a number where it knows the names of the classes."""
 _YES_OR_NO = re.compile(r"all elements of target should be between 0 and 1|multi_class must be in")
 """What a loss for one output, and the area under a curve, say of labels of more than two classes."""

@@ -144,6 +144,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if isinstance(error, TypeError | AttributeError) and _NOT_A_RECORD.search(str(error)):
         taken = getattr(expression, "value", None)
         fields = _fields(nodes, frame, taken.id) if isinstance(taken, ast.Name) else []
+        key = _value(expression.slice, scopes) if isinstance(expression, ast.Subscript) and not fields else None
+        fields = [key, *_told_keys(nodes)] if isinstance(key, str) else fields
         return bool(fields) and _of_records(stage, _taken_from(expression, scopes), fields, apart=False)
     if isinstance(error, ValueError) and _APART.search(str(error)) and isinstance(expression, ast.Tuple):
         names = [item.id for item in expression.elts if isinstance(item, ast.Name)]
@@ -236,6 +238,14 @@ def _frames_of_users(stage: Stage, error: BaseException) -> tuple[list[types.Fra
     inside = itertools.takewhile(lambda pair: pair[0].f_code.co_name.startswith("<"), itertools.pairwise(reversed(frames)))
     scopes = [*frames[-1:], *(outer for _, outer in inside)]
     return (scopes if scopes and is_users(scopes[0].f_code.co_filename, stage.root) else []), instruction
+
+
+def _told_keys(nodes: list[ast.AST]) -> Iterator[str]:
+    """The fields of records that transforms are told: `Resized(keys=["image"])`, `ToTensord(keys=["image", "label"])`."""
+    for node in nodes:
+        match node:
+            case ast.keyword(arg="keys", value=ast.List(elts=items) | ast.Tuple(elts=items)):
+                yield from (item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str))
 
 
 def _text(stage: Stage, frame: types.FrameType) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ....reading.scopes import apart
@@ -27,15 +27,28 @@ _OPTION = re.compile(r"conf|cfg|settings|opt(ions?)?$|ya?ml", re.I)
 def guessed(stage: Stage, option: str = "") -> str:
     """The file of settings that the script is given for an option, relative to where it runs.
 
-    Where a file is called as the option says (`--data-config`), that one.
+    Where a file is called as the option says (`--data-config`), that one; before it one of a folder that is called so, among
+    folders of such files (`configs/models/lenet.json`, `configs/run/long.json`).
     """
     words = [word for word in re.split(r"\W|_", option.lower()) if word and not _PLAIN.fullmatch(word)]
-    if words and (named := _nearest(stage, lambda path: any(word in os.path.basename(path).lower() for word in words))):
-        return named
+    if words:
+        named = _nearest(stage, lambda path: _is_of_kind(stage, path, words))
+        named = named or _nearest(stage, lambda path: any(word in os.path.basename(path).lower() for word in words))
+        if named:
+            return named
     known = stage.learned.get(_TAKEN) if stage.learned.get(_UNFIT) else None
     taken = known or _nearest(stage) or "config.yaml"
     stage.learn(_TAKEN, taken)
     return taken
+
+
+def _is_of_kind(stage: Stage, path: str, words: Sequence[str]) -> bool:
+    """Whether a file lies in a folder that is called by one of the words, beside another folder of files of its format."""
+    folder = Path(stage.directory(), path).resolve().parent
+    if folder == Path(stage.root) or folder.name.lower() not in {name for word in words for name in (word, f"{word}s")}:
+        return False
+    beside = {other.parent for other in folder.parent.glob(f"*/*{os.path.splitext(path)[1]}")}
+    return len(beside) > 1
 
 
 def has_another(stage: Stage, path: str) -> bool:

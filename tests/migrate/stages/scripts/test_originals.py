@@ -48,6 +48,19 @@ def test_the_most_useful_scripts_are_run_first_and_only_while_there_is_time(migr
     assert originals.why_not["bench.py"] == "other scripts were run for 400 s; --entry bench.py runs it first"
 
 
+def test_what_answers_requests_is_not_waited_for(migration_of, repository, monkeypatch):
+    """A server comes to no end by itself: it is run with stand-ins at once."""
+    (repository / "app.py").write_text("import gradio as gr\n" + (repository / "evaluate.py").read_text())
+    migration, _ = migration_of(repository)
+    waited, rehearsed = [], []
+    monkeypatch.setattr(f"{STAGE}._as_its_user", lambda limited, resolved, script: waited.append(script.path) or "no data")
+    monkeypatch.setattr(
+        f"{STAGE}._rehearsed", lambda limited, resolved, script, why: rehearsed.append(script.path) or "stopped"
+    )
+    run_originals(migration, None)
+    assert (waited, sorted(rehearsed)) == (["evaluate.py"], ["app.py", "evaluate.py"])
+
+
 def test_what_stops_it_even_so_is_told_with_its_place(migration_of, repository):
     script = repository / "evaluate.py"
     script.write_text(script.read_text().replace("    model.eval()\n", "    model.eval()\n    raise ValueError('by hand')\n"))

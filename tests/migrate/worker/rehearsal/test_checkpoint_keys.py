@@ -38,6 +38,19 @@ def test_a_checkpoint_says_by_name_which_model_it_is_of(rehearsed, choose):
     assert not done.report.user_weights
 
 
+def test_of_several_models_a_checkpoint_is_of_the_one_that_its_path_names(rehearsed):
+    script = (
+        "import torch\ndef build(config, arch=None):\n    arch = arch or config.get('model_version')\n"
+        "    if arch == 'tiny':\n        return torch.nn.Linear(4, 2)\n"
+        "    if arch in ['net18', 'net34']:\n        return torch.nn.Linear(4, int(arch[3:]))\n"
+        "    raise ValueError(f'unknown: {arch}')\n"
+        "kept = torch.load('runs/NET34_2025/best.pth')\nnet = build(kept.get('config', {}) or kept['config'])\n"
+        "net.load_state_dict(kept['state_dict'])\nprint(net.out_features)\n"
+    )
+    done = rehearsed({"main.py": script})
+    assert (done.report.ended, done.stdout) == ("finished", "34\n"), done.stderr
+
+
 def test_a_checkpoint_says_of_itself_what_the_script_insists_on(rehearsed):
     script = (
         "import torch\ndef main():\n    kept = torch.load('best.pth', weights_only=False)\n"

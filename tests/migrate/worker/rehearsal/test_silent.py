@@ -1,5 +1,7 @@
 """Stand-ins for loggers and bars of progress, in whatever way they are used."""
 
+import pytest
+
 
 def test_a_silent_library_is_gone_through_awaited_and_entered(rehearsed):
     text = (
@@ -38,6 +40,25 @@ def test_what_a_tracker_gives_is_written_to_files_and_read_again(rehearsed):
     done = rehearsed({"main.py": text})
     assert done.stdout == "['net', 'run'] {\"run\": \"\"} run: ''\n run: ''\n\n", done.report.why
     assert "Object of type object is not JSON serializable" in done.report.why
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["net.parameters()", "params=list(net.parameters())", "[{'params': net.parameters()}]", "filter(bool, [net.weight])"],
+)
+def test_an_optimizer_of_a_missing_library_is_one_of_torchs(rehearsed, given):
+    given = given.replace("filter(bool,", "filter(lambda item: item.requires_grad,")
+    text = (
+        "import torch\nfrom adamp import AdamP\nfrom torch_ema import ExponentialMovingAverage\nnet = torch.nn.Linear(2, 2)\n"
+        f"optimizer = AdamP({given}, lr=0.25, betas=(0.9, 0.999))\n"
+        "torch.optim.lr_scheduler.StepLR(optimizer, 3)\nnet(torch.ones(1, 2)).sum().backward()\nbefore = net.weight.clone()\n"
+        "optimizer.step()\noptimizer.zero_grad()\n"
+        "average = ExponentialMovingAverage(net.parameters(), decay=0.9)\naverage.update()\n"
+        "rate, is_one = optimizer.param_groups[0]['lr'], isinstance(optimizer, torch.optim.Optimizer)\n"
+        "print(rate, is_one, bool((before != net.weight).all()))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "0.25 True True\n"), done.report.why
 
 
 def test_a_schedule_of_a_missing_library_leaves_the_learning_rate_as_it_is(rehearsed):

@@ -113,7 +113,8 @@ from net import build
 
 net = build("Linear", [3, 5], ["cat", "dog"])
 torch.nn.init.constant_(net[0].weight, 2.0)
-torch.save({"arch": "Linear", "hidden": [3, 5], "classes": ["cat", "dog"], "state_dict": net.state_dict()}, "best.pth")
+kinds = "Linear Conv2d".split()
+torch.save({"arch": kinds[0], "hidden": [3, 5], "classes": ["cat", "dog"], "state_dict": net.state_dict()}, "best.pth")
 """
 
 

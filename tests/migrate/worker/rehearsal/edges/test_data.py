@@ -545,3 +545,15 @@ def test_a_folder_that_is_read_for_the_classes_of_another_keeps_them_and_what_a_
     assert done.report.attempts > 1
     learned = json.loads(done.report.learned)
     assert not any(folder.endswith("train") for folder in learned["flat"]), learned
+
+
+@pytest.mark.parametrize("path", ["best.pth", "my_digit.png", "labels.csv", "photos/test"])
+def test_what_a_script_looked_for_before_it_ended_without_a_model_is_made(on_stage, path):
+    world = on_stage(data)
+    text = f"import os\nif not os.path.exists({path!r}):\n    print('not found')\nelse:\n    print(os.path.exists({path!r}))\n"
+    world.play(text)
+    world.play("import os\nif not os.path.exists('runs'):\n    os.makedirs('runs')\n", "other.py")
+    assert data.in_vain(world.stage) or data.last_in_vain(world.stage)
+    assert [os.path.basename(found) for found in world.stage.learned["wanted"]] == [os.path.basename(path)]
+    assert not data.in_vain(world.stage)
+    assert not data.last_in_vain(world.stage), world.stage.learned

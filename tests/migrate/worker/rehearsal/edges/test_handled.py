@@ -47,3 +47,23 @@ def test_what_is_asked_for_and_not_installed_is_no_failure(rehearsed):
     text = "import sys\ntry:\n    import nobody_has_this\nexcept ImportError as error:\n    print(error)\nsys.exit(3)\n"
     done = rehearsed({"main.py": text})
     assert done.report.why == "the script ended itself: 3"
+
+
+@pytest.mark.parametrize(
+    ("module", "tell"),
+    [
+        ("rich", "from rich.console import Console\n    Console().print(f'[red]{error}[/red]')"),
+        ("click", "import click\n    click.echo(error, err=True)"),
+        ("typer", "import typer\n    typer.secho(str(error))"),
+    ],
+)
+def test_what_a_library_prints_is_told_too(rehearsed, module, tell):
+    pytest.importorskip(module)
+    text = f"try:\n    raise ValueError('full moon')\nexcept ValueError as error:\n    {tell}\nimport sys\nsys.exit(3)\n"
+    assert rehearsed({"main.py": text}).report.why == "the script ended itself: 3, after ValueError: full moon"
+
+
+def test_what_a_script_was_handling_when_it_ended_itself_is_told_whatever_it_says(rehearsed):
+    text = "import sys\ntry:\n    raise ValueError('full moon')\nexcept ValueError:\n    sys.exit(3)\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.why, done.report.where) == ("the script ended itself: 3, after ValueError: full moon", "main.py:3")

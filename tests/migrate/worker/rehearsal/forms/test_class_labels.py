@@ -162,6 +162,17 @@ def test_a_number_that_the_script_calls_no_label_becomes_a_name(rehearsed, said)
     assert (done.report.ended, done.stdout) == ("finished", "bee\n"), done.report.why
 
 
+def test_numbers_in_a_column_that_the_script_calls_unknown_labels_become_names(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\nCLASS_NAMES = ['ant', 'bee']\ntable = pd.read_csv('all.csv')\n"
+        "unknown = set(table['label'].unique()) - set(CLASS_NAMES)\n"
+        "if unknown:\n    raise ValueError(f'Unknown labels in CSV: {unknown}')\nprint(sorted(set(table['label'])))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "['ant', 'bee']\n"), done.report.why
+
+
 @pytest.mark.parametrize("look", ["numbers.get(name)", "numbers[name]"])
 def test_folders_are_named_as_the_labels_of_the_table_that_numbers_them(rehearsed, look):
     text = (

@@ -99,3 +99,19 @@ def test_that_nothing_states_how_many_classes_there_are_is_told(rehearsed):
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "10\n"), done.report.why
     assert "10 classes, as many as nothing states" in [item.what for item in done.standins("data")]
+
+
+def test_records_have_the_fields_that_transforms_are_told(rehearsed):
+    """A transform takes what it is for by a name that it was given."""
+    transforms = (
+        "class Read:\n    def __init__(self, keys):\n        self.keys = keys\n"
+        "    def __call__(self, row):\n        for key in self.keys:\n            row[key] = type(row[key]).__name__\n"
+        "        return row\n"
+        "STEPS = [Read(keys=['image']), Read(keys=['image', 'label'])]\n"
+    )
+    text = (
+        "import copy, json\nfrom steps import STEPS\ndata = json.load(open('data/fold_0.json'))\n"
+        "for row in map(copy.deepcopy, data['train'][:1]):\n    for step in STEPS:\n        row = step(row)\n    print(row)\n"
+    )
+    done = rehearsed({"main.py": text, "steps.py": transforms})
+    assert (done.report.ended, done.stdout) == ("finished", "{'image': 'str', 'label': 'int'}\n"), done.report.why

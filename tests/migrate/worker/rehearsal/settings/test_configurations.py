@@ -50,6 +50,15 @@ def test_each_of_two_configurations_is_the_one_that_is_called_like_it(rehearsed)
     assert done.stdout == "configs/base.yaml configs/data_pets.yaml configs/base.yaml\n"
 
 
+def test_each_of_several_configurations_lies_in_the_folder_that_is_called_like_it(rehearsed):
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--model_config_path', required=True)\n"
+    text += "parser.add_argument('--dataset_config', required=True)\nargs = parser.parse_args()\n"
+    text += "print(args.model_config_path, args.dataset_config)\n"
+    files = dict.fromkeys(("res/env/dataset.json", "res/datasets/mnist.json", "res/models/lenet.json", "res/run/a.json"), "{}")
+    done = rehearsed({"main.py": text, **files})
+    assert done.stdout == "res/models/lenet.json res/datasets/mnist.json\n"
+
+
 def test_for_one_that_names_a_module_that_is_not_here_another_is_taken_and_no_switch_set(rehearsed):
     text = SCRIPT.replace("args =", "parser.add_argument('--eval', action='store_true')\nargs =")
     text += "import importlib\nnet = importlib.import_module(json.load(open(args.config))['module'])\n"
