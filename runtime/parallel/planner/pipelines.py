@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .candidate import AXES, Boxed, Plan, conversions, place_of, words_of
@@ -29,11 +29,11 @@ class _Way:
 
 
 def piped_plans(
-    model: Model, mesh: tuple[int, ...], rates: Rates, memory: float, optimizer: str
+    model: Model, mesh: tuple[int, ...], rates: Rates, memory: float, optimizer: str, whole: Collection[str] = ()
 ) -> tuple[list[Plan], list[str]]:
     """Pipelines over each axis, with rows split over another, weights over another, or both; with ZeRO 1 over that of the rows,
     and with activations computed again where one does not fit without. Of each such way the number of microbatches and the
-    schedule that are fastest. And why there are none."""
+    schedule that are fastest. The parameters `whole` are not split. And why there are none."""
     wide = [axis for axis, ranks in enumerate(mesh) if ranks > 1]
     if not wide:
         return [], []
@@ -59,7 +59,7 @@ def piped_plans(
             )
             continue
         for way in ways:
-            for full in _placements(model, mesh, rates, optimizer, way):
+            for full in _placements(model, mesh, rates, optimizer, way, whole):
                 found += _of_way(model, mesh, rates, memory, optimizer, full)
     return found, remarks
 
@@ -78,7 +78,9 @@ def _counts(model: Model, mesh: Sequence[int], way: _Way) -> list[int]:
     return [count for count in _COUNTS if model.rows % (data * count) == 0]
 
 
-def _placements(model: Model, mesh: Sequence[int], rates: Rates, optimizer: str, way: _Way) -> Iterator[_Way]:
+def _placements(
+    model: Model, mesh: Sequence[int], rates: Rates, optimizer: str, way: _Way, whole: Collection[str]
+) -> Iterator[_Way]:
     """The way itself where no weights are to be split; else the ways to place operators over that axis which split some."""
     if way.tensor is None:
         yield way
@@ -87,9 +89,10 @@ def _placements(model: Model, mesh: Sequence[int], rates: Rates, optimizer: str,
     if not counts:
         return
     costs = _costs(model, mesh, rates, optimizer, way, min(counts, key=lambda count: abs(count - mesh[way.axis])))
+    kept = dict.fromkeys(whole, ((WHOLE,),))
     seen, seconds, size = set(), 0.0, 1.0
     for price in _PRICES:
-        placed = place(costs, price=price * seconds / size, allowed=_keeps_rows, start=(WHOLE,))
+        placed = place(costs, price=price * seconds / size, kept=kept, allowed=_keeps_rows, start=(WHOLE,))
         if placed is None:
             return
         seconds, size = (

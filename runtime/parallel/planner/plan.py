@@ -107,7 +107,7 @@ def plan(
         raise InputError(f"no placement of {words} is possible on a mesh of {'x'.join(map(str, mesh))}; leave out --keep")
     remarks: list[str] = []
     if training and not any(layout != WHOLE for choices in kept.values() for words in choices for layout in words):
-        piped, remarks = piped_plans(model, mesh, rates, memory, optimizer)
+        piped, remarks = piped_plans(model, mesh, rates, memory, optimizer, kept)
         found += piped
     unique: dict[tuple[str, bool], Plan] = {}
     for one in sorted(found, key=lambda one: (not one.fits, one.seconds if one.fits else one.memory)):

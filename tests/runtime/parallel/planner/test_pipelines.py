@@ -74,6 +74,14 @@ def test_slow_links_split_no_weights_within_stages():
     assert titled(found, "pipeline of 4 stages over data", "data parallel over model")
 
 
+def test_what_is_kept_whole_is_not_split():
+    model, kept = read(deep(), 1024, 4096), [f"{2 * at}.weight" for at in range(32)]
+    found, _ = piped_plans(model, (4, 2), rates(SLOW, FAST), 80e9, "adam", kept[1:])
+    split = titled(found, "pipeline of 4 stages over data", "split over model")
+    assert all(set(one.layouts) == {"0.weight"} for one in split)
+    assert not titled(piped_plans(model, (4, 2), rates(SLOW, FAST), 80e9, "adam", kept)[0], "split over")
+
+
 def test_rows_weights_and_stages_each_over_an_axis():
     found, remarks = piped_plans(read(deep(16, 2048), 1024, 2048), (2, 2, 2), rates(SLOW, FAST, FAST), 80e9, "adam")
     assert not remarks
