@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -183,6 +184,24 @@ def test_killed_while_it_runs_the_tree_is_old_or_new(headrace, warm_torch, root)
             assert headrace("undo", root).returncode == 0
             assert tree(root) == before
     assert after is None or b"headrace.compile" in after["evaluate.py"]
+
+
+def test_ended_by_sigterm_it_leaves_no_temporary_files(root):
+    scratch = root.parent / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-m", "headrace", "migrate", str(root), "--entry", "evaluate.py", "--input-size", "3,2,2"]
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    try:
+        end = time.monotonic() + 120
+        while not any(scratch.glob("headrace-*/repository")) and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(120) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+    assert list(scratch.glob("headrace-*")) == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import os
 import pkgutil
 import random
 import runpy
+import select
 import sys
 import traceback
 import types
@@ -63,7 +64,7 @@ def rehearse(
                 os._exit(AGAIN)
             output.release()
             return report
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        status = os.waitstatus_to_exitcode(output.wait(child))
         if status != AGAIN:
             output.release()
             os._exit(status if status >= 0 else 128 - status)
@@ -263,6 +264,10 @@ def _print(error: BaseException) -> None:
     sys.__excepthook__(type(error), error.with_traceback(trace), trace)
 
 
+_MOST_PRINTED = 72 * 2**20  # bytes; more than a run may print at all, so that printing them ends it as any other
+_LOOK = 200  # milliseconds between two looks at how much was printed
+
+
 class _Output:
     """Keeps what an attempt prints until it is known to be the last."""
 
@@ -274,9 +279,30 @@ class _Output:
     def catch(self) -> None:
         for number, path in self._files.items():
             self._kept[number] = os.dup(number)
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
             os.dup2(file, number)
             os.close(file)
+
+    def wait(self, child: int) -> int:
+        """The status with which the attempt ended. What it prints beyond the bound is dropped: it would fill the disk."""
+        with contextlib.suppress(OSError, AttributeError):  # before Linux 5.3, and elsewhere, it is not bounded
+            handle = os.pidfd_open(child)
+            try:
+                waiting = select.poll()
+                waiting.register(handle, select.POLLIN)
+                while not waiting.poll(_LOOK):
+                    self._cut()
+            finally:
+                os.close(handle)
+        status = os.waitpid(child, 0)[1]
+        self._cut()
+        return status
+
+    def _cut(self) -> None:
+        for path in self._files.values():
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_size > _MOST_PRINTED:
+                    os.truncate(path, _MOST_PRINTED)  # what is appended later stands behind it
 
     def release(self) -> None:
         """Print what was kept, once: in the attempt, or in the process that waits where the attempt died."""

@@ -1,11 +1,13 @@
 import json
 import os
+import sys
 import textwrap
+import time
 
 import pytest
 
 from headrace.migrate.worker.rehearsal import Rehearsal, Taken
-from headrace.migrate.worker.rehearsal.rehearse import rehearse
+from headrace.migrate.worker.rehearsal.rehearse import _Output, rehearse
 
 WITHOUT_GPU = """
 import sys
@@ -39,6 +41,23 @@ def test_no_module_of_the_users_is_imported_before_its_script(rehearsed):
     done = rehearsed(files)
     assert done.stdout.splitlines()[0] == "imported"
     assert json.loads(done.report.learned)["imported"] == []
+
+
+def test_what_an_attempt_prints_without_end_does_not_fill_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[rehearse.__module__], "_MOST_PRINTED", 1000)
+    output = _Output(tmp_path)
+    child = os.fork()
+    if child == 0:
+        output.catch()
+        for _ in range(30):
+            os.write(1, b"x" * 10000)
+            time.sleep(0.02)
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(output.wait(child)) == 7
+    assert [(path.name, path.stat().st_size) for path in sorted(tmp_path.iterdir())] == [
+        (f"attempt.{os.getpid()}.1", 1000),
+        (f"attempt.{os.getpid()}.2", 0),
+    ]
 
 
 def test_an_error_with_a_heading_says_what_stands_below_it(rehearsed):
