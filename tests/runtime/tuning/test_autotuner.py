@@ -34,9 +34,9 @@ HAVE_BF16 = backends.get("openvino").supports(SimpleNamespace(device="cpu", prec
 
 
 def statuses(plan, bucket=1):
-    return {
-        (item.choice.backend, item.choice.precision.name): item.status for item in plan.measurements if item.bucket == bucket
-    }
+    """By backend and precision; of several forms of one, the winner's where it has won."""
+    found = sorted((item for item in plan.measurements if item.bucket == bucket), key=lambda item: item.status == "won")
+    return {(item.choice.backend, item.choice.precision.name): item.status for item in found}
 
 
 def test_every_candidate_is_in_the_plan_with_its_outcome(conv_net, tuned):
@@ -48,10 +48,10 @@ def test_every_candidate_is_in_the_plan_with_its_outcome(conv_net, tuned):
         found = statuses(plan, bucket)
         assert set(found) == {(name, "fp32") for name, backend in backends.discover().items() if "cpu" in backend.devices}
         assert list(found.values()).count("won") == 1
-        winner = min(
-            (item for item in plan.measurements if item.bucket == bucket and item.median_ms), key=lambda item: item.median_ms
-        )
+        measured = [item for item in plan.measurements if item.bucket == bucket and item.median_ms]
+        (winner,) = (item for item in measured if item.status == "won")
         assert plan.choice(bucket).backend == winner.choice.backend
+        assert winner.median_ms <= 1.06 * min(item.median_ms for item in measured)  # the handicaps of other forms
     for item in plan.measurements:
         assert item.why or item.status == "won"
         if item.status in ("won", "lost"):
