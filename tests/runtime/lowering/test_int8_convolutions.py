@@ -197,7 +197,10 @@ class Between(nn.Module):
         self.first, self.padded, self.last = nn.Conv2d(32, 40, 1), nn.Conv2d(40, 36, 3, padding=1), nn.Conv2d(36, 32, 1)
 
     def forward(self, x):
-        return torch.relu(self.last(torch.relu(self.padded(torch.relu(self.first(x) + 0.5 * self.first(-x).mean())))) + x)
+        return torch.relu(
+            self.last(torch.relu(self.padded(torch.relu(self.first(x) + 0.5 * self.first(-x).mean((1, 2, 3), keepdim=True)))))
+            + x
+        )
 
 
 def test_zero_points_stand_where_nothing_is_padded(floats):
