@@ -216,7 +216,7 @@ def test_a_library_that_is_loaded_for_cuda_alone_is_not_missed(rehearsed):
 
 def test_an_error_of_the_system_that_a_script_raises_for_want_of_a_gpu(rehearsed):
     text = (
-        "import torch\nif torch.cuda.is_available() is False:\n    raise EnvironmentError('not find GPU device for training.')\n"
+        "import torch\nif torch.cuda.is_available() is False:\n    raise EnvironmentError('no GPU device was found.')\n"
         "print(torch.ones(2).cuda().sum().item())\n"
     )
     done = rehearsed({"main.py": text})
