@@ -64,7 +64,8 @@ class BatchDivision(Repair):
     safety = "safe"
     VALID = (
         "import torch\n\n\ndef f(x, ratio):\n    return int(x.shape[1] * ratio)\n",
-        "import torch\n\n\ndef f(rows, height):\n    for y in range(height):\n        put(rows[int(y * len(rows) / height)])\n",
+        "# drawn.py:\ndef f(rows, height):\n    for y in range(height):\n        put(rows[int(y * len(rows) / height)])\n"
+        "# net.py:\nimport torch\n",
     )
     INVALID = (_SWIN, _FRAMES)
 
@@ -99,10 +100,11 @@ class BatchDivision(Repair):
 
 
 def _handles_tensors(module: Module, function: ast.AST) -> bool:
-    """Whether anything in a function is of tensors: rows of a spectrogram that is drawn are no batch."""
-    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-    shaped = (isinstance(call.func, ast.Attribute) and call.func.attr in _SHAPED for call in calls)
-    return any(shaped) or any((module.expand(call.func) or "").startswith("torch.") for call in calls)
+    """Whether a function may be of tensors: its file imports torch, or it shapes one; rows of a picture that is drawn are no
+    batch."""
+    imports = any(name.partition(".")[0] == "torch" for name in (*module.imports.values(), *module.star_imports))
+    calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+    return imports or any(isinstance(callee, ast.Attribute) and callee.attr in _SHAPED for callee in calls)
 
 
 def _cuts_quotient(node: ast.AST) -> bool:

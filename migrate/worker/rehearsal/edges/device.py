@@ -48,7 +48,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
 def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that ends itself for the want of a GPU, or of the copies that go to one, is told that there is one."""
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.errno is not None:  # else the script's own: EnvironmentError("no GPU found")
         return False
     if _is_unwrapped(stage, error):
         return stage.learn(_UNWRAPPED, True)

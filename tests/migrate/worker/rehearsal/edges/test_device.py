@@ -212,3 +212,12 @@ def test_a_library_that_is_loaded_for_cuda_alone_is_not_missed(rehearsed):
     assert "caffe2_nvrtc.dll, a library of CUDA's or of Windows, was not loaded" in [i.what for i in done.standins("device")]
     done = rehearsed({"main.py": "import ctypes\nctypes.CDLL('libown.so')\n"})
     assert done.report.why.startswith("OSError: libown.so")
+
+
+def test_an_error_of_the_system_that_a_script_raises_for_want_of_a_gpu(rehearsed):
+    text = (
+        "import torch\nif torch.cuda.is_available() is False:\n    raise EnvironmentError('no GPU device was found.')\n"
+        "print(torch.ones(2).cuda().sum().item())\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.report.attempts, done.stdout) == ("finished", 2, "2.0\n"), done.report.why
