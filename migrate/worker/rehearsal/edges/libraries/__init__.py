@@ -19,7 +19,7 @@ from ...places import imported_by_library, is_installed, is_users
 from ...settings.environment import holding
 from ...silent import Silent, kept_in_files, run_at_once
 from ...stage import Stage
-from . import handled_imports, image_extension, open_mmlab, own_distribution
+from . import handled_imports, image_extension, old_pillow, open_mmlab, own_distribution
 from .finders import TENSORBOARD, Finder, FirstFinder, OtherName, StandInModule
 from .library_names import ENVIRONMENT, OWNS, RECORDS, USED
 from .remedies import distribution, idle, remedy
@@ -63,6 +63,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
         stage.when_imported(module, lambda found, name=name, made=made: stage.patch(found, name, made))  # type: ignore[misc]
         _said_gone(stage, part)
     image_extension.stand_in(stage)
+    old_pillow.stand_in(stage)
     open_mmlab.stand_in(stage)
     own_distribution.stand_in(stage)
     for name in ("pytorch_lightning", "lightning.pytorch"):

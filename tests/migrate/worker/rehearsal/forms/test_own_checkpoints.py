@@ -50,5 +50,5 @@ def test_a_checkpoint_that_is_checked_is_as_the_repository_saves_it(rehearsed, c
 
 
 def test_a_checkpoint_of_which_nothing_is_known_stops_the_script(rehearsed):
-    done = rehearsed({"main.py": MAIN.replace("CHECK", "assert REQUIRED <= set(kept), 'other'")})
-    assert (done.report.ended, done.report.why) == ("stopped", "AssertionError: other")
+    done = rehearsed({"main.py": MAIN.replace("CHECK", "if not REQUIRED <= set(kept):\n    raise LookupError('other')")})
+    assert (done.report.ended, done.report.why) == ("stopped", "LookupError: other")
