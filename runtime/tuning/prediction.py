@@ -34,6 +34,7 @@ _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "int8": 1.0, "fp8": 1.0}
 _NEW = 0.5  # how much the latest plan counts beside all before it
 _SMALL = 2e-4  # seconds: of smaller graphs the calls between layers take most
 _FOR_ALL = "all graphs"
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Layer:
     operations: int
     elements: int
     weights: int
+    convolution: bool = True
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,14 @@ class Work:
 
     @property
     def kind(self) -> str:
-        """ "dense", or "sparse" where there are few operations for each element that is moved, as in depthwise convolutions."""
+        """ "dense", "products" where most is matrix products, as in transformers, of which ONNX Runtime's int8 makes less than of
+        convolutions, or "sparse" where there are few operations for each element that is moved, as in depthwise ones."""
         operations = sum(layer.operations for layer in self.layers)
         moved = sum(layer.elements + layer.weights for layer in self.layers)
-        return "dense" if operations > 100 * moved else "sparse"
+        convolved = sum(layer.operations for layer in self.layers if layer.convolution)
+        if operations <= 100 * moved:
+            return "sparse"
+        return "dense" if 2 * convolved >= operations else "products"
 
 
 @dataclass
@@ -180,7 +186,7 @@ def work_of(program: ExportedProgram) -> Work:
             sizes = [math.prod(size) for size in shapes]
             weights = sum(size for size, item in zip(sizes, given, strict=True) if item.name in fixed)
             moved = sum(sizes) - weights + math.prod(made)
-            layers.append(Layer(2 * math.prod(made) * deep // rows, moved // rows, weights))
+            layers.append(Layer(2 * math.prod(made) * deep // rows, moved // rows, weights, name in _CONVOLUTIONS))
     return Work(tuple(layers))
 
 
@@ -199,7 +205,7 @@ def work_of_portable(path: Path) -> Work:
         if deep and (made := shapes.get(node.output[0])):
             own = sum(math.prod(weights[name]) for name in node.input if name in weights)
             moved = sum(math.prod(size) for size, name in zip(given, node.input, strict=True) if name not in weights)
-            layers.append(Layer(2 * math.prod(made) * deep, moved + math.prod(made), own))
+            layers.append(Layer(2 * math.prod(made) * deep, moved + math.prod(made), own, node.op_type == "Conv"))
     return Work(tuple(layers))
 
 
@@ -207,7 +213,7 @@ def depth(name: str, shapes: list[tuple[int, ...]]) -> int:
     """Products that are summed for one element of the result; 0 for what is no convolution or product."""
     if not shapes or not shapes[0]:
         return 0
-    if name in ("conv1d", "conv2d", "conv3d", "convolution"):
+    if name in _CONVOLUTIONS:
         return math.prod(shapes[1][1:])
     if name in ("addmm", "baddbmm"):
         return shapes[1][-1]
