@@ -56,8 +56,8 @@ class Work:
 
     @property
     def kind(self) -> str:
-        """ "dense", "products" where most is matrix products, as in transformers, of which ONNX Runtime's int8 makes less than of
-        convolutions, or "sparse" where there are few operations for each element that is moved, as in depthwise ones."""
+        """ "dense", "products" where most is matrix products, as in transformers, of which ONNX Runtime's int8 makes less than
+        of convolutions, or "sparse" where there are few operations for each element that is moved, as in depthwise ones."""
         operations = sum(layer.operations for layer in self.layers)
         moved = sum(layer.elements + layer.weights for layer in self.layers)
         convolved = sum(layer.operations for layer in self.layers if layer.convolution)
