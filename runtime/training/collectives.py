@@ -183,6 +183,8 @@ def _together(graph: Graph, bucket: Sequence[Node], before: Node) -> None:
         for at, node in enumerate(bucket):
             order, value = _order(node), _value(node)
             piece = _call(graph, operator.getitem, pieces, at)
+            if rows > 1:  # a part of each row, which views of the whole value could not take for one without gaps
+                piece = _call(graph, _aten.contiguous.default, piece)
             shaped = _call(graph, _aten.reshape.default, piece, [value.shape[dim] for dim in order])
             own = _call(graph, _aten.permute.default, shaped, [order.index(dim) for dim in range(len(order))])
             for wait in node.users:

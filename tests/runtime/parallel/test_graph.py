@@ -14,6 +14,7 @@ TWO = [
 FOUR = [
     {"name": "mlp", "steps": 10, "tensor": True, "zero": 3, "checkpoint": ["3"]},
     {"name": "cnn", "steps": 6, "tensor": True, "zero": 1, "accumulate": 2, "clip": 0.1},
+    {"name": "vit", "steps": 6, "zero": 1},  # of whose gathered parameters views are taken
 ]
 EVERY = [
     {"name": "vit", "steps": 50, "tensor": True, "checkpoint": ["blocks.0.mlp.0"]},
