@@ -133,10 +133,10 @@ class Module:
         """The nodes of one class, level by level; those inside of f-strings, which are strings, are left out."""
         return self._by_kind.get(kind, [])  # type: ignore[return-value]
 
-    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What stands around a node, innermost first."""
+    def ancestors(self, node: ast.AST, within: ast.AST | None = None) -> Iterator[ast.AST]:
+        """What stands around a node, innermost first; below `within`, where that is one of it."""
         current = self.parents.get(node)
-        while current is not None:
+        while current is not None and current is not within:
             yield current
             current = self.parents.get(current)
 

@@ -1,7 +1,6 @@
 """Evaluate a model that is trained meanwhile by `headrace.evaluation_step`, which is made right before the loop."""
 
 import ast
-from itertools import takewhile
 
 from ..reading.edits import Edit, Positions
 from ..reading.facts import Loop
@@ -54,12 +53,12 @@ def _anchor(module: Module, group: Group, site: CallSite) -> ast.stmt:
     is timed, the loop that repeats it."""
     root = group.model.partition(".")[0]
     statement = module.statement_of(site.call)
-    for node in takewhile(lambda node: node is not statement, module.ancestors(site.call)):
+    for node in module.ancestors(site.call, within=statement):
         if root in _bound_in_expression(node):
             raise RejectedError("an expression binds the model's name")
     loop: ast.stmt | None = site.loop
     if loop is None and "." not in group.model:  # what an object holds may be another one in the next round
-        inside_function = takewhile(lambda node: node is not site.function, module.ancestors(statement))
+        inside_function = module.ancestors(statement, within=site.function)
         loop = next((node for node in inside_function if isinstance(node, ast.For | ast.AsyncFor | ast.While)), None)
     return statement if loop is None or binds(loop, group.model) else loop
 

@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Iterable
-from itertools import takewhile
 
 from ..reading.edits import Edit, Positions
 from ..reading.facts import Loop
@@ -66,7 +65,7 @@ def training_script(context: Context, group: Group) -> str | None:
 def _runs_once(context: Context, site: CallSite) -> bool:
     """Whether a call's loop runs once in a process, and its own function puts the model in evaluation mode."""
     module, function = site.module, site.function
-    enclosing = takewhile(lambda node: node is not function, module.ancestors(site.loop or site.call))
+    enclosing = module.ancestors(site.loop or site.call, within=function)
     if any(isinstance(node, ast.For | ast.AsyncFor | ast.While) for node in enclosing):
         return False
     around = [function] if function is not None else main_statements(module)

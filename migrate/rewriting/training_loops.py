@@ -4,7 +4,6 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 
 from ..reading.nodes import inside
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, local_names
@@ -205,7 +204,7 @@ def _check_bounds(module: Module, site: CallSite, loop: Scope, sites: Sequence[C
 
 def _scope(site: CallSite) -> Scope | None:
     """The loop over batches around a call, else the innermost other one, `while step < steps`, else its function."""
-    around = takewhile(lambda item: item is not site.function, site.module.ancestors(site.call))
+    around = site.module.ancestors(site.call, within=site.function)
     return site.loop or next((item for item in around if isinstance(item, ast.For | ast.While)), None) or site.function
 
 

@@ -3,7 +3,6 @@
 import ast
 import re
 from collections.abc import Iterator
-from itertools import takewhile
 
 from ..reading.bindings import bound_names
 from ..reading.edits import Edit
@@ -139,5 +138,5 @@ def _can_wait(module: Module, statement: ast.ImportFrom, name: str) -> bool:
     """Whether what holds an import goes on without a name: it stands in other functions, and in branches, alone."""
     home = next((item for item in module.ancestors(statement) if isinstance(item, Function)), module.tree)
     uses = [node for node in module.of_kind(ast.Name) if node.id == name]
-    inside = ([*takewhile(lambda item: item is not home, module.ancestors(node))] for node in uses)
+    inside = (module.ancestors(node, within=home) for node in uses)
     return all(any(isinstance(item, Function | ast.If | ast.IfExp) for item in around) for around in inside)

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
-from ..reading.nodes import keyword_of
+from ..reading.nodes import defaults_of, keyword_of
 from ..reading.scopes import Module
 from ..rewriting.call_edits import calls_of, is_spread, without
 from ..rewriting.rule import Context, Fix, Repair, diff
@@ -113,7 +113,7 @@ def _is_none(module: Module, call: ast.Call, value: ast.expr) -> bool:
     function = module.function_of(call)
     if not isinstance(value, ast.Name) or not isinstance(function, ast.FunctionDef):
         return False
-    default = _defaults(function).get(value.id)
+    default = defaults_of(function).get(value.id)
     given = (keyword_of(other, value.id) for file in module.repository.modules.values() for other in file.calls)
     values = (item.value for item in given if item is not None)
     own = all((isinstance(item, ast.Constant) and item.value is None) or _hands_on(item, value.id) for item in values)
@@ -122,10 +122,3 @@ def _is_none(module: Module, call: ast.Call, value: ast.expr) -> bool:
 
 def _hands_on(value: ast.expr, name: str) -> bool:
     return isinstance(value, ast.Name) and value.id == name
-
-
-def _defaults(function: ast.FunctionDef) -> dict[str, ast.expr]:
-    given, taken = function.args, [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
-    by_position = dict(zip(taken[len(taken) - len(given.defaults) :], given.defaults, strict=True))
-    by_name = zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    return by_position | {item.arg: default for item, default in by_name if default is not None}

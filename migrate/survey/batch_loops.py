@@ -2,7 +2,6 @@
 
 import ast
 import re
-from itertools import takewhile
 
 from ..reading.facts import LoopKind
 from ..reading.nodes import arguments_of, inside, text_of
@@ -14,8 +13,7 @@ BatchLoop = ast.For | ast.AsyncFor
 
 def enclosing_loop(module: Module, call: ast.Call, function: Function | None) -> BatchLoop | None:
     """The innermost for loop around a call whose variable leads to the call's arguments."""
-    around = takewhile(lambda item: item is not function, module.ancestors(call))
-    for loop in (node for node in around if isinstance(node, BatchLoop)):
+    for loop in (node for node in module.ancestors(call, within=function) if isinstance(node, BatchLoop)):
         carried = bound_names(loop.target)
         for node in (node for statement in loop.body for node in inside(statement, ast.Assign)):
             if _mentions(node.value, carried):

@@ -96,8 +96,6 @@ def _early(nodes: Sequence[Node], limit: int) -> list[tuple[Node, ...]]:
         number = last.get(key)
         full = number is not None and sum(map(_bytes, found[number])) + _bytes(node) > limit
         if number is None or full or any(written.get(source, -1) > begun[number] for source in read):
-            number = None
-        if number is None:
             number = last[key] = len(found)
             found.append([])
             begun.append(at)

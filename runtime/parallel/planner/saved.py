@@ -110,9 +110,8 @@ def _plan(data: Mapping[str, Any], axes: int) -> Plan:
         axis = data.get(name, "")  # plans of before had none within stages
         if axis not in AXES[:axes] and (needed or axis != ""):
             raise ValueError(f"{name} is {axis!r}, and the mesh has the axes {', '.join(AXES[:axes])}")
-    if made["stages"] and len({data["axis"], data.get("tensor", ""), data["zero_axis"]} - {""}) < sum(
-        bool(one) for one in (data["axis"], data.get("tensor", ""), data["zero_axis"])
-    ):
+    taken = [axis for axis in (data["axis"], data.get("tensor", ""), data["zero_axis"]) if axis]
+    if made["stages"] and len(set(taken)) < len(taken):
         raise ValueError("stages, split weights and ZeRO of a pipeline are each over an axis of their own")
     if made["stages"] and (not made["microbatches"] or data["schedule"] not in ("gpipe", "1f1b")):
         raise ValueError(f"a pipeline of {data['microbatches']} microbatches and schedule {data['schedule']!r}")

@@ -67,6 +67,16 @@ class Ranks:
             results.append(json.loads(text.splitlines()[-1]))
         return results
 
+    def end_for_the_loss_of(self, lost, begun):
+        """All of them end, and the first one names the one that was lost."""
+        for rank, (process, out) in enumerate(begun):
+            process.wait(timeout=120)
+            text = said(out)
+            assert process.returncode != 0
+            if rank == 0:
+                assert "RankLostError" in text, text
+                assert f"rank {lost}" in text, text
+
     def close(self):
         for process, out in self.running:
             if process.poll() is None:

@@ -150,11 +150,4 @@ def test_a_rank_without_parameters(ranks, tmp_path):
 
 def test_a_rank_that_is_killed_is_named(ranks):
     begun = ranks.start(2, "losing_a_stage", who=1)
-    for rank, (process, out) in enumerate(begun):
-        process.wait(timeout=120)
-        out.seek(0)
-        text = out.read()
-        assert process.returncode != 0
-        if rank == 0:
-            assert "RankLostError" in text, text
-            assert "rank 1" in text, text
+    ranks.end_for_the_loss_of(1, begun)

@@ -53,4 +53,9 @@ def _synsets(count: int) -> list[str]:
         found = Path(importlib.import_module("timm.data").__path__[0], "_info", "imagenet_synsets.txt").read_text().split()
         if len(found) == count:
             return found
+    return made_up(count)
+
+
+def made_up(count: int) -> list[str]:
+    """So many numbers as WordNet's look."""
     return [f"n{number:08d}" for number in range(count)]

@@ -80,7 +80,7 @@ class _Contents:
             return {key: self.of(key) for key in keys}
         numbered = {str(number): name for number, name in enumerate(names)}
         if "class_index" in file:
-            synsets = [item.synset for item in known] if known else [f"n{int(number):08d}" for number in numbered]
+            synsets = [item.synset for item in known] if known else imagenet_names.made_up(len(numbered))
             return {number: [synset, name] for synset, (number, name) in zip(synsets, numbered.items(), strict=True)}
         if known and _LIST_OF_NAMES.search(file):
             return names

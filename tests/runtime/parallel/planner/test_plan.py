@@ -4,24 +4,13 @@ import itertools
 import json
 
 import pytest
-import torch
 from torch import nn
 
 from headrace.errors import CaptureError, InputError
-from headrace.runtime.parallel.planner.operators import Model, read_model
+from headrace.runtime.parallel.planner.operators import Model
 from headrace.runtime.parallel.planner.plan import plan, read_keep, read_memory, read_mesh
-from headrace.runtime.parallel.planner.rates import Link, Rates
-
-FAST, SLOW = Link(1e-5, 200e9), Link(5e-5, 1e9)  # within a machine, between machines
-
-
-def rates(*links):
-    return Rates(linear=50e12, conv=40e12, matmul=50e12, memory=1e12, operator=1e-5, links=links)
-
-
-def read(build, *shape):
-    with torch.device("meta"):
-        return read_model(build(), shape)
+from headrace.runtime.parallel.planner.rates import Link
+from tests.runtime.parallel.planner.simulated import FAST, SLOW, deep, rates, read
 
 
 def convolutional(classes):
@@ -35,10 +24,6 @@ def convolutional(classes):
         return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
 
     return build
-
-
-def deep(layers=32, width=4096):
-    return lambda: nn.Sequential(*(part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())))
 
 
 def test_a_convolutional_net_with_a_small_head_is_trained_data_parallel():

@@ -154,10 +154,9 @@ def _refused(stage: Stage, error: BaseException) -> str | None:
     """The part of an installed library that the script imports and that refuses to be, for what it does not find on this
     machine: matplotlib's windows without Qt."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    inner = [frame for frame in frames if frame.f_code.co_filename != "<frozen importlib._bootstrap>"]
     at = max((at for at, frame in enumerate(frames) if is_users(frame.f_code.co_filename, stage.root)), default=-1)
     below = [frame for frame in frames[at + 1 :] if is_installed(frame.f_code.co_filename)]
-    importing = all(frame.f_code.co_name == "<module>" for frame in (*below[:1], *inner[-1:]))
+    importing = all(frame.f_code.co_name == "<module>" for frame in (*below[:1], *frames[-1:]))
     name = str(below[0].f_globals.get("__name__", "")) if at >= 0 and below and importing else ""
     return name if type(error) is ImportError and "." in name else None
 
