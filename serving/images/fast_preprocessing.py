@@ -79,7 +79,7 @@ class FastPreprocessor(Preprocessor):
     def _usual(self, data: bytes) -> tuple[int, int] | None:
         """The (height, width) of an image that need not be opened to be checked; None for one that must."""
         header = usual_header(data)
-        if header is None or (self.upright and header.has_exif) or (header.components == 3 and self.mode == "L"):
+        if header is None or (self.upright and header.may_lie) or (header.components == 3 and self.mode == "L"):
             return None
         size = header.height, header.width
         return size if self.fits(size, min(self.max_pixels, MAX_PIXELS)) else None  # Pillow has a limit of its own

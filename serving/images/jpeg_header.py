@@ -11,17 +11,21 @@ from typing import NamedTuple
 _SOF0, _DHT, _SOS, _DQT, _DRI, _COM, _APP0 = 0xC0, 0xC4, 0xDA, 0xDB, 0xDD, 0xFE, 0xE0
 _SKIPPED = frozenset((_DHT, _DRI, _COM))
 _TABLE_BYTES = 65  # a quantization table of 8 bits, with its number
+_XMP = b"http://ns.adobe.com/xap/1.0/\0"
 # What the samplings of 4:4:4, 4:2:2 and 4:2:0 are: of luma; those of chroma are 1x1.
 _LUMA, _CHROMA = frozenset((0x11, 0x21, 0x22)), 0x11
 
 
 class JpegHeader(NamedTuple):
-    """A baseline JPEG with one scan of all its components: one of gray, or three with one of the usual samplings."""
+    """A baseline JPEG with one scan of all its components: one of gray, or three with one of the usual samplings.
+
+    EXIF or XMP data may say that it lies on its side.
+    """
 
     height: int
     width: int
     components: int
-    has_exif: bool
+    may_lie: bool
 
 
 def usual_header(data: bytes) -> JpegHeader | None:
@@ -29,7 +33,7 @@ def usual_header(data: bytes) -> JpegHeader | None:
     if data[:2] != b"\xff\xd8":
         return None
     at, end, frame = 2, len(data), b""
-    has_exif = has_density = False
+    has_exif = has_xmp = has_density = False
     while at + 4 <= end and data[at] == 0xFF:
         marker, size = data[at + 1], (data[at + 2] << 8) + data[at + 3]
         begin, at = at + 4, at + 2 + size
@@ -37,7 +41,7 @@ def usual_header(data: bytes) -> JpegHeader | None:
             return None
         if marker == _SOS:
             usual = frame and data[begin] == frame[5] and (has_density or not has_exif)
-            return _described(frame, has_exif) if usual else None
+            return _described(frame, has_exif or has_xmp) if usual else None
         if marker in _SKIPPED:
             continue
         if marker == _DQT:
@@ -57,6 +61,7 @@ def usual_header(data: bytes) -> JpegHeader | None:
                 has_density = segment[7] in (1, 2)
             # Pillow looks into EXIF data for the density where JFIF does not say it, and rejects some that are damaged.
             has_exif = has_exif or (marker == _APP0 + 1 and segment.startswith(b"Exif"))
+            has_xmp = has_xmp or (marker == _APP0 + 1 and segment.startswith(_XMP))
         else:
             return None
     return None
@@ -82,5 +87,5 @@ def _is_plain(segment: bytes) -> bool:
     return not segment.startswith((b"MPF", b"Photoshop"))
 
 
-def _described(frame: bytes, has_exif: bool) -> JpegHeader:
-    return JpegHeader((frame[1] << 8) + frame[2], (frame[3] << 8) + frame[4], frame[5], has_exif)
+def _described(frame: bytes, may_lie: bool) -> JpegHeader:
+    return JpegHeader((frame[1] << 8) + frame[2], (frame[3] << 8) + frame[4], frame[5], may_lie)

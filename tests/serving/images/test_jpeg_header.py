@@ -46,6 +46,7 @@ USUAL = {
     "Adobe": with_segment(0xEE, b"Adobe\0\x64\0\0\0\0\x01"),
     "stored as RGB": jpeg(keep_rgb=True),
     "EXIF, and a density": jpeg(exif=exif(), dpi=(72, 72)),
+    "XMP": jpeg(xmp=b"<x:xmpmeta/>"),
 }
 UNUSUAL = {
     "nothing": b"",
@@ -71,7 +72,7 @@ UNUSUAL = {
 @pytest.mark.parametrize("name", USUAL)
 def test_usual_files_are_described(name):
     components = 1 if name == "gray" else 3
-    assert usual_header(USUAL[name]) == JpegHeader(37, 50, components, name.startswith("EXIF"))
+    assert usual_header(USUAL[name]) == JpegHeader(37, 50, components, name.startswith(("EXIF", "XMP")))
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
