@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -56,6 +57,8 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
         _in_head = True
         _begun = False
         _rejection: _RejectedError | None = None
+        # The error that ends the connection, once it is known; what comes after it is not read.
+        _refusal: tuple[int, str] | None = None
         _head_timer: asyncio.TimerHandle | None = None
         _body_timer: asyncio.TimerHandle | None = None
         _write_timer: asyncio.TimerHandle | None = None
@@ -77,16 +80,37 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
+            if self._refusal is not None:
+                return
             if self._in_head:
                 self._expect_head()
             self._bytes += len(data)
-            super().data_received(data)
+            self._unset_keepalive_if_required()
+            self._parse(data)
             if not self._in_head and self._body_timer is None:
                 self._expect_body(looks_at_body)
             if self._in_head and self._bytes > config.limits.max_header_bytes:
                 self._reject(431, "the request head is too long")
             elif self._bytes - self._body_bytes > config.limits.max_header_bytes + _MAX_FRAMING_BYTES:
                 self._reject(413, "the body comes in too many chunks, or with too long trailers")
+
+        def _parse(self, data: bytes) -> None:
+            while True:
+                try:
+                    return self.parser.feed_data(data)
+                except httptools.HttpParserUpgrade as wish:
+                    data = self._plain_head() + data[wish.args[0] :]
+                except httptools.HttpParserError:
+                    rejection = self._rejection or _RejectedError(400, "the request is not valid HTTP/1.1")
+                    return self._reject(rejection.status, str(rejection))
+
+        def _plain_head(self) -> bytes:
+            """The head again without its wish for another protocol, which a server may pass over (RFC 9110, 7.8). httptools
+            ends the message there; a body, as Java's HttpClient sends one with it, would be read as the next request."""
+            self._field_bytes = 0
+            line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+            fields = (b"%b: %b" % (name, value) for name, value in self.headers if name != b"upgrade")
+            return b"\r\n".join((line, *fields, b"", b""))
 
         def on_message_begin(self) -> None:
             self._begun = True
@@ -99,9 +123,14 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
 
         def on_header(self, name: bytes, value: bytes) -> None:
             self._count_field(len(name) + len(value) + 4)
-            super().on_header(name, value)
+            if self._in_head:  # a trailer is no header (RFC 9110, 6.5.1): it would pass by whoever checks heads before us
+                super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
+            if self.parser.should_upgrade():
+                if self.parser.get_method() == b"CONNECT":
+                    self._fail(400, "this server is no proxy; it does not take CONNECT")
+                return  # comes again
             if len(self._open) >= _MAX_PIPELINED:
                 self._fail(400, f"more than {_MAX_PIPELINED} requests wait on this connection")
             self._check_framing()
@@ -126,6 +155,8 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             super().on_body(body)
 
         def on_message_complete(self) -> None:
+            if self.parser.should_upgrade():
+                return
             self._in_head, self._begun = True, False
             self._bytes = self._body_bytes = self._field_bytes = 0
             if self._body_timer is not None:
@@ -136,12 +167,7 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
         def on_response_complete(self) -> None:
             self._open.popleft()
             super().on_response_complete()
-
-        def send_400_response(self, msg: str) -> None:
-            if self._rejection is None:
-                self._reject(400, msg)
-            else:
-                self._reject(self._rejection.status, str(self._rejection))
+            self._refuse()
 
         def pause_writing(self) -> None:
             # The client reads slower than its answer is written; it need not read for ever.
@@ -195,13 +221,24 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             self.transport.abort()
 
         def _reject(self, status: int, message: str) -> None:
-            """Answer with an error, unless that would be taken for the answer to another request, and close."""
-            if self.transport.is_closing():
+            """Answer with an error and close, once the whole requests before it are answered."""
+            if self._refusal is None:
+                self._refusal = (status, message)
+                self._refuse()
+
+        def _refuse(self) -> None:
+            if self._refusal is None or self.transport.is_closing():
                 return
-            if not self._open if self._in_head else len(self._open) == 1 and not self._open[0].response_started:
+            if self._open and (self._in_head or len(self._open) > 1 or self._open[0].response_started):
+                return  # their answers come first
+            if self._in_head or self._open:  # else what is refused was answered, and closing is all that is left
+                status, message = self._refusal
                 body = json.dumps({"error": message}).encode()
                 head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
                 self.transport.write(STATUS_LINE[status] + head + body)
+            for cycle in self._open:  # the request that is refused has no second answer
+                cycle.disconnected = True
+                cycle.message_event.set()
             self.transport.close()
 
     return LimitedProtocol

@@ -56,12 +56,16 @@ def send(address: str, method: str, path: str, body: bytes | None = None, header
         connection.close()
 
 
-def raw(address: str, data: bytes, timeout: float = 20) -> bytes:
+def raw(address: str, *packets: bytes, timeout: float = 20) -> bytes:
     """All that comes back for these bytes until the server closes; b"" when it only resets."""
     received = b""
     with socket.create_connection(address.split(":"), timeout=timeout) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            connection.sendall(data)
+            for number, data in enumerate(packets):
+                if number:
+                    time.sleep(0.1)
+                connection.sendall(data)
             while part := connection.recv(65536):
                 received += part
         except (ConnectionResetError, BrokenPipeError):

@@ -17,7 +17,7 @@ from headrace.serving.http.connection import HttpServer, limited_protocol
 def test_what_is_overridden_is_there_and_called_alike(tmp_path):
     protocol = limited_protocol(ServeConfig(models=tmp_path))
     overridden = {name for name, value in vars(protocol).items() if inspect.isfunction(value) and not name.startswith("_")}
-    assert {"connection_made", "data_received", "on_headers_complete", "send_400_response"} <= overridden
+    assert {"connection_made", "data_received", "on_headers_complete"} <= overridden
     for ours, theirs, names in (
         (protocol, HttpToolsProtocol, overridden),
         (HttpServer, uvicorn.Server, ("capture_signals", "shutdown")),
@@ -35,6 +35,13 @@ def test_what_is_read_of_a_request_that_runs(name):
 @pytest.mark.parametrize("name", ["cycle", "headers", "loop", "parser", "transport"])
 def test_what_is_read_of_a_connection(name):
     assert f"self.{name}" in inspect.getsource(HttpToolsProtocol.__init__)
+
+
+def test_what_data_that_arrive_are_given_to():
+    """`data_received` is not called but written again: what uvicorn's does besides is a matter of WebSockets."""
+    source = inspect.getsource(HttpToolsProtocol.data_received)
+    assert "self._unset_keepalive_if_required()" in source
+    assert "self.parser.feed_data(data)" in source
 
 
 def test_what_is_written_at_the_end():

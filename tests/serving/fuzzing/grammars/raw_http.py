@@ -194,6 +194,8 @@ def _good_one(draw: Draw, world: World) -> tuple[bytes, Check]:
     fields = [f"{name('Host')}:{space}localhost"] + [
         f"{name('X-Other')}:{space}{draw.between(0, 9)}" for _ in range(draw.between(0, 3))
     ]
+    if draw.chance(0.1):
+        fields += ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c"]
     if draw.chance(0.5):
         path, status, part = draw.pick(
             (
