@@ -27,8 +27,8 @@ class TensorSpec:
     shape: tuple[int | str, ...]
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise ValueError("a tensor needs a name")
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"a tensor needs a name, got {self.name!r}")
         if self.dtype not in DTYPES:
             raise ValueError(f"tensor {self.name!r}: unknown dtype {self.dtype!r}; expected one of {sorted(DTYPES)}")
         if not self.shape or self.shape[0] != "batch":

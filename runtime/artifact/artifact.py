@@ -23,7 +23,7 @@ from ..base.fingerprint import Differences, differences, fingerprint
 from ..base.session import Session, Target
 from ..base.task import MULTI_LABEL, SINGLE_LABEL, Task
 from .agreement import Array
-from .known_answers import known_rows, recorded_span
+from .known_answers import check_record, known_rows, recorded_span
 from .manifest import (
     LABELS,
     MANIFEST,
@@ -47,6 +47,9 @@ _PORTABLE = (
     Choice(backend="openvino", precision=FP32, files=(ONNX_FILE,)),
     Choice(backend="eager", precision=FP32, files=("model.pt2",)),
 )
+
+# What values raise that are not of the form that was written; ArithmeticError is that of numbers that no float holds.
+_ODD = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -255,10 +258,10 @@ def load_artifact(directory: Path | str, *, version: int | None = None, trusted:
         written_as = str(content["name"])
         parity, provenance = dict(content["parity"]), dict(content["provenance"])
         answers = None if content.get("answers") is None else dict(content["answers"])
-        recorded_span(answers)  # raises where it is none
+        check_record(answers, signature)
         routes = _routes(content, signature)
         mesh = _mesh(content, signature, task)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except _ODD as error:
         raise ArtifactError(f"{path / MANIFEST} holds what this version of Headrace cannot read: {error!r}") from error
     files = tuple(file for file in content["digests"] if not file.startswith("../"))
     for plan in plans:
@@ -301,7 +304,7 @@ def read_routes(directory: Path) -> tuple[KeptRoute, ...]:
     content = read_content(path)
     try:
         return _routes(content, Signature.from_json(content["signature"])) if content.get("routes") else ()
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except _ODD as error:
         raise ArtifactError(f"{path / MANIFEST} holds what this version of Headrace cannot read: {error!r}") from error
 
 

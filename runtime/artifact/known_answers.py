@@ -56,6 +56,18 @@ def recorded_span(recorded: Mapping[str, Any] | None) -> Span | None:
     return low, high
 
 
+def check_record(recorded: Mapping[str, Any] | None, signature: Signature) -> None:
+    """Raise KeyError, TypeError or ValueError unless it is what was recorded of one of the outputs, or nothing."""
+    if recorded is None:
+        return
+    recorded_span(recorded)
+    values = np.array(recorded["values"], np.float64)
+    if recorded["output"] not in range(len(signature.outputs)) or values.ndim != 2 or len(values) != ROWS:
+        raise ValueError(f"answers of known rows are {ROWS} lists of numbers, of one of the outputs")
+    if not np.isfinite(values).all():
+        raise ValueError("answers of known rows must be finite")
+
+
 def record(output: Array, noise: float) -> dict[str, Any] | None:
     """What to keep of the primary output [6, ...] for those rows; None where it would tell nothing: where rows come out alike,
     or no further apart than some times the model's own `noise`."""

@@ -30,6 +30,10 @@ class Choice:
     batch: int | None = None
     streams: int = 1
 
+    def __post_init__(self) -> None:
+        if not all(isinstance(name, str) for name in (self.backend, *self.files)):
+            raise ValueError(f"choice: a backend and its files are names, got {self.backend!r} and {list(self.files)}")
+
     def __str__(self) -> str:
         return ", ".join(filter(None, [f"{self.backend} {self.precision.name}", self.variant]))
 
@@ -139,6 +143,7 @@ class Plan:
         for bucket, choice in self.choices.items():
             if choice.batch not in (None, bucket):
                 raise ValueError(f"plan: batch {bucket} cannot be run by a session for a batch of {choice.batch!r} alone")
+            choice.target(self.device, self.threads)  # raises where there is none
         object.__setattr__(self, "choices", dict(sorted(self.choices.items())))
 
     @property

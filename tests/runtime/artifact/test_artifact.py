@@ -1,3 +1,4 @@
+import copy
 import json
 import os
 import subprocess
@@ -279,6 +280,47 @@ def test_values_that_make_no_sense_are_an_artifact_error(write, changes):
     path = write()
     forge(path, **changes)
     with pytest.raises(ArtifactError, match=r"headrace\.json"):
+        load_artifact(path)
+
+
+def _with(path, value):
+    """The changes that put a value into a plan or another part, by the way to it."""
+    part, *keys = path
+
+    def changes(content):
+        changed = copy.deepcopy({**content, "plans": [plan("onnxruntime", files=("model.onnx",)).to_json()]})
+        place = changed[part]
+        for key in keys[:-1]:
+            place = place[key]
+        place[keys[-1]] = value
+        return {part: changed[part]}
+
+    return changes
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        _with(("signature", "inputs", 0, "name"), 7),
+        _with(("plans", 0, "device"), "tpu"),
+        _with(("plans", 0, "threads"), 0),
+        _with(("plans", 0, "threads"), "2"),
+        _with(("plans", 0, "choices", "1", "backend"), ["onnxruntime"]),
+        _with(("plans", 0, "choices", "1", "streams"), 3),
+        _with(("plans", 0, "choices", "1", "streams"), None),
+        _with(("preprocessing", "steps", -2, "mean"), [10**400, 0, 0]),
+        lambda _: {"answers": {}},
+        lambda _: {"answers": {"output": 1, "values": [[0.5]] * 6}},
+        lambda _: {"answers": {"output": 0, "values": [[0.5]] * 5}},
+        lambda _: {"answers": {"output": 0, "values": [[None]] * 6}},
+        lambda _: {"answers": {"output": 0, "values": [[10**400]] * 6}},
+    ],
+)
+def test_each_value_is_looked_at_where_it_is_read(write, changes):
+    """And not where it is used: by then an error is a traceback, or comes while a server runs."""
+    path = write()
+    forge(path, **changes(forge(path)))
+    with pytest.raises(ArtifactError, match=r"headrace\.json holds what this version of Headrace cannot read"):
         load_artifact(path)
 
 
