@@ -80,11 +80,14 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
+            self._bytes += len(data)
             if self._refusal is not None:
+                # Some of it is still taken: closing before all was read may take away answers that are on their way.
+                if self._bytes > _MAX_FRAMING_BYTES and not self.transport.is_closing():
+                    self.transport.pause_reading()
                 return
             if self._in_head:
                 self._expect_head()
-            self._bytes += len(data)
             self._unset_keepalive_if_required()
             self._parse(data)
             if not self._in_head and self._body_timer is None:
@@ -101,7 +104,7 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
                 except httptools.HttpParserUpgrade as wish:
                     data = self._plain_head() + data[wish.args[0] :]
                 except httptools.HttpParserError:
-                    rejection = self._rejection or _RejectedError(400, "the request is not valid HTTP/1.1")
+                    rejection = self._rejection or _RejectedError(400, "the request cannot be read as HTTP")
                     return self._reject(rejection.status, str(rejection))
 
         def _plain_head(self) -> bytes:
