@@ -245,8 +245,8 @@ class Batcher:
                 f"the queue of model '{self._name}' is full ({self._max_queue} requests); try again later", retry_after=retry
             )
         return OverloadedError(
-            f"model '{self._name}' cannot answer within {ticket.deadline - now:.3f} s, "
-            f"about {rejection.seconds:.3f} s are needed; allow more time or try again later",
+            f"model '{self._name}' cannot answer within {1000 * max(0.0, ticket.deadline - now):.3g} ms, "
+            f"about {1000 * rejection.seconds:.3g} ms are needed; allow more time or try again later",
             retry_after=retry,
         )
 

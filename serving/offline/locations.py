@@ -31,7 +31,7 @@ _LIMITS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
 _LOST = frozenset(
     (
         errno.ESTALE, errno.ENOTCONN, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV,
-        errno.ESHUTDOWN, errno.ETIMEDOUT,
+        errno.ESHUTDOWN, errno.ETIMEDOUT, errno.ECONNREFUSED, errno.ECONNRESET,
     )
 )  # fmt: skip
 
@@ -163,8 +163,16 @@ def open_file(location: str) -> IO[bytes]:
             return _open_local(location)
         system, path = _system(location)
         return system.open(path, "rb")
-    except Exception as error:  # whatever the store's client raises
-        raise UnreadableError(_reason(error)) from error
+    except Exception as error:  # noqa: BLE001 - whatever the store's client raises
+        cause = _cause(error)
+        raise UnreadableError(_reason(cause)) from cause
+
+
+def _cause(error: Exception) -> BaseException:
+    """What fsspec, which calls every failure over HTTP a FileNotFoundError, made that of."""
+    cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
+    gone = isinstance(cause, FileNotFoundError) or getattr(cause, "status", None) in (404, 410)
+    return error if cause is None or gone else cause
 
 
 def _open_local(location: str) -> IO[bytes]:
@@ -201,7 +209,7 @@ def _read_once(location: str, limit: int) -> bytes:
     return data
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return "No such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
@@ -222,7 +230,10 @@ def _walk_local(folder: str, prefix: str, without: str) -> Iterator[Found]:
         try:
             found = _local(entry.path, name)
         except OSError:
-            continue  # a link to nowhere, or to something that is no file
+            if os.path.isdir(entry.path):  # a link to a folder
+                continue
+            # A link to nowhere may stand for an image, as those do whose data git-annex has elsewhere: its row says so.
+            found = Found(location=entry.path, name=name, size=0, stamp="")
         yield found
 
 

@@ -67,10 +67,13 @@ def tar_images(location: str, name: str, suffixes: tuple[str, ...], limit: int) 
         with open_file(location) as file, tarfile.open(fileobj=file, mode="r|*") as archive:
             for member in archive:
                 archive.members = []  # type: ignore[attr-defined]  # it would keep every one
-                if not member.isreg() or not member.name.lower().endswith(suffixes) or _hidden(member.name):
+                link = member.islnk() or member.issym()
+                if not (member.isreg() or link) or not member.name.lower().endswith(suffixes) or _hidden(member.name):
                     continue
                 image = Image(row, f"{name}/{member.name}")
-                if member.size > limit:
+                if link:  # tar writes a file that has two names once
+                    image.error = f"the archive holds only a link to {member.linkname}, which is not followed"
+                elif member.size > limit:
                     image.error = f"the file has {member.size} bytes, more than {limit}"
                 else:
                     content = archive.extractfile(member)

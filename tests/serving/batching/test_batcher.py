@@ -388,3 +388,9 @@ def test_it_tells_once_that_there_is_more_to_do_than_is_done(batcher_of):
         answered(batcher, 60)
     assert told == [True]
     assert batcher.work().rows == 8 * 700
+
+
+def test_a_rejection_tells_times_that_are_not_rounded_to_nothing(batcher_of):
+    batcher = batcher_of(Doubler())
+    with pytest.raises(OverloadedError, match=r"within 0\.\d*[1-9]\d* ms, about \d*\.?\d*[1-9]\d* ms are needed"):
+        batcher.admit(1, timeout=5e-4)

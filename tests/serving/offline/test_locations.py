@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import http.server
+import threading
 
 import fsspec
 import pytest
@@ -71,6 +73,55 @@ def test_what_is_not_there_or_too_large_is_not_tried_again(store, monkeypatch):
         read_file("flaky://b/none.jpg", 10)
     with pytest.raises(UnreadableError, match="more than 2 bytes"):
         read_file("flaky://b/one.jpg", 2)
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """404, or so many failures and then the file."""
+
+    failures = 0
+
+    def do_GET(self):
+        if self.path == "/none.jpg":
+            status = 404
+        elif Answers.failures:
+            Answers.failures -= 1
+            status = 503
+        else:
+            status = 200
+        self.send_response(status)
+        self.send_header("Content-Length", "3")
+        self.end_headers()
+        self.wfile.write(b"one")
+
+    def log_message(self, *_):
+        """Into no test's output."""
+
+
+def test_a_host_that_fails_is_not_taken_for_a_file_that_is_not_there(monkeypatch):
+    """fsspec raises FileNotFoundError for all of these."""
+    pytest.importorskip("aiohttp")
+    waited = []
+    monkeypatch.setattr(locations.time, "sleep", waited.append)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        try:
+            Answers.failures = 2
+            assert read_file(f"{address}/one.jpg", 10) == b"one"
+            assert waited
+            waited.clear()
+            with pytest.raises(UnreadableError, match="No such file"):
+                read_file(f"{address}/none.jpg", 10)
+            assert waited == []
+        finally:
+            server.shutdown()
+            thread.join()
+    with pytest.raises(UnreadableError, match="onnect"):
+        read_file(f"{address}/one.jpg", 10)
+    assert len(waited) == 3
+    with pytest.raises(ClassifyError, match="nothing can be read now"):
+        list(tar_images(f"{address}/a.tar", "a.tar", (".jpg",), 10))
 
 
 def test_a_store_is_walked_as_a_folder_is(store):

@@ -259,8 +259,13 @@ def test_a_source_that_vanishes_ends_the_job_which_goes_on(job, folder, jpegs, m
 
 def test_a_pipe_among_the_files_waits_for_nobody(job, folder, jpegs, tmp_path):
     os.mkfifo(folder / "a" / "pipe.jpg")
+    (folder / "a" / "gone.jpg").symlink_to("nowhere")
     _, rows = job(folder)
-    assert [row["image"] for row in rows] == sorted(jpegs), "a folder's are left out"
+    assert [row["image"] for row in rows] == sorted([*jpegs, "a/pipe.jpg", "a/gone.jpg"])
+    assert {row["image"]: row["error"] for row in rows if row["error"] and row["image"] != "b/broken.jpg"} == {
+        "a/gone.jpg": "the file cannot be read: No such file or directory",
+        "a/pipe.jpg": "the file cannot be read: it is not a file",
+    }
     source = tmp_path / "list.txt"
     source.write_text("photos/a/000.jpg\nphotos/a/pipe.jpg\nphotos/a\nphotos/a/001.jpg\n")
     _, rows = job(source, out=tmp_path / "of-list")

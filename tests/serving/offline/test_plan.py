@@ -34,7 +34,7 @@ def test_a_folder_is_cut_in_a_stable_order(planned, folder, jpegs):
     assert planned(folder, shard_images=17).digest != plan.digest
 
 
-def test_hidden_and_other_files_are_left_out_and_links_to_nowhere(planned, folder, jpegs):
+def test_hidden_and_other_files_are_left_out_and_links_to_nowhere_are_rows(planned, folder, jpegs):
     (folder / ".trash").mkdir()
     (folder / ".trash/x.jpg").write_bytes(b"x")
     (folder / "._a.jpg").write_bytes(b"x")
@@ -43,7 +43,11 @@ def test_hidden_and_other_files_are_left_out_and_links_to_nowhere(planned, folde
     (folder / "round").symlink_to(folder)
     os.mkfifo(folder / "pipe.jpg")
     plan = planned(folder)
-    assert (plan.images, plan.left_out) == (len(jpegs), 1)
+    assert (plan.images, plan.left_out) == (len(jpegs) + 2, 1)
+    assert [size for shard in plan.shards for name, _, size in plan.members(shard) if name in ("gone.jpg", "pipe.jpg")] == [
+        0,
+        0,
+    ]
 
 
 def test_archives_and_parquet_files_are_shards_of_their_own(planned, folder, jpegs, make_tar, make_parquet):

@@ -10,7 +10,7 @@ def read(path, limit=1000):
     return [(image.name, image.data, image.error) for image in tar_images(str(path), path.name, (".jpg",), limit)]
 
 
-def test_only_files_with_such_a_suffix_count(tmp_path):
+def test_only_files_with_such_a_suffix_count_and_links_are_rows(tmp_path):
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as archive:
         kinds = {"d": tarfile.DIRTYPE, "l": tarfile.SYMTYPE, "h": tarfile.LNKTYPE, "p": tarfile.FIFOTYPE}
@@ -22,7 +22,12 @@ def test_only_files_with_such_a_suffix_count(tmp_path):
             info = tarfile.TarInfo(name)
             info.size = 2
             archive.addfile(info, io.BytesIO(b"ab"))
-    assert [name for name, _, _ in read(path)] == ["a.tar/../../up.jpg", "a.tar//abs.JPG", "a.tar/x/y.jpg", "a.tar/x/y.jpg"]
+    link = "the archive holds only a link to /etc/passwd, which is not followed"
+    assert read(path) == [
+        ("a.tar/l.jpg", None, link),
+        ("a.tar/h.jpg", None, link),
+        *((f"a.tar/{name}", b"ab", None) for name in ("../../up.jpg", "/abs.JPG", "x/y.jpg", "x/y.jpg")),
+    ]
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.tar"]
 
 
