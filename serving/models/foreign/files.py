@@ -74,7 +74,7 @@ def labels_of(root: Path, folder: Path, config: ModelConfig) -> Mapping[str, tup
                 text = file.read(_MOST_LABEL_BYTES + 1)
             if len(text) > _MOST_LABEL_BYTES:
                 raise ArtifactError(f"{path} is larger than {_MOST_LABEL_BYTES:,} bytes; it holds no labels")
-            found[tensor.name] = tuple(text.decode("utf-8", "replace").splitlines())
+            found[tensor.name] = tuple(line.decode("utf-8", "replace") for line in text.splitlines())
     return found
 
 

@@ -77,8 +77,8 @@ def test_labels_are_lines_and_not_without_end(foreign):
     foreign.add("m")
     config = parse_config('output { name: "y" data_type: TYPE_FP32 dims: [ 4 ] label_filename: "labels.txt" }')
     path = foreign.root / "m" / "labels.txt"
-    path.write_bytes(b"a b\r\n\xff\nc")
-    assert labels_of(foreign.root, foreign.root / "m", config) == {"y": ("a b", "\ufffd", "c")}
+    path.write_bytes(b"a b\r\n\xff\n\nc \xe2\x80\xa8 d\x0c\n")  # what Python calls lines of text would be two more
+    assert labels_of(foreign.root, foreign.root / "m", config) == {"y": ("a b", "\ufffd", "", "c \u2028 d\x0c")}
     with path.open("wb") as file:
         file.truncate(1 << 30)  # a hole, of no bytes on the disk
     with pytest.raises(ArtifactError, match="holds no labels"):
