@@ -23,6 +23,9 @@ log = logging.getLogger("headrace.serving")
 
 DECODINGS = ("exact", "fast", "scaled")
 
+# Images that are taller than so many times their width Pillow resizes in an order of its own, in versions before 13.
+_TALL = 100
+
 _SUBSAMPLINGS = ("444", "422", "420", "Gray")
 
 # A scaled image keeps at least so many pixels per pixel of the resized one, in both directions; Pillow's thumbnail() and
@@ -71,7 +74,7 @@ class FastPreprocessor(Preprocessor):
         if size is None:
             image = self.open(data)
             size = self._size_of(data, image)
-        pixels = None if size is None else self._turbo(data, size)
+        pixels = None if size is None or size[0] > _TALL * size[1] else self._turbo(data, size)
         if pixels is None:
             return np.asarray(self.shape(self.load(image or self.open(data)), self.geometry))
         return pixels

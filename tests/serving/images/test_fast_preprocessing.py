@@ -157,6 +157,19 @@ def test_unusual_files_are_decoded_by_pillow(name):
     np.testing.assert_array_equal(fast.decode(CORPUS[name]), exact.decode(CORPUS[name]))
 
 
+@pytest.mark.parametrize(("width", "exactly"), [(2, True), (4, False)])
+def test_very_tall_images_are_resized_by_pillow(width, exactly, monkeypatch):
+    """Its order of rows and columns is another for these, in some versions: up to 56 of 255, where Lanczos overshoots."""
+    noise = np.random.default_rng(0).integers(0, 2, (301, width, 3), dtype=np.uint8) * 255
+    steps = steps_of((Resize(size=(90, 26), interpolation="lanczos"),))
+    data = jpeg(Image.fromarray(noise), subsampling=0, quality=100)
+    exact, fast = pair(steps)
+    same(exact.decode(data), fast.decode(data), 0 if exactly else BOUND)
+    monkeypatch.setattr(FastPreprocessor, "_turbo", lambda *_: pytest.fail("went the fast way"))
+    if exactly:
+        fast.decode(data)
+
+
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "BMP", "GIF"])
 def test_other_formats_are_exact(kind):
     data = io.BytesIO()
