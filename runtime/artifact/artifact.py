@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -247,7 +248,8 @@ def load_artifact(directory: Path | str, *, version: int | None = None, trusted:
     folder = Path(directory)
     if (folder / MANIFEST).is_file():
         raise ArtifactError(f"{folder} is a version of a model; load the model's own folder, {folder.resolve().parent}")
-    name = check_name(folder.resolve().name)
+    # The folder's own, and that of a link to it, as an orchestrator mounts volumes.
+    names = folder.resolve().name, check_name(Path(os.path.abspath(folder)).name)
     path, number = _version(folder, version)
     content, label_files = read_manifest(path)
     try:
@@ -268,10 +270,11 @@ def load_artifact(directory: Path | str, *, version: int | None = None, trusted:
         for choice in plan.choices.values():
             if unknown := sorted(set(choice.files) - set(files)):
                 raise ArtifactError(f"{path / MANIFEST}: the plan opens {unknown[0]!r}, which is not one of its files")
-    if written_as != name:
+    if written_as not in names:
         raise ArtifactError(
             f"{folder} holds the model {written_as!r}; rename the folder back, or package the model under a new name"
         )
+    name = check_name(written_as)
     config = read_config(folder)
     check_config(config, signature, name=name, where=str(folder / "config.pbtxt"))
     for named in (output.label_filename for output in config.outputs if output.label_filename):

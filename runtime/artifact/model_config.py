@@ -14,6 +14,8 @@ from ...errors import ArtifactError
 from ...specs import Signature, TensorSpec
 
 FILE = "config.pbtxt"
+MOST_ROWS = 16_384
+"""That a batch may have: the times of batches are planned for every number of rows up to the largest."""
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 20  # of JSON; the message itself is no deeper
 
@@ -170,8 +172,8 @@ def check_config(config: ModelConfig, signature: Signature, *, name: str, where:
     wrong = []
     if config.name not in ("", name):
         wrong.append(f"the name is {config.name!r}, the folder is {name!r}")
-    if config.max_batch_size < 1:
-        wrong.append("max_batch_size must be at least 1, for the model takes batches")
+    if not 1 <= config.max_batch_size <= MOST_ROWS:
+        wrong.append(f"max_batch_size must be from 1 to {MOST_ROWS:,}, got {config.max_batch_size:,}")
     for side, tensors, specs in (("input", config.inputs, signature.inputs), ("output", config.outputs, signature.outputs)):
         declared, actual = {tensor.name: tensor for tensor in tensors}, {spec.name: spec for spec in specs}
         wrong += [

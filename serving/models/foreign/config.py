@@ -9,12 +9,10 @@ from typing import Any
 
 from ....errors import ArtifactError
 from ....runtime.artifact.formats import Declared, GraphTensor, OpenedGraph
-from ....runtime.artifact.model_config import FILE, ConfigTensor, ModelConfig, parse_config_json
+from ....runtime.artifact.model_config import FILE, MOST_ROWS, ConfigTensor, ModelConfig, parse_config_json
 
 # What Triton sets (--backend-config default-max-batch-size) where a config is silent and every tensor's first size varies.
 _DEFAULT_BATCH = 4
-# The times of batches are planned for every number of rows up to the largest.
-_MOST_ROWS = 16_384
 _MOST_DIMENSIONS, _LARGEST_SIZE = 32, 1 << 40
 
 
@@ -48,8 +46,8 @@ def check_supported(config: ModelConfig, *, name: str) -> None:
         ]
     if config.name not in ("", name):
         wrong.append(f"the name is {config.name[:100]!r}, the folder is {name!r}")
-    if config.max_batch_size > _MOST_ROWS:
-        wrong.append(f"max_batch_size: at most {_MOST_ROWS:,} rows go into a batch here, got {config.max_batch_size:,}")
+    if config.max_batch_size > MOST_ROWS:
+        wrong.append(f"max_batch_size: at most {MOST_ROWS:,} rows go into a batch here, got {config.max_batch_size:,}")
     for side in (config.inputs, config.outputs):
         wrong += [f"'{tensor.name[:100]}' {fault}" for tensor in side if (fault := _fault(tensor))]
         if len({tensor.name for tensor in side}) != len(side):

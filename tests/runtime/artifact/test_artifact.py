@@ -357,12 +357,29 @@ def test_config_may_be_edited_but_must_fit(write):
     text = (path / "config.pbtxt").read_text()
     (path / "config.pbtxt").write_text(text.replace("max_batch_size: 4", "max_batch_size: 32"))
     assert load_artifact(path).max_batch_size == 32
+    (path / "config.pbtxt").write_text(text.replace("max_batch_size: 4", "max_batch_size: 1000000000"))
+    with pytest.raises(ArtifactError, match="max_batch_size must be from 1 to 16,384, got 1,000,000,000"):
+        load_artifact(path)
     (path / "config.pbtxt").write_text(text.replace("dims: 5", "dims: 6"))
     with pytest.raises(ArtifactError, match=r"dims \[6\], the model's are \[5\]"):
         load_artifact(path)
     (path / "config.pbtxt").write_text(text.replace('"labels.txt"', '"/etc/passwd"'))
     with pytest.raises(ArtifactError, match="label_filename"):
         load_artifact(path)
+
+
+def test_a_model_s_folder_may_be_a_link_that_has_its_name_or_leads_to_it(write, tmp_path):
+    """As orchestrators mount volumes: models/tiny leads to ..2026_11_30, or current to tiny."""
+    path = write()
+    (tmp_path / "current").symlink_to(path)
+    assert load_artifact(tmp_path / "current").name == "tiny"
+    (tmp_path / "current").unlink()
+    path.rename(tmp_path / "..2026_11_30")
+    path.symlink_to(tmp_path / "..2026_11_30")
+    assert load_artifact(path).name == "tiny"
+    (tmp_path / "other").symlink_to(tmp_path / "..2026_11_30")
+    with pytest.raises(ArtifactError, match="holds the model 'tiny'"):
+        load_artifact(tmp_path / "other")
 
 
 def test_versions_are_chosen_as_triton_does(write):

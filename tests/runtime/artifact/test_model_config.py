@@ -126,7 +126,7 @@ def test_all_differences_are_listed_at_once():
     text = str(caught.value)
     for part in (
         "the name is 'other', the folder is 'mine'",
-        "max_batch_size must be at least 1",
+        "max_batch_size must be from 1 to 16,384, got 0",
         "input 'mask' does not exist; the model has images",
         "declared TYPE_FP16, the model's is TYPE_FP32",
         "dims [3, 32, 31], the model's are [3, 32, 32]",
