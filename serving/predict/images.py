@@ -73,7 +73,7 @@ def _matching(pattern: str) -> Iterator[Named]:
     """What a pattern that the shell left alone stands for; "**" is any number of folders."""
     found = False
     for path in sorted(glob.glob(pattern, recursive=True)):
-        if os.path.isfile(path) and path.lower().endswith(IMAGE_SUFFIXES):
+        if not os.path.isdir(path) and path.lower().endswith(IMAGE_SUFFIXES):
             found = True
             yield Named(name=path)
     if not found:
