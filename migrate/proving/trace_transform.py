@@ -42,6 +42,12 @@ _CALLED = {"I;16": "16-bit gray", "LA": "gray transparent (LA)"}
 ON_ITS_SIDE = "on_its_side"
 LIGHTS = {"dark": (0.1, 0), "bright": (0.1, 229), "faint": (0.05, 120), "black": (0, 0), "white": (0, 255)}
 """What pixels are multiplied by, and what is added: code may brighten what is dark, or leave out what is of one color."""
+MARGINS = {"on_black": 0, "on_white": 255}
+"""The color of a margin, another on each side: code may crop a digit or a scan to what is not ground."""
+_SAID = {
+    ON_ITS_SIDE: "an image that lies on its side", **{name: f"a {name} image" for name in LIGHTS},
+    "on_black": "an image with a black margin", "on_white": "an image with a white margin",
+}  # fmt: skip
 _FEW = 3
 """Images of one mode that confirm what is known."""
 _LEVELS = 2.1
@@ -101,7 +107,7 @@ def confirm(recipe: TransformRecipe, read: Traced, sandbox: Sandbox, *, seed: in
     for probe in write_probes(sandbox.readable_folder(), seed):
         alike = [other for other in few if other.mode == probe.mode]
         most = 1 if probe.mode in (*OTHER_MODES, *RARE_MODES) else _FEW * (probe.mode in modes)
-        apart = any(name in probe.path.name for name in (ON_ITS_SIDE, *LIGHTS))
+        apart = any(name in probe.path.name for name in _SAID)
         if probe.for_proof and (len(alike) < most or (alike and apart)):
             few.append(probe)
     probes = _observed(recipe, few, sandbox)
@@ -231,7 +237,7 @@ def _prove_either(
     try:
         return (made, *_prove(made, probes, mode, sandbox))
     except Rejected as rejection:
-        if ON_ITS_SIDE not in str(rejection):  # the last probes: all others agree
+        if _SAID[ON_ITS_SIDE] not in str(rejection):  # the last probes: all others agree
             raise
     upright = replace(made, upright=True)
     return (upright, *_prove(upright, probes, mode, sandbox))
@@ -262,8 +268,9 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
         agrees = difference <= tolerance(wanted) + near
         if probe.mode == mode:
             if not agrees:
-                reason = f"what it does to {probe.path.name} could not be reproduced exactly (off by {difference:.3g})"
-                raise Rejected(reason)
+                name = probe.path.stem.split("_", 2)[-1]
+                said = _SAID.get(name, f"an image of {name} pixels")
+                raise Rejected(f"what it does to {said} could not be reproduced exactly (off by {difference:.3g})")
             worst, proofs = max(worst, difference), proofs + probe.for_proof
         elif not agrees and probe.mode in (*OTHER_MODES, *RARE_MODES):
             called = _CALLED.get(probe.mode, probe.mode)
@@ -313,10 +320,12 @@ def _probe_files(seed: int) -> list[tuple[Probe, bytes]]:
     def make(name: str, mode: str, size: tuple[int, int], *, for_proof: bool, **options: Any) -> None:
         file = io.BytesIO()
         form = "JPEG" if mode == "CMYK" else "PNG"
-        image = probe_image(apart if mode in RARE_MODES or name in LIGHTS else generator, *size, mode)
+        image = probe_image(apart if mode in RARE_MODES or name in (*LIGHTS, *MARGINS) else generator, *size, mode)
         if name in LIGHTS:
             factor, light = LIGHTS[name]
             image = image.point([round(factor * value) + light for value in range(256)] * len(image.getbands()))
+        if name in MARGINS:
+            image = _with_margin(image, MARGINS[name])
         image.save(file, form, **options)
         path = Path(f"{'proof' if for_proof else 'fit'}_{mode.replace(';', '')}_{name}.{form.lower()}")
         made.append((Probe(path=path, mode=mode, size=size[::-1], for_proof=for_proof), file.getvalue()))
@@ -326,13 +335,21 @@ def _probe_files(seed: int) -> list[tuple[Probe, bytes]]:
             for size in sizes if mode in MODES else sizes[:2]:
                 make(f"{size[0]}x{size[1]}", mode, size, for_proof=for_proof)
     for mode in MODES:
-        for name in LIGHTS:
+        for name in (*LIGHTS, *MARGINS):
             make(name, mode, PROOF_SIZES[1], for_proof=True)
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
     for mode in MODES:
         make(ON_ITS_SIDE, mode, PROOF_SIZES[0], for_proof=True, exif=exif)
     return made
+
+
+def _with_margin(image: Image.Image, light: int) -> Image.Image:
+    width, height = image.size
+    box = (width // 5, height // 3, width * 9 // 10, height * 3 // 4)
+    ground = Image.new(image.mode, image.size, (light,) * len(image.getbands()))
+    ground.paste(image.crop(box), box)
+    return ground
 
 
 def probe_image(generator: np.random.Generator, width: int, height: int, mode: str) -> Image.Image:

@@ -292,6 +292,22 @@ def test_what_is_done_to_rare_images_alone_is_refused(tmp_path: Path, rare: str)
     assert found.why is not None
 
 
+@pytest.mark.parametrize(("ground", "margin"), [("np.array(gray) > 10", "black"), ("np.array(gray) < 245", "white")])
+def test_a_crop_to_what_is_not_ground_is_refused(tmp_path: Path, ground: str, margin: str) -> None:
+    body = f"""
+    def transform(image):
+        gray = image.convert("L").resize((28, 28), Image.BILINEAR)
+        ys, xs = np.where({ground})
+        if len(xs):
+            gray = gray.crop((xs.min(), ys.min(), xs.max() + 1, ys.max() + 1))
+        return np.array(gray.resize((20, 20), Image.BILINEAR), dtype=np.float32)[None] / 255
+    """
+    found = traced(tmp_path, body)
+    assert found.candidates == ()
+    assert found.why is not None
+    assert f"an image with a {margin} margin" in found.why
+
+
 def test_opencv_filters_that_are_not_served_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("cv2")
     body = "transform = lambda path: floats(cv2.resize(read(path), (40, 30), interpolation=cv2.INTER_CUBIC))"
