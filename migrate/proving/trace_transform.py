@@ -253,7 +253,7 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
     done = sandbox.run(["-P", "-c", RUNTIME_ROWS, str(request)], writable)
     if not done.ok:
         raise SandboxError(f"the runtime's preprocessing failed on the probe images: {done.why}", output=done.stderr)
-    worst, proofs, remarks = 0.0, 0, []
+    worst, proofs, remarks, others = 0.0, 0, [], []
     served = read_left_arrays(out)
     for index, (probe, output) in enumerate(usable):
         try:
@@ -273,8 +273,11 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
                 raise Rejected(f"what it does to {said} could not be reproduced exactly (off by {difference:.3g})")
             worst, proofs = max(worst, difference), proofs + probe.for_proof
         elif not agrees and probe.mode in (*OTHER_MODES, *RARE_MODES):
-            called = _CALLED.get(probe.mode, probe.mode)
-            remarks.append(f"{called} images are converted to {made.mode} before any other step, unlike in the transform")
+            others.append(_CALLED.get(probe.mode, probe.mode))
+    if others:
+        *more, last = dict.fromkeys(others)
+        called = f"{', '.join(more)} and {last}" if more else last
+        remarks.append(f"{called} images are converted to {made.mode} before any other step, unlike in the transform")
     if any(_of_torch(probe) for probe, _ in usable):
         remarks.append(
             f"it resizes tensors, and the service resizes images: values differ by at most {worst:.2g}, less than {_LEVELS} of "
