@@ -257,6 +257,20 @@ def test_opencv(tmp_path: Path, body: str, takes: str, geometry: list[tuple[int,
     assert made.channels == channels
 
 
+@pytest.mark.parametrize("made", ["Image.fromarray(pixels)", "Image.frombuffer('RGB', pixels.shape[1::-1], pixels, 'raw', 'RGB', 0, 1)"])
+def test_what_opencv_reads_and_pillow_resizes(tmp_path: Path, made: str) -> None:
+    """As torchvision's ToPILImage makes an image of an array: by a buffer, since Pillow 11.3."""
+    pytest.importorskip("cv2")
+    body = f"""
+    def transform(path):
+        pixels = np.ascontiguousarray(read(path))
+        return floats(np.array({made}.resize((40, 30), Image.BILINEAR)))
+    """
+    found = traced(tmp_path, OPENCV + textwrap.dedent(body), takes="path")
+    assert found.why is None
+    assert found.candidates[0].geometry == (Resize(size=(30, 40)),)
+
+
 def test_images_that_opencv_decodes_in_its_own_way_are_told(tmp_path: Path) -> None:
     pytest.importorskip("cv2")
     found = traced(tmp_path, OPENCV + "transform = lambda path: floats(cv2.resize(read(path), (40, 30)))", takes="path")
