@@ -90,6 +90,8 @@ class Traced:
     max_abs: float | None = None
     why: str | None = None
     notes: tuple[str, ...] = ()
+    source: str = ""
+    """Where that is done, if it is another place than the recipe's."""
 
 
 def trace(recipe: TransformRecipe, sandbox: Sandbox, *, seed: int = 0) -> Traced:
