@@ -148,8 +148,8 @@ def _observed(recipe: TransformRecipe, probes: list[Probe], sandbox: Sandbox) ->
     except SandboxError as error:
         return f"the transform left no result that can be read: {error}"
     if not answer["ok"]:
-        what = "the transform" if answer.get("made") is True else "the code that makes the transform failed:"
-        return f"{what} {answer['error']} ({answer['where']})"
+        what = "the transform " if answer.get("made") is True else "the code that makes the transform failed: "
+        return f"{what if recipe.live is None else ''}{answer['error']} ({answer['where']})"
     if any(found.get("random") for found in answer["probes"]):
         return _RANDOM
     return [
@@ -279,7 +279,7 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
     if others:
         *more, last = dict.fromkeys(others)
         called = f"{', '.join(more)} and {last}" if more else last
-        remarks.append(f"{called} images are converted to {made.mode} before any other step, unlike in the transform")
+        remarks.append(f"{called} images are converted to the model's channels before any other step, unlike in the transform")
     if any(_of_torch(probe) for probe, _ in usable):
         remarks.append(
             f"it resizes tensors, and the service resizes images: values differ by at most {worst:.2g}, less than {_LEVELS} of "

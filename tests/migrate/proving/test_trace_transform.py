@@ -275,13 +275,14 @@ def test_images_that_opencv_decodes_in_its_own_way_are_told(tmp_path: Path) -> N
     pytest.importorskip("cv2")
     found = traced(tmp_path, OPENCV + "transform = lambda path: floats(cv2.resize(read(path), (40, 30)))", takes="path")
     assert found.why is None
-    assert "16-bit gray and CMYK images are converted to RGB before any other step, unlike in the transform" in found.notes
+    assert "16-bit gray and CMYK images are converted to the model's channels before any other step, unlike in the transform" in found.notes
 
 
 def test_images_of_several_kinds_that_are_converted_otherwise_are_told_in_one_note(tmp_path: Path) -> None:
     found = traced(tmp_path, "transform = lambda image: np.array(image, dtype=np.float32)[None] / 255")
     kinds = "RGBA, P, gray transparent (LA), 16-bit gray and CMYK images"
-    assert f"{kinds} are converted to L before any other step, unlike in the transform" in found.notes
+    said = f"{kinds} are converted to the model's channels before any other step, unlike in the transform"
+    assert found.notes == (said,)  # once, though it takes gray images and colored ones
 
 
 def test_images_that_pillow_decodes_are_served_as_they_are(tmp_path: Path) -> None:
