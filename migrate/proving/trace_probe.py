@@ -92,17 +92,8 @@ class Journal:
                 canvas.__dict__["_ops"] = padded
 
         Image.Image.paste = paste  # type: ignore[method-assign,assignment]
-        plain_fromarray = Image.fromarray
-
-        @functools.wraps(plain_fromarray)
-        def fromarray(obj: Any, *args: Any, **kwargs: Any) -> Image.Image:
-            image = plain_fromarray(obj, *args, **kwargs)
-            known = self._history(obj)
-            if known is not None and not known.turned and image.mode == known.mode:
-                image.__dict__["_ops"] = known.ops
-            return image
-
-        Image.fromarray = fromarray  # type: ignore[assignment]
+        for name in ("fromarray", "frombuffer"):  # torchvision's ToPILImage makes images of buffers
+            setattr(Image, name, self._following_pixels(getattr(Image, name)))
         interface = Image.Image.__array_interface__.fget  # type: ignore[attr-defined]
         Image.Image.__array_interface__ = property(lambda image: self._reading(image, interface))  # type: ignore[assignment]
         for name in ("tobytes", "getdata"):
@@ -131,6 +122,21 @@ class Journal:
             return result
 
         return method
+
+    def _following_pixels(self, plain: Callable[..., Image.Image]) -> Callable[..., Image.Image]:
+        @functools.wraps(plain)
+        def made(*args: Any, **kwargs: Any) -> Image.Image:
+            image = plain(*args, **kwargs)
+            self.depth += 1
+            try:
+                known = self._history(np.array(image)) if image.mode in ("RGB", "L") else None
+            finally:
+                self.depth -= 1
+            if known is not None and not known.turned and image.mode == known.mode:
+                image.__dict__["_ops"] = known.ops
+            return image
+
+        return made
 
     def _noting_read(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(plain)

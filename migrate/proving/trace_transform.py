@@ -42,6 +42,12 @@ _CALLED = {"I;16": "16-bit gray", "LA": "gray transparent (LA)"}
 ON_ITS_SIDE = "on_its_side"
 LIGHTS = {"dark": (0.1, 0), "bright": (0.1, 229), "faint": (0.05, 120), "black": (0, 0), "white": (0, 255)}
 """What pixels are multiplied by, and what is added: code may brighten what is dark, or leave out what is of one color."""
+MARGINS = {"on_black": 0, "on_white": 255}
+"""The color of a margin, another on each side: code may crop a digit or a scan to what is not ground."""
+_SAID = {
+    ON_ITS_SIDE: "an image that lies on its side", **{name: f"a {name} image" for name in LIGHTS},
+    "on_black": "an image with a black margin", "on_white": "an image with a white margin",
+}  # fmt: skip
 _FEW = 3
 """Images of one mode that confirm what is known."""
 _LEVELS = 2.1
@@ -84,6 +90,8 @@ class Traced:
     max_abs: float | None = None
     why: str | None = None
     notes: tuple[str, ...] = ()
+    source: str = ""
+    """Where that is done, if it is another place than the recipe's."""
 
 
 def trace(recipe: TransformRecipe, sandbox: Sandbox, *, seed: int = 0) -> Traced:
@@ -101,7 +109,7 @@ def confirm(recipe: TransformRecipe, read: Traced, sandbox: Sandbox, *, seed: in
     for probe in write_probes(sandbox.readable_folder(), seed):
         alike = [other for other in few if other.mode == probe.mode]
         most = 1 if probe.mode in (*OTHER_MODES, *RARE_MODES) else _FEW * (probe.mode in modes)
-        apart = any(name in probe.path.name for name in (ON_ITS_SIDE, *LIGHTS))
+        apart = any(name in probe.path.name for name in _SAID)
         if probe.for_proof and (len(alike) < most or (alike and apart)):
             few.append(probe)
     probes = _observed(recipe, few, sandbox)
@@ -140,8 +148,8 @@ def _observed(recipe: TransformRecipe, probes: list[Probe], sandbox: Sandbox) ->
     except SandboxError as error:
         return f"the transform left no result that can be read: {error}"
     if not answer["ok"]:
-        what = "the transform" if answer.get("made") is True else "the code that makes the transform failed:"
-        return f"{what} {answer['error']} ({answer['where']})"
+        what = "the transform " if answer.get("made") is True else "the code that makes the transform failed: "
+        return f"{what if recipe.live is None else ''}{answer['error']} ({answer['where']})"
     if any(found.get("random") for found in answer["probes"]):
         return _RANDOM
     return [
@@ -231,7 +239,7 @@ def _prove_either(
     try:
         return (made, *_prove(made, probes, mode, sandbox))
     except Rejected as rejection:
-        if ON_ITS_SIDE not in str(rejection):  # the last probes: all others agree
+        if _SAID[ON_ITS_SIDE] not in str(rejection):  # the last probes: all others agree
             raise
     upright = replace(made, upright=True)
     return (upright, *_prove(upright, probes, mode, sandbox))
@@ -247,7 +255,7 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
     done = sandbox.run(["-P", "-c", RUNTIME_ROWS, str(request)], writable)
     if not done.ok:
         raise SandboxError(f"the runtime's preprocessing failed on the probe images: {done.why}", output=done.stderr)
-    worst, proofs, remarks = 0.0, 0, []
+    worst, proofs, remarks, others = 0.0, 0, [], []
     served = read_left_arrays(out)
     for index, (probe, output) in enumerate(usable):
         try:
@@ -262,12 +270,16 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
         agrees = difference <= tolerance(wanted) + near
         if probe.mode == mode:
             if not agrees:
-                reason = f"what it does to {probe.path.name} could not be reproduced exactly (off by {difference:.3g})"
-                raise Rejected(reason)
+                name = probe.path.stem.split("_", 2)[-1]
+                said = _SAID.get(name, f"an image of {name} pixels")
+                raise Rejected(f"what it does to {said} could not be reproduced exactly (off by {difference:.3g})")
             worst, proofs = max(worst, difference), proofs + probe.for_proof
         elif not agrees and probe.mode in (*OTHER_MODES, *RARE_MODES):
-            called = _CALLED.get(probe.mode, probe.mode)
-            remarks.append(f"{called} images are converted to {made.mode} before any other step, unlike in the transform")
+            others.append(_CALLED.get(probe.mode, probe.mode))
+    if others:
+        *more, last = dict.fromkeys(others)
+        called = f"{', '.join(more)} and {last}" if more else last
+        remarks.append(f"{called} images are converted to the model's channels before any other step, unlike in the transform")
     if any(_of_torch(probe) for probe, _ in usable):
         remarks.append(
             f"it resizes tensors, and the service resizes images: values differ by at most {worst:.2g}, less than {_LEVELS} of "
@@ -313,10 +325,12 @@ def _probe_files(seed: int) -> list[tuple[Probe, bytes]]:
     def make(name: str, mode: str, size: tuple[int, int], *, for_proof: bool, **options: Any) -> None:
         file = io.BytesIO()
         form = "JPEG" if mode == "CMYK" else "PNG"
-        image = probe_image(apart if mode in RARE_MODES or name in LIGHTS else generator, *size, mode)
+        image = probe_image(apart if mode in RARE_MODES or name in (*LIGHTS, *MARGINS) else generator, *size, mode)
         if name in LIGHTS:
             factor, light = LIGHTS[name]
             image = image.point([round(factor * value) + light for value in range(256)] * len(image.getbands()))
+        if name in MARGINS:
+            image = _with_margin(image, MARGINS[name])
         image.save(file, form, **options)
         path = Path(f"{'proof' if for_proof else 'fit'}_{mode.replace(';', '')}_{name}.{form.lower()}")
         made.append((Probe(path=path, mode=mode, size=size[::-1], for_proof=for_proof), file.getvalue()))
@@ -326,13 +340,21 @@ def _probe_files(seed: int) -> list[tuple[Probe, bytes]]:
             for size in sizes if mode in MODES else sizes[:2]:
                 make(f"{size[0]}x{size[1]}", mode, size, for_proof=for_proof)
     for mode in MODES:
-        for name in LIGHTS:
+        for name in (*LIGHTS, *MARGINS):
             make(name, mode, PROOF_SIZES[1], for_proof=True)
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
     for mode in MODES:
         make(ON_ITS_SIDE, mode, PROOF_SIZES[0], for_proof=True, exif=exif)
     return made
+
+
+def _with_margin(image: Image.Image, light: int) -> Image.Image:
+    width, height = image.size
+    box = (width // 5, height // 3, width * 9 // 10, height * 3 // 4)
+    ground = Image.new(image.mode, image.size, (light,) * len(image.getbands()))
+    ground.paste(image.crop(box), box)
+    return ground
 
 
 def probe_image(generator: np.random.Generator, width: int, height: int, mode: str) -> Image.Image:

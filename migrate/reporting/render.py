@@ -140,7 +140,7 @@ def _recovered(report: Report, console: Console) -> None:
     if report.preprocessing:
         table = _table("Preprocessing", "where", "for", "steps")
         for entry in report.preprocessing:
-            steps = " > ".join(_step(step) for step in entry.steps)
+            steps = " > ".join(_step(step) for step in entry.steps if not _changes_nothing(step))
             table.add_row(escape(entry.source), escape(", ".join(entry.for_models)), escape(steps))
         console.print(table, "")
     if report.checkpoints:
@@ -149,6 +149,10 @@ def _recovered(report: Report, console: Console) -> None:
             cells = (found.source, found.path, found.key or "", found.strip or "")
             table.add_row(*map(escape, cells), _yes(found.loaded), escape(found.why or ""))
         console.print(table, "")
+
+
+def _changes_nothing(step: dict[str, Any]) -> bool:
+    return step.get("op") == "normalize" and not any(step["mean"]) and all(value == 1 for value in step["std"])
 
 
 def _step(step: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..reading.calls import SliceError
 from ..reading.facts import Factory, Script
+from ..reading.nodes import keyword_of, text_of
 from ..reading.recipe import Recipe
 from ..reading.scopes import Module, dotted, last_name
 from ..reading.source import NOTEBOOK
@@ -22,6 +23,12 @@ from ..slicing.recipes import recipe, write
 from ..survey.lightning_module import LightningSite, WithoutCheckpoint, reduction
 from ..survey.loops import CallSite
 from ..survey.survey import ProjectIndex
+
+
+_BY_NAME = frozenset(["create_model", "get_model", "load", "from_pretrained", "from_name"])
+"""Constructors of published models that are told which."""
+_NAMES = ("model_name", "name", "model", "pretrained_model_name_or_path")
+"""What they call the argument that says it."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +56,13 @@ class Construction:
 
     @property
     def zoo_name(self) -> str | None:
-        """The published model that the program asks a library for, by its constructor's name."""
-        for name in self.builders:
-            if is_zoo_constructor(self.program.entry.expand(ast.parse(name, mode="eval").body)):
-                return name.rpartition(".")[2]
+        """The published model that the program asks a library for, by its constructor's name, or by the name that one which
+        makes any model is given."""
+        for call, name in zip(self.calls, self.builders, strict=True):
+            expanded = self.program.entry.expand(ast.parse(name, mode="eval").body)
+            if expanded is not None and is_zoo_constructor(expanded):
+                leaf = expanded.rpartition(".")[2]
+                return leaf if leaf not in _BY_NAME else _asked_by_name(call, 1 if expanded.startswith("torch.hub.") else 0)
         return None
 
     @property
@@ -240,3 +250,10 @@ def _from_notebook(root: Path, known: ProjectIndex, factory: Factory, call: ast.
     )
     written = write(program, known.repository, posixpath.dirname(factory.path), "model")
     return recipe(root, notebook, known.repository, written, ())
+
+
+def _asked_by_name(call: ast.Call, place: int) -> str | None:
+    """The model that a constructor of any is told, where that is written out: `vit-base` of `google/vit-base`."""
+    named = next(filter(None, (keyword_of(call, name) for name in _NAMES)), None)
+    text = text_of(named.value if named is not None else next(iter(call.args[place : place + 1]), None))
+    return text.rpartition("/")[2] or None if text is not None else None

@@ -59,8 +59,8 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
     What lies in a git submodule, as others' examples do, comes last of all; before it what imports nothing that could hold a
     model, such as the client of a server. Those that a README runs come first, then those that other documents run or that it
     mentions. Of these one for images comes before one that is not, as in a course that begins with points and lines: it
-    leads to layers for them or imports a library for them itself, or, less surely, leads to such a library. Then one that
-    evaluates comes before one that predicts before one that trains (or takes gradients of what it predicts, as a transfer of
+    leads to layers for them or imports a library for them itself, or, less surely, leads to such a library. What the README at
+    the top runs comes before what one in a folder does, such as that of an old version. Then one that evaluates comes before one that predicts before one that trains (or takes gradients of what it predicts, as a transfer of
     style does); then a plain name like `train.py` before `bn_train.py`,
     the order in which they are documented, a file's depth, and the natural order of the names.
     Tests, notebooks and files in which nothing is seen to call a model and whose name does not say that they do come last;
@@ -77,9 +77,13 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
     shallowest = min((script.path.count("/") for script in scripts), default=0)
 
     def rank(script: Script) -> tuple[object, ...]:
-        order, named = next(
-            ((index, 0 if command.readme else 1) for index, command in enumerate(survey.commands) if _runs(command, script)),
-            (len(survey.commands), 1 if re.search(rf"(?<![\w/.-]){re.escape(script.path)}\b", readme) else 2),
+        order, named, below = next(
+            (
+                (index, 0 if command.readme else 1, command.path.count("/"))
+                for index, command in enumerate(survey.commands)
+                if _runs(command, script)
+            ),
+            (len(survey.commands), 1 if re.search(rf"(?<![\w/.-]){re.escape(script.path)}\b", readme) else 2, 0),
         )
         depth = script.path.count("/")
         stem = posixpath.basename(script.path).removesuffix(".py").lower()
@@ -93,6 +97,7 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
             named,
             0 if script.path in with_layers or _holds_images(modules[script.path]) else 1 if script.path in with_images else 2,
             depth > shallowest,
+            below if named == 0 else 0,
             3 if set(script.roles) == {"predict"} and _takes_gradients(modules[script.path]) else tier(script),
             re.fullmatch(_PURPOSE, stem) is None,
             order,

@@ -221,8 +221,7 @@ def _backwards(step: LoopStep) -> Sequence[ast.stmt]:
 def _check_removable(positions: Positions, statements: Iterable[ast.stmt], replaced: ast.stmt) -> None:
     for item in statements:
         assert item.end_lineno is not None
-        assert item.end_col_offset is not None
-        rest = positions.lines[item.end_lineno - 1].encode()[item.end_col_offset :].decode().strip()
+        rest = _behind(positions, item).strip()
         if not positions.starts_line(item) or (rest and not rest.startswith("#")):
             raise RejectedError("several statements of the step share a line")
         if any("#" in positions.lines[line - 1] for line in range(item.lineno, item.end_lineno)):
@@ -231,16 +230,22 @@ def _check_removable(positions: Positions, statements: Iterable[ast.stmt], repla
             raise RejectedError("several statements of the step share a line")
 
 
+def _behind(positions: Positions, item: ast.stmt) -> str:
+    """What stands behind a statement on its last line, without the semicolon that ends it where one does."""
+    assert item.end_lineno is not None
+    rest = positions.lines[item.end_lineno - 1].encode()[item.end_col_offset :].decode()
+    return re.sub(r"^[ \t]*;", "", rest)
+
+
 def _removals(positions: Positions, statements: Iterable[ast.stmt]) -> list[Edit]:
     """Take whole lines out; a comment behind a statement stays where it was, on a line of its own, and of two blank lines that
     come together one goes."""
     left: dict[int, str] = {}
     for item in statements:
         assert item.end_lineno is not None
-        assert item.end_col_offset is not None
         for line in range(item.lineno, item.end_lineno + 1):
             left[line] = ""
-        rest = positions.lines[item.end_lineno - 1].encode()[item.end_col_offset :].decode()
+        rest = _behind(positions, item)
         if rest.strip():
             left[item.end_lineno] = positions.indent(item.lineno) + rest.lstrip(" \t")
     edits = []

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from ..reading.edits import Edit
+from ..reading.nodes import inside
 from ..reading.scopes import Module, dotted, last_name
 from ..rewriting.rule import Context, Fix, Repair, diff
 from ..rewriting.scalars import returns_scalars
@@ -55,8 +56,8 @@ class ItemOfScalar(Repair):
 
     Example: `total += loss.data[0]` becomes `total += loss.item()`.
 
-    Fix safety: safe where the function, or the function of the repository that it calls, shows that the value is a loss, a
-    mean or a sum; unsafe where only its name says so. After `.squeeze().max(0)` the index becomes `.reshape(-1)[0]`, which
+    Fix safety: safe where the function, or the function of the repository that it calls, shows that the value is a loss (it
+    back-propagates from it), a mean or a sum; unsafe where only its name says so. After `.squeeze().max(0)` the index becomes `.reshape(-1)[0]`, which
     is right for both shapes.
     """
 
@@ -103,7 +104,16 @@ def _is_scalar(module: Module, node: ast.expr) -> bool:
     if not isinstance(node, ast.Name):
         return False
     found = list(_assigned(module, node))
+    if len(found) == 1 and isinstance(found[0][0], ast.Name) and _goes_back(module, node):
+        return True
     return bool(found) and all(isinstance(target, ast.Name) and _reduces(module, value) for target, value in found)
+
+
+def _goes_back(module: Module, node: ast.Name) -> bool:
+    """Whether the function, or the file, back-propagates from it as it is, which only a number can be."""
+    scope: ast.AST = module.function_of(node) or module.tree
+    back = f"{node.id}.backward"
+    return any(dotted(call.func) == back and not call.args and not call.keywords for call in inside(scope, ast.Call))
 
 
 def _reduces(module: Module, value: ast.expr) -> bool:

@@ -47,6 +47,8 @@ _SHAPED = frozenset(
     ]
 )
 """Methods of tensors."""
+_PICTURES = frozenset(["PIL", "cv2", "imageio", "matplotlib", "skimage"])
+"""Libraries that take arrays and pictures: what calls one is in no graph."""
 
 
 class BatchDivision(Repair):
@@ -64,6 +66,7 @@ class BatchDivision(Repair):
     safety = "safe"
     VALID = (
         "import torch\n\n\ndef f(x, ratio):\n    return int(x.shape[1] * ratio)\n",
+        "import cv2\nimport torch\n\n\ndef half(image):\n    return cv2.resize(image, (64, int(image.shape[0] * 50 / 100)))\n",
         "# drawn.py:\ndef f(rows, height):\n    for y in range(height):\n        put(rows[int(y * len(rows) / height)])\n"
         "# net.py:\nimport torch\n",
     )
@@ -100,10 +103,12 @@ class BatchDivision(Repair):
 
 
 def _handles_tensors(module: Module, function: ast.AST) -> bool:
-    """Whether a function may be of tensors: its file imports torch, or it shapes one; rows of a picture that is drawn are no
-    batch."""
+    """Whether a function may be of tensors: its file imports torch, or it shapes one; rows of a picture that is drawn or
+    resized are no batch."""
     imports = any(name.partition(".")[0] == "torch" for name in (*module.imports.values(), *module.star_imports))
-    calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+    calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    if any((module.expand(callee) or "").partition(".")[0] in _PICTURES for callee in calls):
+        return False
     return imports or any(isinstance(callee, ast.Attribute) and callee.attr in _SHAPED for callee in calls)
 
 

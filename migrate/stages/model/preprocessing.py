@@ -22,13 +22,16 @@ def traced(migration: Migration, resolved: Resolved) -> Traced:
     stated = resolved.stated_transform
     if stated is None or resolved.transform_recipe.live is None:
         return _tried(migration, resolved.transform_recipe)
-    read = _tried(migration, stated)
+    read, recipe = _tried(migration, stated), resolved.transform_recipe
     if read.candidates:
-        seen = _tried(migration, resolved.transform_recipe, read)
+        seen = _tried(migration, recipe, read)
         if seen is None or seen.candidates:
             return seen or read
-    found = _tried(migration, resolved.transform_recipe)
-    return found if found.candidates or read.candidates else replace(read, why=found.why)
+        call = resolved.chain[-1]  # what the sources state, for another script perhaps, is not what the model's images go through
+        recipe = replace(recipe, source_at=f"{call.path}:{call.line}")
+        return replace(_tried(migration, recipe), source=recipe.source_at)
+    found = _tried(migration, recipe)
+    return found if found.candidates else replace(read, why=found.why)
 
 
 @overload
@@ -61,7 +64,7 @@ def preprocessing_of(migration: Migration, resolved: Resolved, found: Traced, ro
             return candidate, ""
     sizes = ", ".join("x".join(map(str, row_shape(candidate) or ())) or "any size" for candidate in found.candidates)
     why = found.why or f"the transform gives {sizes}, the model takes {'x'.join(map(str, row))}"
-    source = resolved.transform_recipe.source_at if resolved.transform_recipe is not None else ""
+    source = found.source or (resolved.transform_recipe.source_at if resolved.transform_recipe is not None else "")
     message = f"no preprocessing is known, so the model takes tensors, not images: {why}"
     migration.remark("PS504", message, "warning", source)
     return None, migration.plain(why)

@@ -257,11 +257,32 @@ def test_opencv(tmp_path: Path, body: str, takes: str, geometry: list[tuple[int,
     assert made.channels == channels
 
 
+@pytest.mark.parametrize("made", ["Image.fromarray(pixels)", "Image.frombuffer('RGB', pixels.shape[1::-1], pixels, 'raw', 'RGB', 0, 1)"])
+def test_what_opencv_reads_and_pillow_resizes(tmp_path: Path, made: str) -> None:
+    """As torchvision's ToPILImage makes an image of an array: by a buffer, since Pillow 11.3."""
+    pytest.importorskip("cv2")
+    body = f"""
+    def transform(path):
+        pixels = np.ascontiguousarray(read(path))
+        return floats(np.array({made}.resize((40, 30), Image.BILINEAR)))
+    """
+    found = traced(tmp_path, OPENCV + textwrap.dedent(body), takes="path")
+    assert found.why is None
+    assert found.candidates[0].geometry == (Resize(size=(30, 40)),)
+
+
 def test_images_that_opencv_decodes_in_its_own_way_are_told(tmp_path: Path) -> None:
     pytest.importorskip("cv2")
     found = traced(tmp_path, OPENCV + "transform = lambda path: floats(cv2.resize(read(path), (40, 30)))", takes="path")
     assert found.why is None
-    assert "16-bit gray images are converted to RGB before any other step, unlike in the transform" in found.notes
+    assert "16-bit gray and CMYK images are converted to the model's channels before any other step, unlike in the transform" in found.notes
+
+
+def test_images_of_several_kinds_that_are_converted_otherwise_are_told_in_one_note(tmp_path: Path) -> None:
+    found = traced(tmp_path, "transform = lambda image: np.array(image, dtype=np.float32)[None] / 255")
+    kinds = "RGBA, P, gray transparent (LA), 16-bit gray and CMYK images"
+    said = f"{kinds} are converted to the model's channels before any other step, unlike in the transform"
+    assert found.notes == (said,)  # once, though it takes gray images and colored ones
 
 
 def test_images_that_pillow_decodes_are_served_as_they_are(tmp_path: Path) -> None:
@@ -290,6 +311,22 @@ def test_what_is_done_to_rare_images_alone_is_refused(tmp_path: Path, rare: str)
     found = traced(tmp_path, body)
     assert found.candidates == ()
     assert found.why is not None
+
+
+@pytest.mark.parametrize(("ground", "margin"), [("np.array(gray) > 10", "black"), ("np.array(gray) < 245", "white")])
+def test_a_crop_to_what_is_not_ground_is_refused(tmp_path: Path, ground: str, margin: str) -> None:
+    body = f"""
+    def transform(image):
+        gray = image.convert("L").resize((28, 28), Image.BILINEAR)
+        ys, xs = np.where({ground})
+        if len(xs):
+            gray = gray.crop((xs.min(), ys.min(), xs.max() + 1, ys.max() + 1))
+        return np.array(gray.resize((20, 20), Image.BILINEAR), dtype=np.float32)[None] / 255
+    """
+    found = traced(tmp_path, body)
+    assert found.candidates == ()
+    assert found.why is not None
+    assert f"an image with a {margin} margin" in found.why
 
 
 def test_opencv_filters_that_are_not_served_are_refused(tmp_path: Path) -> None:

@@ -132,6 +132,15 @@ def test_terminal_form_is_complete_and_takes_no_markup_from_the_user() -> None:
     assert "headrace serve build/r/models" in text
 
 
+def test_a_step_that_changes_nothing_is_not_shown() -> None:
+    for mean, shown in ((0.0, "decode > layout"), (0.5, "decode > normalize > layout")):
+        steps = [{"op": "decode"}, {"op": "normalize", "mean": [mean] * 3, "std": [1.0] * 3}, {"op": "layout"}]
+        report = Report(repository="/r", preprocessing=[PreprocessingReport(source="m.py:3", for_models=["m"], steps=steps)])
+        stream = io.StringIO()
+        render(report, Console(file=stream, width=160))
+        assert shown in stream.getvalue()
+
+
 def test_what_is_said_of_many_places_is_said_once() -> None:
     found = [Finding(f"{name}.py", 3, 0, "PS113", "torch.load reads only tensors", "note") for name in "abcdefg"]
     found.append(Finding("x.py", 1, 0, "PS113", "another", "note"))

@@ -405,3 +405,23 @@ def test_of_the_names_that_a_function_chooses_by_the_documented_is_taken_else_th
     (root / "README.md").write_text("    $ python train.py -net wide -gpu\n")  # of another script
     assert list(resolve(survey(root)).recipe.argv) == ["-net", "wide"]
     assert list(resolve(surveyed, model="wider").recipe.argv) == ["-net", "wider"]
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        ("timm.create_model('pvt_v2_b0', num_classes=3)", "pvt_v2_b0"),
+        ("timm.create_model(model_name='hf_hub:who/tiny', global_pool='avg')", "tiny"),
+        ("torch.hub.load('pytorch/vision', 'resnet18')", "resnet18"),
+        ("AutoModelForImageClassification.from_pretrained('google/vit-base')", "vit-base"),
+        ("r18(num_classes=3)", "resnet18"),
+        ("timm.create_model(os.environ['MODEL'], global_pool='avg')", "cars"),
+    ],
+)
+def test_a_published_model_is_called_as_it_is_asked_for(tmp_path, made, name):
+    imports = (
+        "import os, timm, torch\nfrom torchvision.models import resnet18 as r18\n"
+        "from transformers import AutoModelForImageClassification\n"
+    )
+    root = written(tmp_path / "cars", {"eval.py": f"{imports}{EVALUATE}\nmodel = {made}\nprint(evaluate(model, []))\n"})
+    assert resolve(survey(root)).name == name

@@ -57,6 +57,13 @@ def test_an_evaluation_beats_a_demo_and_what_the_readme_runs_beats_others(tmp_pa
     assert order(tmp_path, files, "See demo.py.\n", run_sh="python train.py\n")[:2] == ["demo.py", "train.py"]
 
 
+def test_what_the_readme_at_the_top_runs_beats_what_one_in_a_folder_does(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/README.md").write_text("    python compare.py\n")
+    files = {"experiments/cifar.py": TRAIN, "old/compare.py": TRAIN + EVALUATE}
+    assert order(tmp_path, files, "    python -m experiments.cifar\n") == ["experiments/cifar.py", "old/compare.py"]
+
+
 def test_what_takes_gradients_of_a_prediction_comes_after_what_trains_and_evaluates(tmp_path: Path) -> None:
     """As a transfer of style, which changes an image by what a network makes of it."""
     style = "net = Net().eval()\nfor step in range(2000):\n    total(net(image)).backward()\n    move(image)\n"

@@ -813,3 +813,22 @@ def train():
 \t\tprint(out.argmax(1))
 """
     )
+
+
+def test_semicolons_that_end_lines_are_no_second_statements(tmp_path):
+    lines = ["optimizer.zero_grad();", "out = net(x);  # forward", "loss = criterion(out, y);", "loss.backward() ;", "optimizer.step();"]
+    source = "import torch\n\nfor x, y in loader:\n" + "".join(f"    {line}\n" for line in lines)
+    (tmp_path / "script.py").write_text(source)
+    (change,) = rewrite(survey(tmp_path), select=["PS3"])
+    assert (
+        change.after.decode()
+        == """\
+import headrace
+import torch
+
+train_step = headrace.training_step(net, criterion, optimizer)
+for x, y in loader:
+    # forward
+    loss, out = train_step(x, y);
+"""
+    )

@@ -49,6 +49,9 @@ _GPUS = (
 )
 """What `nvidia-smi` shows of a machine whose GPUs do nothing, and a line of `nvidia-smi -q`: scripts look for numbers in it."""
 
+_NO_GROUP = "process group has not been initialized"
+"""What torch says where a script counts or gathers over ranks, and was not launched."""
+
 _GROUPS: list[Any] = []
 """Groups of processes, as long as this one lasts. One that ends with the last module that is wrapped for it, as after
 `destroy_process_group`, waits for its thread with the lock held that this thread may want, for ever."""
@@ -84,8 +87,10 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
 def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that asks for what a launcher sets is told that one started it; so is one that wants what it only keeps of
-    that when it is launched, as in `args.world_size`."""
+    that when it is launched, as in `args.world_size`, or the group that it only makes then."""
     text = str(error)
+    if _NO_GROUP in text:
+        return launch(stage, "RANK")
     asked = [name for name in LAUNCHED if name in text]
     if not asked and isinstance(error, AttributeError | KeyError | NameError):
         asked = [name for name in LAUNCHED if f"'{name.lower()}'" in text]

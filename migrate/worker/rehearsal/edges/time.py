@@ -35,6 +35,8 @@ _UNLIKE = re.compile(
     r"|shape of the mask \[(\d+).*\] at index 0 does not match"
 )
 """What is said of rows that are not as many as the script's batches have."""
+_EMPTY = "tensor of 0 elements"
+"""What is said of the rows after the hundredth of a batch that has no hundred: those without labels, say."""
 _CUT = re.compile(r"batches of \d+, not of (\d+)")
 _UNEQUAL = re.compile(r"shape '\[-1, \d+, .*\]' is invalid for input of|not divisible|equal division")
 """What is said of rows of several batches side by side that are not as many times each other's as the script's are."""
@@ -71,6 +73,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     uncounted = isinstance(error, ZeroDivisionError) and _is_shortened(stage, "loops over data")
     if missed or uncounted:
         return stage.learn(EVERY, True)
+    if isinstance(error, RuntimeError) and _EMPTY in str(error) and _is_shortened(stage, "batches of"):
+        return stage.learn(LARGE, True)
     beyond = _BEYOND.search(str(error)) if isinstance(error, IndexError) else None
     small = beyond is not None and int(beyond[1]) == stage.request.batch_size and _is_shortened(stage, "batches of")
     unlike = _UNLIKE.search(str(error)) if isinstance(error, RuntimeError | ValueError | IndexError) else None

@@ -1,8 +1,12 @@
 """Which of the preprocessings that a transform proved equal to is the model's, and what is said where none is."""
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.migrate.proving.trace_transform import Traced
+from headrace.migrate.reading.recipe import LiveModel, TransformRecipe
+from headrace.migrate.resolving.resolved import ChainStep
 from headrace.migrate.stages.model.preprocessing import preprocessing_of, traced
 from headrace.specs import CenterCrop, Preprocessing
 
@@ -37,6 +41,25 @@ def test_the_models_channels_and_size_choose(migration_of, resolved, remarks, ro
     else:
         assert why == "the transform gives 3x16x16, 1x16x16, any size, the model takes 1x20x20"
         assert [code for code, _ in remarks(migration)] == ["PS504"]
+
+
+@pytest.mark.parametrize("shown", [Traced(candidates=(GRAY,)), Traced(why="it is random")])
+def test_where_a_run_shows_another_transform_than_the_sources_state_its_place_is_the_models_call(
+    migration_of, resolved, remarks, shown
+):
+    """The source has that of another script, which predicts with another size."""
+    migration = migration_of()
+    stated = TransformRecipe(root="/r", script="infer.py", takes="image", source_at="infer.py:19")
+    live = replace(stated, script="train.py", live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 16, 16)))
+    model = resolved(transform_recipe=live, stated_transform=stated, chain=(ChainStep("call", "train.py", 7, "Net"),))
+    read, tree = Traced(candidates=(COLORED,)), migration.tree
+    migration.traced[stated.in_copy(tree), None] = read
+    migration.traced[live.in_copy(tree), read] = Traced(why="off by 3")  # the run does something else
+    migration.traced[replace(live, source_at="train.py:7").in_copy(tree), None] = shown
+    found = traced(migration, model)
+    assert (found.candidates, found.why) == (shown.candidates, shown.why)
+    assert preprocessing_of(migration, model, found, (3, 16, 16))[0] is None
+    assert [finding.where for finding in migration.findings] == ["train.py:7:0"]
 
 
 @pytest.mark.parametrize(("mean", "said"), [("[0.5, 0.5, 0.5]", ["PS530"]), ("[0.0, 0.0, 0.0]", [])])

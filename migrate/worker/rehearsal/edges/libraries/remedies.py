@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .....survey.submodules import missing_paths
 from ... import other_python
-from ...places import failed_at, is_users
+from ...places import failed_at, is_users, of_kind
 from ...silent import Silent
 from ...stage import Stage
 from ..packages import EVERYWHERE, file_of, missing_module
@@ -22,7 +22,7 @@ from .library_names import COMMON, DISTRIBUTIONS, HOSTS, OTHERS, OWNS, RECORDS, 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
     if isinstance(error, Exception) and re.search(rf"\b{Silent.__name__}\b", str(error)):
-        return _bring(stage.root, stage.learned.get("used", ()))
+        return _bring(stage.root, stage.learned.get("used", ()) or _silent(error))
     if (other := other_python.said_of(error, stage.root)) is not None:
         return other
     if isinstance(error, ImportError) and (lost := [item for item in stage.learned.get("left_out", ()) if item in str(error)]):
@@ -40,6 +40,12 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"{version_said(stage.root, library)} has no {name}"
     return _bring(stage.root, [library])
+
+
+def _silent(error: BaseException) -> list[str]:
+    """The libraries that only watch and of which a script had something all the same: a model out of a tracker's store."""
+    held = [item for frame, _ in traceback.walk_tb(error.__traceback__) for _, item in of_kind(frame.f_locals, Silent)]
+    return list(dict.fromkeys(item.__dict__["_name"].partition(".")[0] for item in held))
 
 
 def _bring(root: str, libraries: Sequence[str]) -> str:

@@ -63,6 +63,20 @@ print(second)
     assert "repository's own code fails at main.py:2" in done.report.remedy
 
 
+def test_a_group_that_a_script_makes_only_where_it_is_launched_is_made(rehearsed):
+    text = """
+import os
+import torch.distributed as dist
+if "RANK" in os.environ:
+    dist.init_process_group("nccl")
+print(dist.get_world_size())
+"""
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "1\n", 2), done.report
+    done = rehearsed({"main.py": "import torch.distributed as dist\ndist.get_world_size()\n"}, made=done.root / "other")
+    assert (done.report.ended, done.report.attempts) == ("stopped", 2)
+
+
 def test_the_environment_is_as_it_was_afterwards(on_stage, monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     world = on_stage(learned={"launched": ["RANK"]})

@@ -100,3 +100,10 @@ def test_a_module_that_is_spelled_otherwise_is_not_to_be_installed(rehearsed):
     files = {"main.py": "import torch\nfrom Nets import load\ntorch.nn.Linear(2, 1)(load('a.jpg'))\n", "src/nets.py": "x = 1\n"}
     done = rehearsed(files)
     assert done.report.remedy.startswith("Nets is not here, and src/nets.py is: import it as it is spelled")
+
+
+def test_a_model_out_of_the_store_of_a_library_that_only_watches_is_told_by_its_name(rehearsed):
+    text = "import wandb\nimport mlflow.pytorch\nimport torch\n\nmodel = mlflow.pytorch.load_model('models:/net/1')\n"
+    done = rehearsed({"main.py": f"{text}print(torch.argmax(model(torch.ones(1, 3)), 1))\n"})
+    assert done.report.ended == "stopped"
+    assert done.report.remedy == "install mlflow into the environment in which headrace runs"
