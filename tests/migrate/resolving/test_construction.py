@@ -1,6 +1,8 @@
 """Ways in which repositories make their models: each is resolved, and the recipe is run and captured in one forked process."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -405,3 +407,24 @@ def test_of_the_names_that_a_function_chooses_by_the_documented_is_taken_else_th
     (root / "README.md").write_text("    $ python train.py -net wide -gpu\n")  # of another script
     assert list(resolve(survey(root)).recipe.argv) == ["-net", "wide"]
     assert list(resolve(surveyed, model="wider").recipe.argv) == ["-net", "wider"]
+
+
+@pytest.mark.parametrize(
+    ("files", "directory", "first"),
+    [
+        (
+            {"deep-nets/nets/small.py": NET, "deep-nets/nets/wide.py": "from .small import SmallNet\nNets = [SmallNet]\n"},
+            "deep-nets",
+            "from nets.small import SmallNet",
+        ),
+        ({"2-nets.py": NET}, ".", "from importlib import import_module"),
+    ],
+)
+def test_a_factory_is_imported_whose_folder_or_file_has_no_name_for_an_import(tmp_path, files, directory, first):
+    recipe = resolve(survey(written(tmp_path, files))).recipe
+    assert (recipe.directory, recipe.source.splitlines()[0]) == (directory, first)
+    made = subprocess.run(
+        [sys.executable, "-c", f"{recipe.source}\nprint(type({recipe.expression}).__name__)"],
+        cwd=tmp_path / directory, capture_output=True, text=True,
+    )  # fmt: skip
+    assert made.stdout == "SmallNet\n", made.stderr
