@@ -34,7 +34,7 @@ def make_console(*, stderr: bool = False) -> Console:
                 yield segment if segment.control else Segment(segment.text.translate(_STEERING), segment.style)
 
     terminal = (sys.stderr if stderr else sys.stdout).isatty() or "COLUMNS" in os.environ
-    return Spelled(stderr=stderr, soft_wrap=True, width=None if terminal else _IN_FILES)
+    return Spelled(stderr=stderr, soft_wrap=True, width=None if terminal else _IN_FILES, emoji=False)
 
 
 def check_format(given: str) -> None:

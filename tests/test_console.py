@@ -33,6 +33,11 @@ def test_whatever_a_console_prints(capsys, form):
     assert r"\x1b" in said
 
 
+def test_places_are_no_pictures(capsys):
+    make_console().print("train.py:100:4")
+    assert capsys.readouterr().out == "train.py:100:4\n"
+
+
 def test_styles_reach_a_terminal(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)

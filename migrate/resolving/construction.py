@@ -6,6 +6,7 @@ import ast
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -216,14 +217,20 @@ def _import_folder(known: ProjectIndex, factory: Factory) -> str:
             for dotted_name in (name, name.rpartition(".")[0]):
                 if dotted_name and repository.module(dotted_name, module.path) is own:
                     path = factory.path.removesuffix("/__init__.py").removesuffix(".py")
-                    inside = dotted_name.replace(".", "/")
-                    if path == inside or path.endswith(f"/{inside}"):
+                    inside = _importable(dotted_name).replace(".", "/")
+                    if inside and (path == inside or path.endswith(f"/{inside}")):
                         seen.add(path.removesuffix(inside).rstrip("/"))
     folder = posixpath.dirname(factory.path)
     while folder and posixpath.join(folder, "__init__.py") in repository.modules:
         folder = posixpath.dirname(folder)
     above = [item for item in seen if f"{folder}/".startswith(f"{item}/") or not item]
     return min(above, key=len, default=folder)
+
+
+def _importable(dotted_name: str) -> str:
+    """The end of a module's name that a statement can import: `nets.small` of `deep-nets.nets.small`, which a relative import
+    inside of a folder means whose own name is no identifier."""
+    return ".".join(reversed(list(takewhile(str.isidentifier, reversed(dotted_name.split("."))))))
 
 
 def direct(root: Path, known: ProjectIndex, factory: Factory, call: ast.Call | None) -> Recipe:
@@ -237,6 +244,10 @@ def direct(root: Path, known: ProjectIndex, factory: Factory, call: ast.Call | N
     name = "model" if factory.name != "model" else "built"
     text = ast.unparse(call) if call is not None else f"{factory.name}()"
     source = f"from {module} import {factory.name}\n{name} = {text}\n"
+    if _importable(module) != module:  # `2-nets.py`
+        source = (
+            f"from importlib import import_module\n{factory.name} = import_module({module!r}).{factory.name}\n{name} = {text}\n"
+        )
     script = posixpath.join(folder, "build_model.py")
     return Recipe(root=str(root.resolve()), directory=folder or ".", script=script, source=source, expression=name)
 

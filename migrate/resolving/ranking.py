@@ -32,6 +32,8 @@ _MOST_MATCHES, _MOST_LOOKED_AT = 4, 1000
 _MOST_BESIDE = 8
 """Files that are offered in place of one that is not here."""
 _SETTINGS = (".yaml", ".yml", ".json", ".jsonnet", ".toml", ".cfg", ".ini", ".conf")
+_OF_ANY = re.compile(r"(my_?)?(config(uration)?s?|cfg|conf|settings|options|default|base)|.{1,2}", re.I)
+"""Names of files of settings that say nothing of what they set."""
 _MOST_NAMED = 6
 """So many of those not taken are named in a remark."""
 _PURPOSE = "(main|run|app|train|eval(uate|uation)?|test|val(id|idate)?|predict(ion)?|infer(ence)?|classify|demo|serve)"
@@ -271,12 +273,19 @@ def other_arguments(survey: Survey, script: Script) -> Iterator[tuple[list[str],
 
 
 def configurations(survey: Survey, script: Script, option: Option) -> list[str]:
-    """The files that a required `--cfg FILE` can mean, the README's first, then the nearest; of other options none."""
+    """The files that a required `--cfg FILE` can mean: those that the option names first (`--model-config`: model.yaml), then the
+    README's, then those that its help names, then the nearest. Of other options none."""
     readme, known = readme_text(survey.root), project_index(survey)
-    files = configuration_files(survey.root, option)
-    files.sort(
-        key=lambda path: (path not in readme, readme.find(path), apart(path, script.path), path.count("/"), natural(path))
-    )
+
+    def rank(path: str) -> tuple[object, ...]:
+        stem = posixpath.splitext(posixpath.basename(path))[0].lower()
+        named = _OF_ANY.fullmatch(stem) is None
+        by_flag = named and stem in option.dest.lower().split("_")
+        by_help = named and re.search(rf"\b{re.escape(stem)}", option.help, re.I) is not None
+        place = (apart(path, script.path), path.count("/"), natural(path))
+        return not by_flag, path not in readme, readme.find(path), not by_help, *place
+
+    files = sorted(configuration_files(survey.root, option), key=rank)
     start = working_folder(known.repository.modules[script.path], known.repository)
     return [posixpath.relpath(path, start) for path in files]
 

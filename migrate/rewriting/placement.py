@@ -74,6 +74,14 @@ def runs_per_input(context: Context, group: Group) -> bool:
     return function is not None and group.single and not runs_once(context, function)
 
 
+def made_in_rounds(module: Module, group: Group) -> bool:
+    """Whether the loop around a call takes a model in each of its rounds, which may be one that it had before:
+    `model = models[kind]`. A graph made there would be new each time, and no call of it pay for a capture."""
+    around = module.ancestors(group.first.call, within=group.first.function or module.tree)
+    loop = next((node for node in around if isinstance(node, ast.For | ast.AsyncFor | ast.While)), None)
+    return loop is not None and any(binds(statement, group.model) for statement in loop.body)
+
+
 def outlives_calls(context: Context, group: Group) -> bool:
     """Whether a group's model is there before the code around its calls runs, and stays: a parameter, what a function with a
     cache gives (`@lru_cache`, `@st.cache_resource`), or, where the file runs once, what an object holds or a global is."""

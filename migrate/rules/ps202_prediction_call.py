@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ..rewriting.evaluation_edits import by_name, propose_step
 from ..rewriting.graph_mode import check_calls, groups, is_trained, propose
 from ..rewriting.graph_names import Group
-from ..rewriting.placement import RejectedError, outlives_calls, runs_per_input
+from ..rewriting.placement import RejectedError, made_in_rounds, outlives_calls, runs_per_input
 from ..rewriting.rule import Context, Fix, Rule, diff
 
 _SERVICE = diff("""\
@@ -56,7 +56,8 @@ class PredictionCall(Rule):
 
     Fix safety: safe; unsafe where nothing puts the model in evaluation mode. A function that gets its model as a parameter, or
     from a function with a cache, and classifies one input, gets `headrace.evaluation_step(model)`, which the model keeps, and
-    which compiles once enough inputs came; so does one whose model is held by an object or a global that is set elsewhere.
+    which compiles once enough inputs came; so does one whose model is held by an object or a global that is set elsewhere, and
+    a loop that takes a model in each round, as `model = models[kind]` does.
     Where the function makes the model itself at each call, the rule only remarks.
     """
 
@@ -71,6 +72,7 @@ class PredictionCall(Rule):
             site = group.first.fact
             held, repeated = outlives_calls(context, group), runs_per_input(context, group)
             steps = (held and repeated) or (by_name(group) and (held or not repeated))
+            steps |= not repeated and made_in_rounds(context.module, group)
             fix = (propose_step if steps else propose)(context, group, site, self.code, "prediction")
             if held and not steps and not fix.edits and not _unfit(context, group):
                 fix = propose_step(context, group, site, self.code, "prediction")

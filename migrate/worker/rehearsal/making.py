@@ -36,6 +36,7 @@ MADE_NAME = re.compile(r"image_\d{4}\.[a-z]{3,4}")
 """What a table of made rows says of its images."""
 _STATISTICS = re.compile(r"(?:^|_)(mean_?(?:and)?_?std|mean|std|norm(?:ali[sz]ation)?|stat(?:istic)?s)(?:_|\.npy$)")
 _NAMED = re.compile(r"image_\d{4}(?!\d)")
+_OF_ONE_CLASS = re.compile(r"class_\d{3}\.")
 _ID = re.compile(r"(^|_|image)ids?$|^id_code$|uu?id$|^stem$", re.I)
 """Columns that may name an image without the ending of its file."""
 _FLAG = re.compile(r"^(is|has|was|use|keep)_|[a-z]{4}ed$|[a-z]{3}able$|^(valid|ok)$|_(valid|ok|flag)$", re.I)
@@ -375,7 +376,8 @@ class Maker:
         return birds.contents(path, invented(birds.CLASSES) if self.guessed else self.names)
 
     def _is_labels(self, path: str) -> bool:
-        return bool(_LABEL.search(os.path.basename(path)))
+        name = os.path.basename(path)
+        return _LABEL.search(name) is not None and not _OF_ONE_CLASS.match(name)
 
     def _array(self, path: str) -> bytes:
         """One image, where a table or a list names it so; else many, or their labels, or their channels' mean and deviation."""
@@ -390,7 +392,8 @@ class Maker:
         labels: np.ndarray = np.arange(self.rows) % self.classes
         known = self.stage.learned.get("image") or self.stage.request.image
         size = self.stage.size_of_set if self.stage.size_of_set is not None and not known else self.size
-        np.save(file, labels if self._is_labels(path) else self._drawn(path, self.rows, *size, 3))
+        channels_last = () if self.stage.learned.get("mode") == "L" else (3,)
+        np.save(file, labels if self._is_labels(path) else self._drawn(path, self.rows, *size, *channels_last))
         return file.getvalue()
 
     def _drawn(self, path: str, *shape: int) -> np.ndarray:

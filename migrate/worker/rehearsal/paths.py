@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .forms.bare_folders import is_bare, waits_for_data
+from .forms.begun_names import lacking
 from .forms.examples import example_of
 from .making import IMAGES, Maker, ending_of
 from .places import HEADRACE, asked_by_us, frames, is_headraces, is_installed, is_users, made_since, other_folder, user_place
@@ -379,8 +380,14 @@ class Paths:
             self._made(folder, lambda: self.maker.matching(target, pattern))
 
     def _look(self, folder: str, pattern: str) -> None:
-        """Note that the script looks in a made folder for images of an ending that none of them has."""
+        """Note that the script looks in a made folder for images of an ending that none of them has; make such whose names begin
+        as it asks for."""
         suffix, full = ending_of(pattern), os.path.abspath(folder)
+        if self.stage.has_made(folder):
+            busy, self._busy = self._busy, True
+            for name in lacking(pattern, os.listdir(full)):
+                self.maker.file(os.path.join(full, name))
+            self._busy = busy
         if suffix is not None and self.stage.has_made(folder):
             self._busy = True
             found = any(name.endswith(suffix) for _, _, names in os.walk(full) for name in names)

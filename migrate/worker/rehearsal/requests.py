@@ -11,7 +11,9 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+import textwrap
+import typing
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,6 +154,19 @@ def keys_of(function: ast.FunctionDef | ast.AsyncFunctionDef | None, number: int
             case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()], comparators=[of]):
                 found |= {key: None} if _root(of) in held else {}
     return sorted(found, key=lambda key: _IMAGE.search(key) is None)
+
+
+def members_of(function: Any, name: str, kind: Any) -> list[str]:
+    """What a function takes for an image out of its argument of that name, which is a table: `data.get("image")`."""
+    table = typing.get_origin(kind) or kind
+    if table is not Any and not (isinstance(table, type) and issubclass(table, Mapping)):
+        return []
+    with contextlib.suppress(OSError, TypeError, SyntaxError):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
+            keys = keys_of(tree, [argument.arg for argument in tree.args.args].index(name))
+            return [key for key in keys if is_image_key(key)]
+    return []
 
 
 def is_image_key(key: str) -> bool:

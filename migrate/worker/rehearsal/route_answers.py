@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .places import is_users
+from .requests import members_of
 from .stage import Stage
 
 _OK = 200
@@ -143,7 +144,8 @@ def _declared(takes: Any, files: Sequence[str], entries: Sequence[str]) -> tuple
     ((kind, field),) = needed
     if kind == "File":
         return [Sent("file", field.alias)], ""
-    names = _text_fields(field.field_info.annotation)
+    kind_of_body = field.field_info.annotation
+    names = _text_fields(kind_of_body) or members_of(takes.call, field.name, kind_of_body) or None
     if kind != "Body" or (names is not None and len(names) != 1):
         return (
             [],

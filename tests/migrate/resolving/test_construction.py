@@ -1,10 +1,13 @@
 """Ways in which repositories make their models: each is resolved, and the recipe is run and captured in one forked process."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from headrace.migrate.resolving.ranking import configurations
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.survey.survey import survey
 from tests.migrate.repositories import written
@@ -329,6 +332,24 @@ def test_of_several_configuration_files_that_of_the_readme_is_taken_else_the_fir
     assert list(chosen.recipe.argv) == ["--cfg", "configs/b.yaml"]
 
 
+def test_each_option_gets_the_configuration_of_its_name(tmp_path):
+    several = CONFIGURED["eval.py"].replace(
+        'parser.add_argument("--cfg", required=True)',
+        'parser.add_argument("--cfg", required=True, help="settings of the training")\n'
+        'parser.add_argument("--data-config", required=True)\nparser.add_argument("--model-config", required=True)',
+    )
+    files = {f"configs/{name}.yaml": "classes: 3\n" for name in ("config", "data", "model", "train")}
+    root = written(tmp_path, {**CONFIGURED, "eval.py": several, **files, "README.md": "See configs/config.yaml\n"})
+
+    def first_of_each():
+        found = survey(root)
+        return [configurations(found, found.scripts[0], option)[0] for option in found.scripts[0].options]
+
+    assert first_of_each() == ["configs/config.yaml", "configs/data.yaml", "configs/model.yaml"]
+    (root / "README.md").unlink()
+    assert first_of_each()[0] == "configs/train.yaml"
+
+
 def test_without_yaml_a_folder_of_configurations_may_hold_python(tmp_path):
     files = {"configs/__init__.py": "", "configs/small/a.py": "classes = 3\n", "experiments/run_all.py": "print(1)\n"}
     root = written(tmp_path, {**CONFIGURED, **files})
@@ -425,3 +446,24 @@ def test_a_published_model_is_called_as_it_is_asked_for(tmp_path, made, name):
     )
     root = written(tmp_path / "cars", {"eval.py": f"{imports}{EVALUATE}\nmodel = {made}\nprint(evaluate(model, []))\n"})
     assert resolve(survey(root)).name == name
+
+
+@pytest.mark.parametrize(
+    ("files", "directory", "first"),
+    [
+        (
+            {"deep-nets/nets/small.py": NET, "deep-nets/nets/wide.py": "from .small import SmallNet\nNets = [SmallNet]\n"},
+            "deep-nets",
+            "from nets.small import SmallNet",
+        ),
+        ({"2-nets.py": NET}, ".", "from importlib import import_module"),
+    ],
+)
+def test_a_factory_is_imported_whose_folder_or_file_has_no_name_for_an_import(tmp_path, files, directory, first):
+    recipe = resolve(survey(written(tmp_path, files))).recipe
+    assert (recipe.directory, recipe.source.splitlines()[0]) == (directory, first)
+    made = subprocess.run(
+        [sys.executable, "-c", f"{recipe.source}\nprint(type({recipe.expression}).__name__)"],
+        check=False, cwd=tmp_path / directory, capture_output=True, text=True,
+    )  # fmt: skip
+    assert made.stdout == "SmallNet\n", made.stderr

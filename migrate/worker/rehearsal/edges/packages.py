@@ -32,12 +32,16 @@ _OF_DATA = re.compile(
     re.I,
 )
 """Folders that are made where they are not here, and in which no code lies."""
+_SHADOWING = "shadowing"
+"""Learned: installed packages that have the name of one of the repository's, which was meant."""
 _DEEPEST = 4
 """Folders below the root in which a module is looked for."""
 
 
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in stage.learned.get(_SHADOWING, ())]:
+        del sys.modules[name]
     finder = _Finder(stage)
     sys.meta_path.append(finder)
     stage.wrap(os, "chdir", _at_home(stage))
@@ -145,18 +149,24 @@ def _left_out(stage: Stage, missing: str) -> str | None:
 
 
 def _other_of_that_name(stage: Stage, error: ImportError) -> bool:
-    """`utils` was the script's own file, and the package of that name was meant; or the other way round."""
-    found = re.match(r"No module named '(\w+)[.\w]*'|cannot import name .* from '(\w+)[.\w]*'", str(error))
+    """`utils` was the script's own file, and the package of that name was meant; or the other way round; or `datasets` is
+    installed, too, and has no such module."""
+    found = re.match(r"No module named '(?P<of>\w+)(?P<below>[.\w]*)'|cannot import name .* from '(\w+)[.\w]*'", str(error))
     if found is None:
         return False
-    name = found[1] or found[2]
+    name = found["of"] or found[3]
     loaded = sys.modules.get(name)
     known = stage.learned.get("import_first", [])
-    if loaded is None or not is_users(file_of(loaded), stage.root):
+    if loaded is None:
         return False
     own = os.path.dirname(file_of(loaded))
     own = os.path.dirname(own) if hasattr(loaded, "__path__") else own
     others = [folder for folder in folders_of(stage.root, name) if folder not in (*known, own)]
+    if not is_users(file_of(loaded), stage.root):
+        sought = f"{name}{found['below'] or ''}".replace(".", os.sep) if found["of"] else ""
+        others = [folder for folder in others if sought and os.path.exists(os.path.join(folder, f"{sought}.py"))]
+        if others:
+            stage.add(_SHADOWING, name)
     return bool(others) and stage.learn("import_first", [*known, others[0]])
 
 

@@ -48,6 +48,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
         shell = Silent("get_ipython()")
         stage.patch(builtins, "get_ipython", lambda: shell)
         stage.when_imported("IPython", lambda library: stage.patch(library, "get_ipython", lambda: shell))
+    stage.when_imported("matplotlib", lambda library: _drawn_nowhere(stage, library, "use"))
+    stage.when_imported("matplotlib.pyplot", lambda library: _drawn_nowhere(stage, library, "switch_backend"))
     stage.when_imported("matplotlib.pyplot", lambda library: _quiet(stage, library, ("show", "pause", "waitforbuttonpress")))
     stage.when_imported("matplotlib.axes", lambda library: _drawn(stage, library.Axes))
     stage.when_imported("PIL.Image", lambda library: _quiet(stage, library.Image, ("show",)))
@@ -81,6 +83,18 @@ def _answer(prompt: str) -> str:
 def _quiet(stage: Stage, owner: Any, names: tuple[str, ...]) -> None:
     for name in names:
         stage.wrap(owner, name, lambda original, *args, **named: stage.note("screens", f"{original.__name__}() showed nothing"))
+
+
+def _drawn_nowhere(stage: Stage, library: Any, name: str) -> None:
+    """The windows that a script draws in are left out where there is no screen."""
+
+    def choose(original: Any, backend: Any, *args: Any, **named: Any) -> Any:
+        try:
+            return original(backend, *args, **named)
+        except ImportError:
+            stage.note("screens", f"matplotlib draws nowhere: {backend} needs a screen")
+
+    stage.wrap(library, name, choose)
 
 
 def _drawn(stage: Stage, axes: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..requests import ADDRESS, FAILING, REFUSED, Asked, jpeg, speaks_of_images, taken
+from ..requests import ADDRESS, FAILING, REFUSED, Asked, Images, jpeg, members_of, speaks_of_images, taken
 from ..route_answers import Sent, encoded, fastapi_routes, flask_routes, observe
 from ..stage import Stage
 
@@ -129,7 +129,7 @@ def _requests(stage: Stage, takes: Any) -> Iterator[dict[str, Any]]:
     elif bodies := kinds.get("Body"):
         embedded = len(bodies) > 1 or getattr(bodies[0].field_info, "embed", None) is True
         for value in texts:
-            parts = {field.alias: _body(field.field_info.annotation, value) for field in bodies}
+            parts = {field.alias: _body(takes.call, field, how, value) for field in bodies}
             yield {"json": parts if embedded else parts[bodies[0].alias]}
     elif getattr(takes, "request_param_name", None) is not None:
         yield {"content": jpeg(stage)}
@@ -137,11 +137,13 @@ def _requests(stage: Stage, takes: Any) -> Iterator[dict[str, Any]]:
         yield from ({"json": dict.fromkeys(how.entries or ("image",), value)} for value in texts)
 
 
-def _body(kind: Any, text: str) -> Any:
-    """A text, or an object of a pydantic class with that text in each of its fields for text."""
+def _body(function: Any, field: Any, how: Images, text: str) -> Any:
+    """A text, a table with it for what the function takes out of it, or an object of a pydantic class with that text in each of
+    its fields for text."""
+    kind = field.field_info.annotation
     fields = getattr(kind, "model_fields", None)
     if fields is None:
-        return text
+        return how.filled(members_of(function, field.name, kind), text) or text
     plain = {name: field for name, field in fields.items() if "str" in str(field.annotation)}
     asked = [name for name, field in plain.items() if field.is_required()] or list(plain)[:1]
     return {fields[name].alias or name: text for name in asked}

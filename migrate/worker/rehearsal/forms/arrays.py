@@ -41,9 +41,10 @@ def lesson(stage: Stage, text: str) -> bool:
 
 
 def _is_gray(shape: str, held: int) -> bool:
-    """Whether what is to have a shape with one channel, `1, 1, 28, 28`, holds three times what that would."""
+    """Whether what is to have a shape with one channel, `1, 1, 28, 28` or `28, 28`, holds three times what that would."""
     sides = [int(side) for side in shape.replace(" ", "").split(",") if side]
-    return 1 in sides[-3:] and held == 3 * math.prod(sides)
+    plain = len(sides) == 2 and all(side in _SIDES for side in sides)
+    return (plain or 1 in sides[-3:]) and held == 3 * math.prod(sides)
 
 
 def _image_size(shape: str) -> list[int] | None:

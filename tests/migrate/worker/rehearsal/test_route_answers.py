@@ -81,6 +81,10 @@ def two(asked: Two):
 async def more(photo: UploadFile = File(...), name: str = Form(...)):
     return name
 
+@app.post("/table")
+def table(data: dict[str, str]):
+    return size(base64.b64decode(data["image"]))
+
 @app.post("/nothing")
 def nothing():
     return 1
@@ -132,6 +136,7 @@ def test_the_routes_of_a_fastapi_application(answers):
     told = answers(FASTAPI)
     assert forms(told) == {
         "/file": ("file", "photo"), "/object": ("json", "image"), "/member": ("json", "picture"), "/raw": ("body", ""),
+        "/table": ("json", "image"),
     }  # fmt: skip
     why = refusals(told)
     assert why["/more"] == "it takes more than an image"

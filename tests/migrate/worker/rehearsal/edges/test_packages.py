@@ -37,6 +37,17 @@ def test_the_package_is_meant_where_the_scripts_own_folder_has_a_file_of_that_na
     assert (done.report.ended, done.stdout) == ("finished", "said\n")
 
 
+def test_the_repositorys_package_is_meant_where_an_installed_one_of_that_name_lacks_the_module(rehearsed):
+    files = {"src/packaging/__init__.py": "", "src/packaging/boxes.py": "def say(): print('said')\n"}
+    files["scripts/run.py"] = (
+        "import sys\nfrom pathlib import Path\nsys.path.append(str(Path(__file__).parents[1] / 'src'))\n"
+        "from packaging.boxes import say\nsay()\n"
+    )
+    done = rehearsed(files, script="scripts/run.py")
+    assert (done.report.ended, done.stdout) == ("finished", "said\n"), done.report.why
+    assert done.standins("packages")[0].what == "src came first on the import path"
+
+
 def test_a_file_of_the_repository_is_read_where_its_user_would_stand(rehearsed):
     files = {"lists/classes.txt": "ant\nbee\n", "tools/run.py": "print(open('lists/classes.txt').read().split())\n"}
     done = rehearsed(files, script="tools/run.py", directory=None)

@@ -37,6 +37,18 @@ def test_windows_and_plots_show_nothing(on_stage):
     assert shown == ["show", "imshow", "destroyAllWindows", "show"]
 
 
+def test_windows_of_matplotlib_are_done_without(on_stage, monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MPLBACKEND"):
+        monkeypatch.delenv(name, raising=False)
+    world = on_stage(screens)
+    names = world.play(
+        "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\n"
+        "matplotlib.use('TkAgg')\nplt.switch_backend('TkAgg')\nfound = matplotlib.get_backend()\nplt.plot([1]); plt.show()\n"
+    )
+    assert names["found"].lower() == "agg"
+    assert set(world.said("screens")) == {"matplotlib draws nowhere: TkAgg needs a screen", "show() showed nothing"}
+
+
 def test_a_curve_over_epochs_that_were_not_run_is_cut(on_stage):
     world = on_stage(screens)
     names = world.play(

@@ -152,6 +152,13 @@ async def of_body(request: Request):
 async def of_read(request: Request):
     return size(base64.b64decode((await request.json())["image"]))
 
+@app.post("/table")
+async def of_a_table(data: dict):
+    text = data.get("image")
+    if "," in text:
+        text = text.split(",")[1]
+    return [data.get("kind", "digit"), *size(base64.b64decode(text))][1:]
+
 @app.post("/other")
 def of_nothing():
     raise SystemExit(3)
@@ -161,7 +168,7 @@ def of_nothing():
 def test_the_routes_of_a_fastapi_app_are_called_in_the_form_that_each_declares(rehearsed):
     done = rehearsed({"main.py": FASTAPI})
     assert done.report.ended == "finished", done.stderr
-    said = "".join(f"POST /{name}: 200 [256,256]\n" for name in ("json", "embedded", "file", "form", "body", "read"))
+    said = "".join(f"POST /{name}: 200 [256,256]\n" for name in ("json", "embedded", "file", "form", "body", "read", "table"))
     assert done.stdout == said
 
 

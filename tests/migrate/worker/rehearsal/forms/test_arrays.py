@@ -55,3 +55,18 @@ def test_images_that_are_to_have_one_channel_are_gray(rehearsed, call):
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "[1, 1, 20, 20]\n"), done.report.why
     assert json.loads(done.report.learned)["mode"] == "L"
+
+
+FILES_OF_CLASSES = """
+import numpy as np
+
+names = [line.strip() for line in open("categories.txt") if line.strip()]
+rows = [np.load(f"drawings/{name}.npy", mmap_mode="r") for name in names]
+images = np.stack([one[0].reshape(28, 28) for one in rows])
+print(images.shape == (len(names), 28, 28), len(names) > 1)
+"""
+
+
+def test_a_file_of_the_images_of_each_class_holds_images_as_the_script_shapes_them(rehearsed):
+    done = rehearsed({"main.py": FILES_OF_CLASSES})
+    assert (done.report.ended, done.stdout) == ("finished", "True True\n"), done.report.why

@@ -1,0 +1,40 @@
+import pytest
+
+from headrace.migrate.worker.rehearsal.forms.begun_names import lacking
+
+BY_NAME = """
+from pathlib import Path
+from PIL import Image
+
+def folder_of_images(base):
+    for folder in (base / "pets" / "train", base):
+        if folder.is_dir() and any(folder.glob("cat.*")):
+            return folder
+    raise FileNotFoundError("put the images into the folder")
+
+folder = folder_of_images(Path("data"))
+files = sorted(folder.glob("cat.*")) + sorted(folder.glob("dog.*.png"))
+print({(path.name[:4], path.suffix, Image.open(path).mode) for path in files} == {("cat.", ".jpg", "RGB"), ("dog.", ".png", "RGB")})
+"""
+
+
+def test_a_made_folder_has_images_whose_names_begin_as_the_script_asks(rehearsed):
+    done = rehearsed({"main.py": BY_NAME})
+    assert (done.report.ended, done.stdout) == ("finished", "True\n"), done.report.why
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count", "first"),
+    [
+        ("cat.*", 10, "cat.0000.jpg"),
+        ("cat*.png", 10, "cat0000.png"),
+        ("IMG_*.JPG", 10, "IMG_0000.JPG"),
+        ("run_*.csv", 0, None),
+        ("dog.*", 0, None),
+        ("*.jpg", 0, None),
+        ("*/cat*.jpg", 0, None),
+    ],
+)
+def test_the_names_that_a_pattern_asks_for(pattern, count, first):
+    names = lacking(pattern, ["dog.1.jpg"])
+    assert (len(names), next(iter(names), None)) == (count, first)
