@@ -25,7 +25,6 @@ from ..survey.lightning_module import LightningSite, WithoutCheckpoint, reductio
 from ..survey.loops import CallSite
 from ..survey.survey import ProjectIndex
 
-
 _BY_NAME = frozenset(["create_model", "get_model", "load", "from_pretrained", "from_name"])
 """Constructors of published models that are told which."""
 _NAMES = ("model_name", "name", "model", "pretrained_model_name_or_path")

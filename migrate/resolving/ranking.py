@@ -58,13 +58,14 @@ EVALUATE_NAMES = frozenset(
 def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
     """Scripts, the one that says most about the model first.
 
-    What lies in a git submodule, as others' examples do, comes last of all; before it what imports nothing that could hold a
-    model, such as the client of a server. Those that a README runs come first, then those that other documents run or that it
-    mentions. Of these one for images comes before one that is not, as in a course that begins with points and lines: it
-    leads to layers for them or imports a library for them itself, or, less surely, leads to such a library. What the README at
-    the top runs comes before what one in a folder does, such as that of an old version. Then one that evaluates comes before one that predicts before one that trains (or takes gradients of what it predicts, as a transfer of
-    style does); then a plain name like `train.py` before `bn_train.py`,
-    the order in which they are documented, a file's depth, and the natural order of the names.
+    What lies in a git submodule, as others' examples do, comes last of all; before it what imports nothing that could hold
+    a model, such as the client of a server. Those that a README runs come first, then those that other documents run or
+    that it mentions. Of these one for images comes before one that is not, as in a course that begins with points and
+    lines: it leads to layers for them or imports a library for them itself, or, less surely, leads to such a library. What
+    the README at the top runs comes before what one in a folder does, such as that of an old version. Then one that
+    evaluates comes before one that predicts before one that trains (or takes gradients of what it predicts, as a transfer
+    of style does); then a plain name like `train.py` before `bn_train.py`, the order in which they are documented, a file's
+    depth, and the natural order of the names.
     Tests, notebooks and files in which nothing is seen to call a model and whose name does not say that they do come last;
     where the name does, and no README runs them, they come after those that are seen to.
     """

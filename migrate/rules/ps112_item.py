@@ -57,8 +57,8 @@ class ItemOfScalar(Repair):
     Example: `total += loss.data[0]` becomes `total += loss.item()`.
 
     Fix safety: safe where the function, or the function of the repository that it calls, shows that the value is a loss (it
-    back-propagates from it), a mean or a sum; unsafe where only its name says so. After `.squeeze().max(0)` the index becomes `.reshape(-1)[0]`, which
-    is right for both shapes.
+    back-propagates from it), a mean or a sum; unsafe where only its name says so. After `.squeeze().max(0)` the index
+    becomes `.reshape(-1)[0]`, which is right for both shapes.
     """
 
     safety = "safe"

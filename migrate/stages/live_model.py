@@ -179,6 +179,7 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
         migration.remark(
             "PS011", f"taken for the model; the script also calls {names} (--model takes another)", "note", best.site
         )
+    read = static.transform_recipe if static is not None and (same or static.script == run.script) else None
     return Resolved(
         name=(_guessed_name(run) or same.name) if same is not None else _name(migration, live.class_name),
         recipe=replace(run.recipe, root=str(migration.surveyed.root), live=live),
@@ -189,8 +190,8 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
         told=run.recipe.argv,
         loop=loops[0] if loops else None,
         checkpoints=same.checkpoints if same is not None else tuple(s for s in migration.surveyed.checkpoints if s.weights),
-        transform_recipe=_transform(replace(run.recipe, root=str(migration.surveyed.root), live=live), static, best.site),
-        stated_transform=static.transform_recipe if static is not None and (same or static.script == run.script) else None,
+        transform_recipe=_transform(replace(run.recipe, root=str(migration.surveyed.root), live=live), read, best.site),
+        stated_transform=read,
         class_names=labels[0] if len(labels) == 1 else None,
         labels=labels if len(labels) > 1 else (),
         class_names_recipe=static.class_names_recipe if static is not None and not any(best.labels) else None,
@@ -261,9 +262,8 @@ def _still_true(static: Resolved | None, script: Script, same: bool) -> tuple[Fi
     return tuple(item for item in left if item.code not in _CHOICES or (own and item.path in ("", script.path)))
 
 
-def _transform(recipe: Recipe, static: Resolved | None, site: str) -> TransformRecipe:
-    """What the script does to the images of that call."""
-    stated = static.transform_recipe if static is not None else None
+def _transform(recipe: Recipe, stated: TransformRecipe | None, site: str) -> TransformRecipe:
+    """What the script does to the images of that call; its place is that call where the sources of no such script state it."""
     return TransformRecipe(**vars(recipe), takes="image", source_at=stated.source_at if stated is not None else site)
 
 

@@ -257,7 +257,9 @@ def test_opencv(tmp_path: Path, body: str, takes: str, geometry: list[tuple[int,
     assert made.channels == channels
 
 
-@pytest.mark.parametrize("made", ["Image.fromarray(pixels)", "Image.frombuffer('RGB', pixels.shape[1::-1], pixels, 'raw', 'RGB', 0, 1)"])
+@pytest.mark.parametrize(
+    "made", ["Image.fromarray(pixels)", "Image.frombuffer('RGB', pixels.shape[1::-1], pixels, 'raw', 'RGB', 0, 1)"]
+)
 def test_what_opencv_reads_and_pillow_resizes(tmp_path: Path, made: str) -> None:
     """As torchvision's ToPILImage makes an image of an array: by a buffer, since Pillow 11.3."""
     pytest.importorskip("cv2")
@@ -275,7 +277,10 @@ def test_images_that_opencv_decodes_in_its_own_way_are_told(tmp_path: Path) -> N
     pytest.importorskip("cv2")
     found = traced(tmp_path, OPENCV + "transform = lambda path: floats(cv2.resize(read(path), (40, 30)))", takes="path")
     assert found.why is None
-    assert "16-bit gray and CMYK images are converted to the model's channels before any other step, unlike in the transform" in found.notes
+    assert (
+        "16-bit gray and CMYK images are converted to the model's channels before any other step, unlike in the transform"
+        in found.notes
+    )
 
 
 def test_images_of_several_kinds_that_are_converted_otherwise_are_told_in_one_note(tmp_path: Path) -> None:

@@ -816,7 +816,13 @@ def train():
 
 
 def test_semicolons_that_end_lines_are_no_second_statements(tmp_path):
-    lines = ["optimizer.zero_grad();", "out = net(x);  # forward", "loss = criterion(out, y);", "loss.backward() ;", "optimizer.step();"]
+    lines = [
+        "optimizer.zero_grad();",
+        "out = net(x);  # forward",
+        "loss = criterion(out, y);",
+        "loss.backward() ;",
+        "optimizer.step();",
+    ]
     source = "import torch\n\nfor x, y in loader:\n" + "".join(f"    {line}\n" for line in lines)
     (tmp_path / "script.py").write_text(source)
     (change,) = rewrite(survey(tmp_path), select=["PS3"])

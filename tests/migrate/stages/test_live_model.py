@@ -11,8 +11,9 @@ import pytest
 from headrace.migrate.proving.worker_protocol import SeenModel
 from headrace.migrate.reading.facts import Option
 from headrace.migrate.reading.finding import Finding
-from headrace.migrate.reading.recipe import LiveModel
+from headrace.migrate.reading.recipe import LiveModel, Recipe, TransformRecipe
 from headrace.migrate.reporting.progress import Stages
+from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.stages import live_model
 from headrace.migrate.stages.live_model import agree, best_of, label, shortened, why_none
 from headrace.migrate.stages.migration import Migration, Options
@@ -163,3 +164,30 @@ def test_what_reading_could_not_tell_and_a_run_shows_is_remarked_no_longer(tmp_p
     static = types.SimpleNamespace(findings=[Finding("run.py", 1, 0, code, "a remark", "note") for code in codes])
     assert [item.code for item in live_model._still_true(static, script, True)] == ["PS011", "PS113"]
     assert [item.code for item in live_model._still_true(static, script, False)] == ["PS113"]
+
+
+@pytest.mark.parametrize(("script", "place"), [("run.py", "data.py:9"), ("infer.py", "run.py:5")])
+def test_the_place_of_a_transform_is_the_calls_where_another_script_states_one(tmp_path: Path, script: str, place: str) -> None:
+    """What predicts may resize to another size than what trained and evaluated the model that is taken."""
+    root = tmp_path / "repository"
+    root.mkdir()
+    calls = "import torch\nnet = torch.nn.Linear(2, 2)\nfor x, y in loader:\n    print(net(x))\n"
+    for name in ("run.py", "infer.py"):
+        (root / name).write_text(calls)
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    scripts = {item.path: item for item in migration.surveyed.scripts}
+    recipe = Recipe(root=str(root), script="run.py")
+    seen = types.SimpleNamespace(standins=(), models=(SEEN,), weights_from=())
+    run = live_model.Run(
+        script=scripts["run.py"],
+        recipe=recipe,
+        seen=seen,  # type: ignore[arg-type]
+        best=SEEN,
+        remark=None,
+        as_read=False,
+    )
+    stated = TransformRecipe(**{**vars(recipe), "script": script}, takes="image", source_at="data.py:9")
+    static = Resolved(name="Other", recipe=recipe, factory="nets.py:3", script=scripts[script], transform_recipe=stated)
+    found = live_model.resolved(migration, run, static, [])
+    assert found.transform_recipe is not None
+    assert (found.transform_recipe.source_at, found.stated_transform) == (place, stated if script == "run.py" else None)
