@@ -274,8 +274,8 @@ def other_arguments(survey: Survey, script: Script) -> Iterator[tuple[list[str],
 
 
 def configurations(survey: Survey, script: Script, option: Option) -> list[str]:
-    """The files that a required `--cfg FILE` can mean: those that the option names first (`--model-config`: model.yaml), then the
-    README's, then those that its help names, then the nearest. Of other options none."""
+    """The files that a required `--cfg FILE` can mean: those that the option names first (`--model-config`: model.yaml), then
+    the README's, then those that its help names, then the nearest. Of other options none."""
     readme, known = readme_text(survey.root), project_index(survey)
 
     def rank(path: str) -> tuple[object, ...]:

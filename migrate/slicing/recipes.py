@@ -23,7 +23,8 @@ _CHECKPOINT_OPTION = re.compile(
     r"checkpoint|ckpt|weight(?!_?decay)|resume|pretrained|snapshot|load|model_?(path|file)|state", re.I
 )
 _CONFIGURATION_OPTION = re.compile(
-    r"^(exp_?|model_?|data(set)?_?|train(ing)?_?)?(cfg|config|conf)(uration)?(_?(file|path|name|ya?ml))?$|^ya?ml(_?(file|path))?$", re.I
+    r"^(exp_?|model_?|data(set)?_?|train(ing)?_?)?(cfg|config|conf)(uration)?(_?(file|path|name|ya?ml))?$|^ya?ml(_?(file|path))?$",
+    re.I,
 )
 _FILE = re.compile(r"\b(path|file|checkpoint|weights)\b|\.pth?\b", re.I)
 """In an option's help: its value is a file, not a name."""

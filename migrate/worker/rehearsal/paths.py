@@ -380,8 +380,8 @@ class Paths:
             self._made(folder, lambda: self.maker.matching(target, pattern))
 
     def _look(self, folder: str, pattern: str) -> None:
-        """Note that the script looks in a made folder for images of an ending that none of them has; make such whose names begin
-        as it asks for."""
+        """Note that the script looks in a made folder for images of an ending that none of them has; make such whose names
+        begin as it asks for."""
         suffix, full = ending_of(pattern), os.path.abspath(folder)
         if self.stage.has_made(folder):
             busy, self._busy = self._busy, True

@@ -14,13 +14,14 @@ def folder_of_images(base):
 
 folder = folder_of_images(Path("data"))
 files = sorted(folder.glob("cat.*")) + sorted(folder.glob("dog.*.png"))
-print({(path.name[:4], path.suffix, Image.open(path).mode) for path in files} == {("cat.", ".jpg", "RGB"), ("dog.", ".png", "RGB")})
+print(sorted({(path.name[:4], path.suffix, Image.open(path).mode) for path in files}))
 """
 
 
 def test_a_made_folder_has_images_whose_names_begin_as_the_script_asks(rehearsed):
     done = rehearsed({"main.py": BY_NAME})
-    assert (done.report.ended, done.stdout) == ("finished", "True\n"), done.report.why
+    assert done.report.ended == "finished", done.report.why
+    assert done.stdout == "[('cat.', '.jpg', 'RGB'), ('dog.', '.png', 'RGB')]\n"
 
 
 @pytest.mark.parametrize(
