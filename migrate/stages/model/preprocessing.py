@@ -27,9 +27,8 @@ def traced(migration: Migration, resolved: Resolved) -> Traced:
         seen = _tried(migration, recipe, read)
         if seen is None or seen.candidates:
             return seen or read
-        call = resolved.chain[
-            -1
-        ]  # what the sources state, for another script perhaps, is not what the model's images go through
+        # What the sources state, for another script perhaps, is not what the model's images go through.
+        call = resolved.chain[-1]
         recipe = replace(recipe, source_at=f"{call.path}:{call.line}")
         return replace(_tried(migration, recipe), source=recipe.source_at)
     found = _tried(migration, recipe)
