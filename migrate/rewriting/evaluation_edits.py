@@ -10,7 +10,7 @@ from ..survey.loops import CallSite
 from .graph_mode import call_edit, check_calls, check_not_eager, import_edits
 from .graph_names import Group, graph_name
 from .model_statements import binds
-from .placement import RejectedError
+from .placement import RejectedError, loop_around
 from .rule import Context, Fix, at_call
 
 
@@ -58,8 +58,7 @@ def _anchor(module: Module, group: Group, site: CallSite) -> ast.stmt:
             raise RejectedError("an expression binds the model's name")
     loop: ast.stmt | None = site.loop
     if loop is None and "." not in group.model:  # what an object holds may be another one in the next round
-        inside_function = module.ancestors(statement, within=site.function)
-        loop = next((node for node in inside_function if isinstance(node, ast.For | ast.AsyncFor | ast.While)), None)
+        loop = loop_around(module, statement, site.function)
     return statement if loop is None or binds(loop, group.model) else loop
 
 

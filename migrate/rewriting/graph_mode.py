@@ -10,7 +10,7 @@ from ..reading.scopes import Definition, Function, Module, bound_names, dotted, 
 from ..survey.call_purposes import part_of_input
 from ..survey.gradients import always_differentiated, always_gradless
 from ..survey.loops import CallSite
-from .placement import Group, RejectedError, construction, main_statements, runs_once
+from .placement import Group, RejectedError, construction, loop_around, main_statements, runs_once
 from .rule import Context, Fix, at_call
 
 _HOOKS = frozenset(
@@ -65,8 +65,7 @@ def training_script(context: Context, group: Group) -> str | None:
 def _runs_once(context: Context, site: CallSite) -> bool:
     """Whether a call's loop runs once in a process, and its own function puts the model in evaluation mode."""
     module, function = site.module, site.function
-    enclosing = module.ancestors(site.loop or site.call, within=function)
-    if any(isinstance(node, ast.For | ast.AsyncFor | ast.While) for node in enclosing):
+    if loop_around(module, site.loop or site.call, function) is not None:
         return False
     around = [function] if function is not None else main_statements(module)
     if site.loop is None or not _calls_eval(call for item in around for call in inside(item, ast.Call)):

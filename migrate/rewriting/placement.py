@@ -74,11 +74,16 @@ def runs_per_input(context: Context, group: Group) -> bool:
     return function is not None and group.single and not runs_once(context, function)
 
 
+def loop_around(module: Module, node: ast.AST, function: Function | None) -> ast.For | ast.AsyncFor | ast.While | None:
+    """The innermost loop around a node in its function, or in the file where it is in none."""
+    around = module.ancestors(node, within=function)
+    return next((item for item in around if isinstance(item, ast.For | ast.AsyncFor | ast.While)), None)
+
+
 def made_in_rounds(module: Module, group: Group) -> bool:
     """Whether the loop around a call takes a model in each of its rounds, which may be one that it had before:
     `model = models[kind]`. A graph made there would be new each time, and no call of it pay for a capture."""
-    around = module.ancestors(group.first.call, within=group.first.function or module.tree)
-    loop = next((node for node in around if isinstance(node, ast.For | ast.AsyncFor | ast.While)), None)
+    loop = loop_around(module, group.first.call, group.first.function)
     return loop is not None and any(binds(statement, group.model) for statement in loop.body)
 
 

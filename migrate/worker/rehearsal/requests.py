@@ -137,7 +137,11 @@ def keys_of(function: ast.FunctionDef | ast.AsyncFunctionDef | None, number: int
     """The constant keys that a function takes out of its argument of that number, those that name an image first."""
     if function is None or len(function.args.args) <= number:
         return []
-    held = {function.args.args[number].arg}
+    return _keys_out_of(function, function.args.args[number].arg)
+
+
+def _keys_out_of(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> list[str]:
+    held = {name}
     found: dict[str, None] = {}
     for node in ast.walk(function):
         match node:
@@ -164,8 +168,7 @@ def members_of(function: Any, name: str, kind: Any) -> list[str]:
     with contextlib.suppress(OSError, TypeError, SyntaxError):
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
         if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
-            keys = keys_of(tree, [argument.arg for argument in tree.args.args].index(name))
-            return [key for key in keys if is_image_key(key)]
+            return [key for key in _keys_out_of(tree, name) if is_image_key(key)]
     return []
 
 

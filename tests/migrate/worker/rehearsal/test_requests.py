@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from headrace.migrate.worker.rehearsal.requests import Images, Upload, forms, jpeg, keys_of, taken
+from headrace.migrate.worker.rehearsal.requests import Images, Upload, forms, jpeg, keys_of, members_of, taken
 
 
 def keys(text, number=1):
@@ -76,3 +76,10 @@ def test_a_body_that_is_an_image_has_no_entries(on_stage):
     text = "image = Image.open(io.BytesIO(request.data)).convert('L')\ntop = request.json.get('k', 1)\n"
     world = on_stage(files={"app.py": text})
     assert taken(world.stage) == Images(entries=("k",))
+
+
+def test_a_table_may_be_given_by_name_alone():
+    async def route(*, data: dict):
+        return data["image"], data.get("kind")
+
+    assert members_of(route, "data", dict) == ["image"]
