@@ -294,15 +294,7 @@ class Autotuner:
     def _try_fixed(self, bucket: int, seconds: float, winners: Sequence[Candidate]) -> None:
         """Compile the best for that batch size alone, and for parts of it side by side. Where the ends are measured, between
         them only what won at one of them."""
-        able = self._measured_at(bucket)
-        able.sort(key=lambda candidate: candidate.samples[bucket].median_ms)
-        hopeful = [
-            candidate
-            for candidate in able
-            if candidate.backend.fixed_batch
-            and candidate.target.batch is None
-            and candidate.samples[bucket].median_ms <= _FIXED_HOPE * able[0].samples[bucket].median_ms
-        ][:_FINALISTS]
+        hopeful = self._hopeful(bucket)
         streams = _streams(bucket, Target(threads=self.config.threads).thread_count)
         won = {(item.arithmetic, item.target.streams > 1) for item in winners if item.target.batch}
         found = [
@@ -320,17 +312,39 @@ class Autotuner:
         else:
             self._join(found, bucket, seconds)
 
+    def _hopeful(self, bucket: int) -> list[Candidate]:
+        """Those for any batch size that come near the best there, for it alone; int8 only once it has passed: it is refused
+        more often than anything else, and what is compiled would be for nothing."""
+        while True:
+            able = sorted(self._measured_at(bucket), key=lambda item: item.samples[bucket].median_ms)
+            near = [item for item in able if item.target.batch is None and self._near_best(item, bucket)]
+            found = [item for item in near if item.backend.fixed_batch][:_FINALISTS]
+            unproved = next((item for item in found if item.choice.precision.is_int8 and item.parity is None), None)
+            if unproved is None:
+                return found
+            self._proves(unproved, bucket)
+
+    def _near_best(self, candidate: Candidate, bucket: int) -> bool:
+        times = {item: item.samples[bucket].median_ms for item in self._measured_at(bucket)}
+        return candidate in times and times[candidate] <= _FIXED_HOPE * min(times.values())
+
+    def _proves(self, candidate: Candidate, bucket: int, proved: Candidate | None = None) -> bool:
+        """Whether it passes. Where it is refused, so are those that compute alike, and int8 tries again."""
+        if candidate.passes(self.reference, self.config, proved):
+            return True
+        if candidate.status == "refused":
+            self._reject_siblings(candidate)
+            self._try_in_floats(candidate, bucket)
+        return False
+
     def _winner(self, bucket: int) -> Candidate | None:
         """The fastest that may be used and is right at that batch size, with handicaps; None when none is."""
         while able := self._measured_at(bucket):
             first = min(able, key=lambda candidate: _handicapped_ms(candidate, bucket))
             alike = [item for item in self.candidates if item.arithmetic == first.arithmetic and item.scores is not None]
             proved = next((item for item in alike if not item.status), None)
-            if first.passes(self.reference, self.config, proved) and first.right_at(bucket, self.reference, self.config):
+            if self._proves(first, bucket, proved) and first.right_at(bucket, self.reference, self.config):
                 return first
-            if first.status == "refused":
-                self._reject_siblings(first)
-                self._try_in_floats(first, bucket)
         return None
 
     def _reject_siblings(self, rejected: Candidate) -> None:
@@ -342,18 +356,20 @@ class Autotuner:
                 candidate.end(rejected.status, rejected.why)
 
     def _try_in_floats(self, rejected: Candidate, bucket: int) -> None:
-        """Let int8 try again with more layers in floats while that has its time; beyond it only where int8 was asked for and
-        nothing else is left."""
+        """Let int8 try again with more layers in floats while that has its time and some layers change anything; beyond it
+        only where int8 was asked for and nothing else is left. For one batch size alone it is compiled once it has passed."""
         other = rejected.with_more_in_floats()
         if other is None or other.arithmetic in {candidate.arithmetic for candidate in self.candidates}:
             return
         left = [candidate for candidate in self.candidates if candidate.session is not None and not candidate.status]
-        begin = self.budget.used
+        begin, before = self.budget.used, self.seconds_in_floats
         within = self.seconds_in_floats < _IN_FLOATS_SHARE * self.config.seconds(self.device) and self.budget.left > 0
+        within = within and not (rejected.hopeless and rejected.choice.precision.in_floats)
         if within or ("int8" in self.config.precisions and not left):
-            more = [other.fixed(bucket, rejected.target.streams)] if rejected.target.batch else []
-            self._join([other, *more], bucket, self.budget.left / 8)
-            self.seconds_in_floats += self.budget.used - begin
+            self._join([other], bucket, self.budget.left / 8)
+            if rejected.target.batch and self._near_best(other, bucket) and self._proves(other, bucket):
+                self._join([other.fixed(bucket, rejected.target.streams)], bucket, self.budget.left / 8)
+            self.seconds_in_floats = before + self.budget.used - begin
 
     def _proved(self, bucket: int, measured: int) -> Candidate | None:
         """For a batch size that nobody had time to measure: the fastest at another that takes any and is right at this one."""

@@ -53,6 +53,7 @@ class Candidate:
     samples: dict[int, Samples] = field(default_factory=dict)
     scores: tuple[Array, ...] | None = None  # of the real images, where it has passed on them
     far_behind: str = ""  # how far at the largest batch, where that ends its measurements
+    hopeless: bool = False  # refused by the first images alone
     wrong_on_rare: str | None = None  # empty where it is right; None before it was asked
     lost: dict[int, tuple[str, str]] = field(default_factory=dict)  # status and why, of batch sizes at which it may not be used
 
@@ -209,6 +210,7 @@ class Candidate:
             few, rest = images.rows(slice(_FIRST_ROWS)), images.rows(slice(_FIRST_ROWS, None))
             scores = self._scores(few, task)
             if why := _hopeless(task, few, scores, gate):
+                self.hopeless = True
                 self._refuse(ParityRecord(status="failed", why=why, rows=len(scores[0]), batches=batches))
                 return
             if len(rest.images[0]):

@@ -421,6 +421,25 @@ def test_an_impossible_gate_for_pinned_int8_is_an_error_that_lists_all_steps(con
         tuned(conv_net, images=images, scores=(wrong,), precision="int8", backend="onnxruntime", buckets=(1,))
 
 
+def test_what_the_first_images_refuse_gets_no_sessions_and_no_larger_share_in_floats(tuned, colored, monkeypatch):
+    """int8 is the fastest there, and what it answers is far off with some layers in floats as well."""
+    original = tune.Autotuner._measure
+
+    def measure(self, candidates, bucket, seconds):
+        times = [0.01 if item.choice.precision.is_int8 else 0.02 for item in candidates]
+        monkeypatch.setattr(tune, "measure", lambda *given, **more: [Samples([time] * 3) for time in times])
+        original(self, candidates, bucket, seconds)
+
+    monkeypatch.setattr(tune.Autotuner, "_measure", measure)
+    wrong = np.eye(5, dtype=np.float32)[np.random.default_rng(0).integers(0, 5, len(colored))]
+    wanted = {"precision": "fp32,int8", "backend": "openvino", "buckets": (1, 4), "max_tuning_seconds": 300}
+    plan = tuned(NearestColor(layers=8), images=colored, scores=(wrong,), **wanted)
+    tried = {item.candidate for item in plan.measurements if item.choice.precision.is_int8}
+    assert [candidate for candidate in tried if "10%" in candidate]
+    assert not [candidate for candidate in tried if "fixed batch" in candidate or "25%" in candidate]
+    assert all(choice.precision == FP32 for choice in plan.choices.values())
+
+
 @pytest.mark.parametrize(
     ("task", "measure"),
     [("embedding", "cosine"), ("multi-label:0.4", "decision_agreement"), ("single-label", "top1_agreement")],
