@@ -24,7 +24,7 @@ from torch.fx import Node
 
 from ...errors import BackendError
 from ...specs import INT8, Precision
-from ..base.calibration import Calibration, Observer, layers_in_floats
+from ..base.calibration import Calibration, Observer, layers_in_floats, worst_first
 from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
 from .kernel_sites import CONVOLUTIONS, Site, find_sites
@@ -69,7 +69,7 @@ def in_int8(
     if not calibration.of_program:
         calibration.of_program.update(_observers(editor, sites, calibration.inputs))
     observers = calibration.of_program
-    sites = _without_layers_in_floats(sites, observers, precision)
+    sites = _without_layers_in_floats(sites, layers, observers, precision)
     rewriting = _Rewriting(editor, layers, observers, sites)
     for site in sites:
         rewriting.put(site)
@@ -90,10 +90,14 @@ def _quantizable(editor: ProgramEditor, layers: Mapping[str, Layer]) -> list[Sit
     return sorted(chosen, key=lambda site: order[site.at])
 
 
-def _without_layers_in_floats(sites: Sequence[Site], observers: Mapping[str, Observer], precision: Precision) -> list[Site]:
-    ranked = sorted(sites, key=lambda site: observers[_read(site)[0].name].signal_to_noise)
-    worst = ranked[: layers_in_floats(precision, len(sites))]
-    return [site for site in sites if site not in worst]
+def _without_layers_in_floats(
+    sites: Sequence[Site], layers: Mapping[str, Layer], observers: Mapping[str, Observer], precision: Precision
+) -> list[Site]:
+    squares = [layers[site.nodes[0].name][0].double().square().sum((1, 2, 3)).cpu().numpy() for site in sites]
+    seen = [(observers[_read(site)[0].name], observers[_given(site).name]) for site in sites]
+    order = worst_first([(read, given, sums) for (read, given), sums in zip(seen, squares, strict=True)])
+    worst = {sites[place].at for place in order[: layers_in_floats(precision, len(sites))]}
+    return [site for site in sites if site.at not in worst]
 
 
 def _may_make_levels(site: Site, layers: Mapping[str, Layer]) -> bool:

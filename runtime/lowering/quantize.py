@@ -6,8 +6,7 @@ images reach. Placement follows the data: between convolutions everything stays 
 poolings there; a matrix product takes integers and gives floats, because what surrounds it in a transformer (residual
 stream, softmax, layer norm) loses accuracy in 8 bits and gains no speed. ONNX Runtime and OpenVINO both fuse this form.
 
-Where a graph loses too much accuracy, the precision asks for a share of layers in floats: those whose inputs suffer most from
-8 bits.
+Where a graph loses too much accuracy, the precision asks for a share of layers in floats: those that lose most in 8 bits.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BackendError
 from ...specs import INT8, Precision
 from ..base.atomic import aside
-from ..base.calibration import Calibration, Observer, layers_in_floats, required
+from ..base.calibration import Calibration, Observer, layers_in_floats, required, worst_first
 from ..base.fingerprint import fingerprint
 from ..base.passes import PassRecord
 from .portable import ONNX_FILE, PortableGraph, write_onnx
@@ -68,7 +67,7 @@ def write_int8(directory: Path, calibration: Calibration, precision: Precision =
         raise BackendError("the graph has no convolution or matrix product with constant weights, so int8 gains nothing")
     if not calibration.of_portable:
         calibration.of_portable.update(_statistics(model, chosen, calibration.inputs))
-    chosen = _linked(_without_layers_in_floats(chosen, calibration, precision))
+    chosen = _linked(_without_layers_in_floats(model, chosen, calibration, precision))
     quantized = _quantize(model, chosen, calibration.of_portable)
     _drop_idle_pairs(quantized, {node.name for node in chosen})
     with aside(directory, name) as (path,):
@@ -142,9 +141,10 @@ def _statistics(model: Any, chosen: Sequence[Any], inputs: Sequence[np.ndarray[A
 
     floats, constants = _float_tensors(model), {item.name for item in model.graph.initializer}
     names = {name for node in chosen for name in (*node.input, *node.output) if name in floats and name not in constants}
-    # Channels are the second dimension to a convolution, the last to a matrix product. Layers are told apart by what comes in.
-    layers = [node for node in chosen if node.op_type in _PRODUCTS or node.op_type == "Conv"]
-    axes = {node.input[0]: -1 if node.op_type in _PRODUCTS else 1 for node in layers}
+    # Channels are the second dimension to a convolution, the last to a matrix product.
+    axes = {
+        name: -1 if node.op_type in _PRODUCTS else 1 for node in _layers(chosen) for name in (node.input[0], node.output[0])
+    }
     given = {value.name for value in model.graph.input}
     watched = onnx.ModelProto()
     watched.CopyFrom(model)
@@ -183,13 +183,32 @@ def _channel_sums(values: np.ndarray[Any, Any], axis: int) -> tuple[int, np.ndar
     return values.size // channels, totals, squares.sum(axis=0, dtype=np.float64)
 
 
-def _without_layers_in_floats(chosen: list[Any], calibration: Calibration, precision: Precision) -> list[Any]:
-    """The nodes without those that lose most in 8 bits; only convolutions and products count, for the others follow them."""
-    products = [node for node in chosen if node.op_type in _PRODUCTS or node.op_type == "Conv"]
-    seen = calibration.of_portable
-    products.sort(key=lambda node: seen[node.input[0]].signal_to_noise if node.input[0] in seen else float("inf"))
-    excluded = {node.name for node in products[: layers_in_floats(precision, len(products))]}
+def _layers(nodes: Sequence[Any]) -> list[Any]:
+    """The convolutions and products among them: the others follow these."""
+    return [node for node in nodes if node.op_type in _PRODUCTS or node.op_type == "Conv"]
+
+
+def _without_layers_in_floats(model: Any, chosen: list[Any], calibration: Calibration, precision: Precision) -> list[Any]:
+    """The nodes without those layers that lose most in 8 bits."""
+    seen, layers = calibration.of_portable, _layers(chosen)
+    count = layers_in_floats(precision, len(layers))
+    if not count:
+        return chosen
+    weights = {item.name: item for item in model.graph.initializer}
+    known = [node for node in layers if node.input[0] in seen and node.output[0] in seen]
+    order = worst_first([(seen[node.input[0]], seen[node.output[0]], _squares(node, weights[node.input[1]])) for node in known])
+    excluded = {known[place].name for place in order[:count]}
     return [node for node in chosen if node.name not in excluded]
+
+
+def _squares(node: Any, weight: Any) -> np.ndarray[Any, Any]:
+    """The sums of a layer's squared weights, float64 [channels that it gives]."""
+    import numpy as np
+    from onnx.numpy_helper import to_array
+
+    values = to_array(weight).astype(np.float64)
+    rows = node.op_type == "Conv" or any(item.name == "transB" and item.i for item in node.attribute)
+    return np.square(values if rows else values.T).reshape(values.shape[0 if rows else 1], -1).sum(1)
 
 
 def _linked(nodes: Sequence[Any]) -> list[Any]:

@@ -150,6 +150,32 @@ def test_levels_keep_more_and_more_layers_in_floats_the_worst_first(made, tmp_pa
     assert counts == sorted(counts)
 
 
+@pytest.mark.parametrize("kind", ["product", "convolution"])
+def test_a_layer_whose_weights_leave_noise_alone_stays_in_floats(kind, made, tmp_path, rows):
+    """It takes the differences of values that are nearly alike: 8 bits hold these well, and nothing of those."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            make = functools.partial(nn.Conv2d, kernel_size=1) if kind == "convolution" else nn.Linear
+            self.first, self.difference, self.last = make(3, 32), make(32, 31, bias=False), make(31, 7)
+            nn.init.constant_(self.first.weight, 0.2)
+            with torch.no_grad():
+                self.first.weight += 0.002 * torch.randn_like(self.first.weight)
+                steps = 100 * (torch.eye(32)[1:] - torch.eye(32)[:-1])
+                self.difference.weight.copy_(steps.reshape(self.difference.weight.shape))
+
+        def forward(self, x):
+            x = x if kind == "convolution" else x.mean((2, 3))
+            return self.last(self.difference(self.first(x))).flatten(1)
+
+    model = written(made(Net)[1], rows, tmp_path, level=1)
+    layers = [node for node in model.graph.node if node.op_type in ("Gemm", "MatMul", "Conv")]
+    producers = {name: node for node in model.graph.node for name in node.output}
+    constants = {item.name for item in model.graph.initializer}
+    assert [node.input[1] in constants for node in layers] == [False, True, False], [producers.get(n.input[0]) for n in layers]
+
+
 def test_the_images_run_once_for_all_levels(made, tmp_path, rows):
     shutil.copytree(made(Residual)[1], tmp_path, dirs_exist_ok=True)
     calibration = Calibration([rows])
