@@ -63,7 +63,7 @@ class OpenVinoBackend(Backend):
         return None
 
     def prepare(self, captured: AnyGraph, target: Target, directory: Path, records: Records = None) -> list[str]:
-        return write_portable(captured, directory, self.name, target.precision, records)
+        return write_portable(captured, directory, self.name, target.precision, records, float_gates=True)
 
     def _open(self, paths: list[Path], target: Target) -> Session:
         settings = {

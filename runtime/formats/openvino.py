@@ -25,7 +25,7 @@ class OpenVino(Format):
     def write(self, package: Packaged, precision: Precision, path: Path) -> None:
         import openvino
 
-        source = package.onnx(precision)
+        source = package.onnx(precision, backend=self.name)
         with loading(source, "openvino"):
             model = openvino.Core().read_model(str(source))
             for name, text in package.metadata(precision).items():

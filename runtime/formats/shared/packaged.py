@@ -65,19 +65,19 @@ class Packaged:
         """Whether the package holds the portable graph."""
         return ONNX_FILE in self.artifact.files
 
-    def onnx(self, precision: Precision | None = None) -> Path:
-        """The portable graph's file, quantized where the precision is int8: the packaged one where there is one. Raises
-        BackendError."""
+    def onnx(self, precision: Precision | None = None, *, backend: str = "onnxruntime") -> Path:
+        """The portable graph's file, quantized where the precision is int8: the packaged one where there is one, of several
+        that which `backend` opens. Raises BackendError."""
         artifact = self.artifact
         if not self.portable:
             why = artifact.provenance.get("no_portable_graph") or "package it again with an ONNX backend"
             raise BackendError(f"{artifact.name} holds no {ONNX_FILE}: {why}")
         if precision is None or not precision.is_int8:
             return artifact.path / ONNX_FILE
-        for plan in artifact.plans:
-            for choice in plan.choices.values():
-                if choice.precision.is_int8 and choice.files and choice.files[0].endswith(".onnx"):
-                    return artifact.path / choice.files[0]
+        choices = [choice for plan in artifact.plans for choice in plan.choices.values() if choice.precision.is_int8]
+        for choice in sorted(choices, key=lambda choice: choice.backend != backend):
+            if choice.files and choice.files[0].endswith(".onnx"):
+                return artifact.path / choice.files[0]
         if self.calibration is None:
             why = self.uncalibrated or "making one takes real images: give --images DIR"
             raise BackendError(f"{artifact.name} holds no int8 form, and {why}")
@@ -85,7 +85,8 @@ class Packaged:
             if not (self.directory / name).exists():
                 (self.directory / name).symlink_to((artifact.path / name).resolve())
         graph = PortableGraph(artifact.signature, self.calibration)
-        return self.directory / write_portable(graph, self.directory, "onnxruntime", precision, None)[0]
+        float_gates = backend == "openvino"
+        return self.directory / write_portable(graph, self.directory, backend, precision, None, float_gates=float_gates)[0]
 
     def metadata(self, precision: Precision) -> dict[str, str]:
         """What a format's metadata say of the model, as texts; all but the first four are JSON."""

@@ -176,6 +176,43 @@ def test_a_layer_whose_weights_leave_noise_alone_stays_in_floats(kind, made, tmp
     assert [node.input[1] in constants for node in layers] == [False, True, False], [producers.get(n.input[0]) for n in layers]
 
 
+@pytest.mark.parametrize("level", [0, 1])
+def test_gates_may_be_computed_in_floats(level, made, tmp_path, rows):
+    module, portable = made(Residual)
+    shutil.copytree(portable, tmp_path, dirs_exist_ok=True)
+    precision = INT8.with_more_in_floats if level else INT8
+    calibration = Calibration([rows])
+    usual = write_int8(tmp_path, calibration, precision)
+    (name,) = write_int8(tmp_path, calibration, precision, float_gates=True)
+    assert [name] != usual
+    model = onnx.load(tmp_path / name)
+    producers = {output: node for node in model.graph.node for output in node.output}
+    readers = Counter(name for node in model.graph.node for name in node.input)
+    constants = {item.name for item in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Sigmoid":
+            assert producers[node.input[0]].op_type == "Conv"
+        if node.op_type == "Mul":
+            assert "Sigmoid" in {producers[name].op_type for name in node.input}
+        if node.op_type == "QuantizeLinear" and node.input[0] not in constants:
+            assert readers[node.output[0]]
+    in_floats = [node for node in model.graph.node if node.op_type == "Conv" and node.input[1] in constants]
+    assert len(in_floats) == level
+    fresh = rows[::-1][:5].copy() * 0.9
+    with torch.no_grad():
+        expected = copy.deepcopy(module).double()(torch.from_numpy(fresh).double()).numpy()
+    assert np.sqrt(np.mean((run(tmp_path / name, fresh) - expected) ** 2)) < 0.05 * np.std(expected)
+    written = (tmp_path / name).stat().st_mtime_ns
+    assert write_int8(tmp_path, calibration, precision, float_gates=True) == [name]
+    assert (tmp_path / name).stat().st_mtime_ns == written
+
+
+def test_a_graph_without_gates_has_one_form(made, tmp_path, rows):
+    shutil.copytree(made(Transformer)[1], tmp_path, dirs_exist_ok=True)
+    calibration = Calibration([rows])
+    assert write_int8(tmp_path, calibration, float_gates=True) == write_int8(tmp_path, calibration) == ["model-int8.onnx"]
+
+
 def test_the_images_run_once_for_all_levels(made, tmp_path, rows):
     shutil.copytree(made(Residual)[1], tmp_path, dirs_exist_ok=True)
     calibration = Calibration([rows])
