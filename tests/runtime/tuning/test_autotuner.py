@@ -444,15 +444,15 @@ def test_what_the_first_images_refuse_gets_no_sessions_and_no_larger_share_in_fl
     ("task", "measure"),
     [("embedding", "cosine"), ("multi-label:0.4", "decision_agreement"), ("single-label", "top1_agreement")],
 )
-def test_an_output_is_judged_by_what_it_is(conv_net, tuned, images, task, measure):
-    wanted = {"precision": "int8", "backend": "onnxruntime", "buckets": (1,), "task": task}
-    measured = [item.parity for item in tuned(conv_net, images=images, **wanted).measurements if item.parity is not None]
+def test_an_output_is_judged_by_what_it_is(tuned, colored, task, measure):
+    module, wanted = NearestColor(), {"precision": "int8", "backend": "onnxruntime", "buckets": (1,), "task": task}
+    measured = [item.parity for item in tuned(module, images=colored, **wanted).measurements if item.parity is not None]
     for parity in measured:
         told = ("cosine", "decision_agreement", "top1_agreement")
         assert {name for name in told if getattr(parity, name) is not None} == {measure}
-    turned = (-conv_net(torch.from_numpy(images)).detach().numpy(),)
+    turned = (-module(torch.from_numpy(colored)).detach().numpy(),)
     with pytest.raises(ParityError):
-        tuned(conv_net, images=images, scores=turned, **wanted)
+        tuned(module, images=colored, scores=turned, **wanted)
 
 
 @pytest.mark.parametrize(
