@@ -76,7 +76,11 @@ class Construction:
         return sorted(found, key=lambda node: node.lineno)
 
     def path_of(self, statement: ast.stmt) -> str:
-        """The file that a statement of the program is from: the script, or one through which its call was followed."""
+        """The file that a statement of the program is from: the script, one through which its call was followed, or one of
+        which a part was taken into the program."""
+        for item in self.program.body:
+            if (taken := getattr(item, "path", None)) is not None and any(node is statement for node in ast.walk(item)):
+                return str(taken)
         for module in (self.program.entry, *(module for module, _ in self.program.callers)):
             alike = (node for node in module.of_kind(type(statement)) if _head(node) == _head(statement))
             if any(node.lineno == statement.lineno for node in alike):

@@ -148,7 +148,7 @@ class _Resolver:
         message = (
             f"{name} is taken for the model, {stated(taken)}; the script also uses others: {made} (--model takes one of them)"
         )
-        self.settings.remark(chosen.script.path, taken.site.fact.call_line, "PS011", message, "note")
+        self.settings.remark(taken.site.fact.path, taken.site.fact.call_line, "PS011", message, "note")
         return taken
 
     def _is_meant(self, factory: Factory | None) -> bool:

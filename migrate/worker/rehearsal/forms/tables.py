@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -25,6 +26,33 @@ def watch(stage: Stage, pandas: Any) -> None:
     """See how tables are read, and what is searched for in them."""
     _reads(stage, pandas)
     _filters(stage, pandas.Series)
+    for kind in (pandas.DataFrame, pandas.Series):
+        stage.wrap(kind, "sample", functools.partial(_drawn, stage))
+    for owner in (pandas, pandas.DataFrame):
+        stage.wrap(owner, "merge", functools.partial(_merged, stage))
+
+
+def _drawn(stage: Stage, original: Any, self: Any, n: Any = None, *args: Any, **named: Any) -> Any:
+    """Of fewer rows than are drawn at random all are drawn."""
+    if isinstance(n, int) and n > len(self) > 0 and has_table(stage) and called_by_user(stage.root):
+        replace = args[1] if len(args) > 1 else named.get("replace", False)
+        if not replace:
+            stage.note("data", f"all {len(self)} rows were drawn where {n} are asked for")
+            n = len(self)
+    return original(self, n, *args, **named)
+
+
+def _merged(
+    stage: Stage, original: Any, left: Any, right: Any, how: Any = "inner", on: Any = None, *args: Any, **named: Any
+) -> Any:
+    """Every made table has every column that was asked of any: where two are joined by some, the others are taken from one, or
+    each would be called by two names that no script knows."""
+    if on is not None and "suffixes" not in named and has_table(stage) and called_by_user(stage.root):
+        keys = on if isinstance(on, list | tuple) else [on]
+        learned = stage.learned.get("columns", [])
+        both = [name for name in learned if name not in keys and name in left.columns and name in right.columns]
+        right = right.drop(columns=both)
+    return original(left, right, how, on, *args, **named)
 
 
 def _reads(stage: Stage, pandas: Any) -> None:
