@@ -111,6 +111,9 @@ def test_all_of_python_2_at_once(tmp_path):
             "class A:\n    def f(self, x):\n        return V(x, volatile=True)\n",
             "class A:\n    @torch.no_grad()\n    def f(self, x):\n        return x\n",
         ),
+        # Where it holds only sometimes, and in what a network is trained by, nothing turns gradients off.
+        ("def f(x, y):\n    return V(x, volatile=not y) * 2\n", "def f(x, y):\n    return x * 2\n"),
+        ("def forward(self, x):\n    return V(x, volatile=True) * 2\n", "def forward(self, x):\n    return x * 2\n"),
     ],
 )
 def test_variables(tmp_path, before, expected):

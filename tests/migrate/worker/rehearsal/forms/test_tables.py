@@ -69,7 +69,8 @@ def test_columns_that_are_asked_for_together_are_in_the_next_table(rehearsed):
 def test_of_fewer_rows_than_a_script_draws_at_random_all_are_drawn(rehearsed):
     pytest.importorskip("pandas")
     text = (
-        "import pandas as pd\ntable = pd.read_csv('a.csv')\nprint(len(table) == len(table.sample(n=1171)), len(table.sample(2)))\n"
+        "import pandas as pd\ntable = pd.read_csv('a.csv')\n"
+        "print(len(table) == len(table.sample(n=1171)), len(table.sample(2)))\n"
         "print(len(table.sample(n=1171, replace=True)), len(table['label'].sample(frac=1)) == len(table))\n"
     )
     done = rehearsed({"main.py": text})
@@ -86,8 +87,9 @@ def test_more_rows_than_a_table_of_the_user_has_are_drawn_from_no_table(rehearse
 def test_tables_that_are_joined_have_each_column_once(rehearsed):
     pytest.importorskip("pandas")
     text = (
-        "import pandas as pd\nimages = pd.read_csv('meta.csv')[['file_id', 'subject_id', 'view']]\nlabels = pd.read_csv('labels.csv')\n"
-        "rows = pd.merge(images, labels, how='left', on=['subject_id'])\nprint(rows.iloc[0]['file_id'], len(rows['label']) > 0)\n"
+        "import pandas as pd\nimages = pd.read_csv('meta.csv')[['file_id', 'subject_id', 'view']]\n"
+        "labels = pd.read_csv('labels.csv')\nrows = pd.merge(images, labels, how='left', on=['subject_id'])\n"
+        "print(rows.iloc[0]['file_id'], len(rows['label']) > 0)\n"
         "print('view_x' in images.merge(labels, on='subject_id', suffixes=('_x', '_y')))\n"
     )
     done = rehearsed({"main.py": text})
