@@ -86,7 +86,7 @@ class ImportOfNothing(Repair):
         for node in module.of_kind(ast.ImportFrom):
             if node.names[0].name == "*" or has_fallback(module, node) or _leads_elsewhere(context, node):
                 continue
-            sources = list(module.repository.meant(import_module(node, module.path), module.path))
+            sources = _sources(module, node)
             known = [_names_of(source, set()) for source in sources]
             if not sources or None in known:
                 continue
@@ -104,6 +104,17 @@ class ImportOfNothing(Repair):
                 edits = context.positions.leave_out(node.names, gone)
             message = f"{source.path} has no {', '.join(alias.name for alias in gone)}, so this import fails; it is left out"
             yield self.fix(context, node, message, edits)
+
+
+def _sources(module: Module, node: ast.ImportFrom) -> list[Module]:
+    """The files from which an import takes names. A relative one leads to one place alone: `from . import tests` in a folder
+    without an __init__.py to no file, and not to the file that is called as the folder is."""
+    name = import_module(node, module.path)
+    if not node.level:
+        return list(module.repository.meant(name, module.path))
+    base = name.replace(".", "/")
+    files = (f"{base}.py", f"{base}/__init__.py") if node.module else (f"{base}/__init__.py".lstrip("/"),)
+    return [found for file in files if (found := module.repository.modules.get(file)) is not None]
 
 
 def _leads_elsewhere(context: Context, node: ast.ImportFrom) -> bool:
