@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import linecache
 import re
 from typing import Any
 
-from ..making import FRAMES, TABLES
+from ..making import FRAMES, MADE_NAME, PLAIN, TABLES, WIDTH
 from ..places import called_by_user
 from ..stage import Stage
 
@@ -18,6 +19,10 @@ _MISSED_COLUMNS = re.compile(
 _QUOTED = re.compile(r"'([^'\n]+)'")
 """What is said of columns that a table should have, by pandas (`usecols`, `drop`) or the script itself, and their names."""
 _LISTS = (list, tuple, set)
+_UNPACKED = re.compile(r"not enough values to unpack \(expected (\d+), got \d+\)")
+_BY_PLACE = re.compile(r"\b(\w+)\[(\d+)\]")
+_MOST_BY_PLACE = 64
+"""So many columns at most are taken apart by a script itself."""
 _MOST_COLUMNS = 22_000
 """So many columns that are asked for together are made."""
 
@@ -118,6 +123,27 @@ def lesson(stage: Stage, error: BaseException, frames: list[Any]) -> bool | None
     ):
         return stage.add("columns", attribute[1])
     return None
+
+
+def wider(stage: Stage, error: BaseException, own: list[Any]) -> bool:
+    """Have the next attempt's tables as many columns as the script takes of a row by their place: `name, label, track = row`,
+    `row[2]`. `own` are the user's frames in the traceback."""
+    if not (isinstance(error, ValueError | IndexError) and own and has_table(stage)):
+        return False
+    code = own[-1].f_code
+    rows = {name: value for name, value in own[-1].f_locals.items() if isinstance(value, list) and _is_row(value)}
+    line = linecache.getline(code.co_filename, own[-1].f_lineno)
+    if (told := _UNPACKED.search(str(error))) is not None:
+        unnamed = "reader" in code.co_names and re.search(r"\bfor\b", line)  # `for name, label, track in reader`
+        wanted = int(told[1]) if rows or unnamed else 0
+    else:
+        wanted = max((int(place) + 1 for name, place in _BY_PLACE.findall(line) if name in rows), default=0)
+    short = max(map(len, rows.values()), default=0) < wanted <= _MOST_BY_PLACE
+    return short and stage.learn(WIDTH, wanted)
+
+
+def _is_row(value: list[Any]) -> bool:
+    return any(isinstance(item, str) and (item in PLAIN or MADE_NAME.fullmatch(item)) for item in value)
 
 
 def has_table(stage: Stage) -> bool:

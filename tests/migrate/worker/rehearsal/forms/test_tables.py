@@ -96,6 +96,36 @@ def test_tables_that_are_joined_have_each_column_once(rehearsed):
     assert (done.report.ended, done.stdout.splitlines()) == ("finished", ["image_0000.jpg True", "True"]), done.report.why
 
 
+ROWS = "import csv\nopened = open('data/labels.csv', newline='')\nfound = []\n"
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "for row in csv.reader(opened):\n    name, label, track = row\n    found.append(label)\n",
+        "for name, label, track in csv.reader(opened):\n    found.append(label)\n",
+        "for row in csv.reader(opened):\n    found.append((row[1], row[2])[0])\n",
+    ],
+)
+def test_a_table_whose_rows_the_script_takes_apart_itself_is_as_wide(rehearsed, taken):
+    done = rehearsed({"main.py": f"{ROWS}{taken}print(found[:3])\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "['label', '0', '1']\n"), done.report.why
+
+
+def test_rows_of_a_table_have_names_of_classes_where_those_of_numbers_are_passed_over(rehearsed):
+    text = (
+        f"{ROWS}LABEL_NAMES = ['kart', 'bomb']\nfor name, label in csv.reader(opened):\n    if label in LABEL_NAMES:\n"
+        "        found.append(LABEL_NAMES.index(label))\nassert found, 'num_samples=0'\nprint(found[:3])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "[0, 1, 0]\n"), done.report.why
+
+
+def test_what_is_no_row_of_a_table_tells_no_width(rehearsed):
+    done = rehearsed({"main.py": "import csv\nlist(csv.reader(open('a.csv')))\nfirst, second = ['only']\n"})
+    assert (done.report.ended, "width" in json.loads(done.report.learned or "{}")) == ("stopped", False)
+
+
 USED = "import pandas as pd\ntable = pd.read_csv('a.csv', usecols=['INDEX', 'WIDTH'])\n"
 DROPPED = "import pandas as pd\ntable = pd.read_csv('a.csv')\nleft = table.drop(columns=['target', 'patient'])\n"
 OWN = """
