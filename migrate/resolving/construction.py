@@ -57,13 +57,15 @@ class Construction:
     @property
     def zoo_name(self) -> str | None:
         """The published model that the program asks a library for, by its constructor's name, or by the name that one which
-        makes any model is given."""
+        makes any model is given; None where it asks for one or another, as where the first has no weights here."""
+        asked: set[str | None] = set()
         for call, name in zip(self.calls, self.builders, strict=True):
             expanded = self.program.entry.expand(ast.parse(name, mode="eval").body)
             if expanded is not None and is_zoo_constructor(expanded):
                 leaf = expanded.rpartition(".")[2]
-                return leaf if leaf not in _BY_NAME else _asked_by_name(call, 1 if expanded.startswith("torch.hub.") else 0)
-        return None
+                by_name = leaf in _BY_NAME
+                asked.add(_asked_by_name(call, 1 if expanded.startswith("torch.hub.") else 0) if by_name else leaf)
+        return next(iter(asked)) if len(asked) == 1 else None
 
     @property
     def statements(self) -> list[ast.stmt]:

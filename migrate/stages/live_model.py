@@ -14,6 +14,7 @@ from ..reading.finding import Finding
 from ..reading.recipe import Recipe, TransformRecipe
 from ..resolving.labels import all_class_names, looked_up_names
 from ..resolving.ranking import listed, taken_of
+from ..resolving.resolve import tidy
 from ..resolving.resolved import ChainStep, Resolved
 from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_near, stated_task, states_width, with_threshold
 from ..slicing.recipes import names_model
@@ -181,7 +182,7 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
         )
     read = static.transform_recipe if static is not None and (same or static.script == run.script) else None
     return Resolved(
-        name=(_guessed_name(run) or same.name) if same is not None else _name(migration, live.class_name),
+        name=(_guessed_name(run) if same is not None else None) or _name(migration, live.class_name, same),
         recipe=replace(run.recipe, root=str(migration.surveyed.root), live=live),
         factory=(same.factory if same is not None else None) or best.factory,
         factory_name=live.class_name,
@@ -203,9 +204,12 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
     )
 
 
-def _name(migration: Migration, class_name: str) -> str:
-    """What to call a model: a container that its class is called after could be any."""
-    return migration.surveyed.root.name if class_name == "Sequential" else class_name
+def _name(migration: Migration, class_name: str, same: Resolved | None) -> str:
+    """What to call a model: as reading did, which led to the same one and to a name, else as its class is called; a container
+    that this is could be any."""
+    root = migration.surveyed.root.name
+    read = same.name if same is not None and same.name != tidy(root) else None
+    return read or (root if class_name == "Sequential" else class_name)
 
 
 def _classes(migration: Migration) -> set[str]:

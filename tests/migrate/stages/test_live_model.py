@@ -191,3 +191,16 @@ def test_the_place_of_a_transform_is_the_calls_where_another_script_states_one(t
     found = live_model.resolved(migration, run, static, [])
     assert found.transform_recipe is not None
     assert (found.transform_recipe.source_at, found.stated_transform) == (place, stated if script == "run.py" else None)
+
+
+@pytest.mark.parametrize(("read", "name"), [("resnet18", "resnet18"), ("my-cars", "Net")])
+def test_a_model_is_called_as_its_class_where_reading_led_to_no_name(tmp_path: Path, read: str, name: str) -> None:
+    """Where nothing names it, reading calls it as the folder is called."""
+    root = tmp_path / "my-cars"
+    root.mkdir()
+    (root / "run.py").write_text("import torch\nnet = torch.nn.Linear(2, 2)\nfor x, y in loader:\n    print(net(x))\n")
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    seen, best = types.SimpleNamespace(standins=(), models=(SEEN,), weights_from=()), replace(SEEN, as_read=True)
+    recipe, script = Recipe(root=str(root), script="run.py"), migration.surveyed.scripts[0]
+    run = live_model.Run(script=script, recipe=recipe, seen=seen, best=best, remark=None, as_read=True)  # type: ignore[arg-type]
+    assert live_model.resolved(migration, run, Resolved(name=read, recipe=recipe, factory=None), []).name == name
