@@ -78,12 +78,16 @@ def why_none(run: Run) -> Iterator[tuple[str, str | None]]:
         told = run.seen.why.removeprefix("it ")  # it came to its end, or was still running
         yield told if told != run.seen.why else f"stopped before it called one: {told}", run.seen.where
     elif run.seen.models:
-        called = [
-            f"{item.live.class_name} ({item.site}{f', whose outputs go on into {listed(item.feeds)}' if item.feeds else ''})"
-            for item in run.seen.models[:_MOST_NAMED]
-        ]
+        called = [f"{item.live.class_name} ({item.site}{_unlike(item)})" for item in run.seen.models[:_MOST_NAMED]]
         what = "nothing that it called with images gives a row of scores, or a map of classes, for each of them"
         yield f"{what}: {', '.join(called)}; --entry takes another script", None
+
+
+def _unlike(model: SeenModel) -> str:
+    """What a model does that one which classifies does not."""
+    if model.together > 1:
+        return f", which takes {model.together} batches of images at once, to compare them or to make one of them"
+    return f", whose outputs go on into {listed(model.feeds)}" if model.feeds else ""
 
 
 def best_of(models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None:
@@ -101,8 +105,8 @@ def best_of(models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None
 
 
 def gives_answers(model: SeenModel) -> bool:
-    """Whether it gives rows of numbers, or a map that its script reads as one of classes."""
-    return model.classes is not None or any(model.tasks)
+    """Whether it gives rows of numbers, or a map that its script reads as one of classes, for each image alone."""
+    return model.together == 1 and (model.classes is not None or any(model.tasks))
 
 
 def is_called(model: SeenModel, wanted: str, among: Sequence[SeenModel]) -> bool:

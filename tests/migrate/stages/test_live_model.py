@@ -119,6 +119,8 @@ def test_a_run_that_shows_no_classifier_says_why() -> None:
     assert message.startswith("nothing that it called with images gives a row of scores")
     assert "Body (run.py:5, whose outputs go on into Linear), Generator (run.py:9); --entry" in message
     assert where is None
+    ((message, _),) = why(other(class_name="Distance", together=2, widths=(1,)))
+    assert "Distance (run.py:5, which takes 2 batches of images at once, to compare them or to make one of them)" in message
     assert why(reason="KeyError: 'x'") == [("stopped before it called one: KeyError: 'x'", "run.py:2")]
     ended = "came to its end and called no model with images"
     assert why(reason=f"it {ended}") == [(ended, "run.py:2")]
