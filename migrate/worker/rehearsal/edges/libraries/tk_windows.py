@@ -158,7 +158,7 @@ class _Interpreter:
 
     def _do(self, name: str, values: tuple[Any, ...]) -> None:
         command = self._commands.get(name)
-        wrapper = getattr(command, "__self__", None)
+        wrapper: Any = getattr(command, "__self__", None)
         if not hasattr(wrapper, "func"):
             return
         given = wrapper.subst(*values) if wrapper.subst and values else ()
