@@ -120,6 +120,22 @@ def test_variables(tmp_path, before, expected):
     assert after(tmp_path, "from torch.autograd import Variable as V\n" + before, "PS110") == expected
 
 
+def test_where_a_name_is_that_an_import_does_not_find_is_told(tmp_path):
+    files = {
+        "main.py": "from nets import Net, gone\n\ndef build():\n    return Net(), gone()\n",
+        "nets/__init__.py": "import torch\n",
+    }
+    files |= {"nets/net.py": "import torch\n\nclass Net(torch.nn.Module):\n    pass\n"}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"import torch\n{text}")
+    (change,) = rewrite(survey(tmp_path), select=["PS139"])
+    (found,) = change.findings
+    assert found.message.endswith(
+        "no Net, gone, so this import fails; it is left out (nets/net.py has a Net: import it from there)"
+    )
+
+
 def test_a_variable_inside_of_an_f_string_keeps_its_import(tmp_path):
     source = "from torch.autograd import Variable\nx = Variable(y)\ns = f'{Variable(x)}'\n"
     assert after(tmp_path, source, "PS110") == source.replace("x = Variable(y)", "x = y")
