@@ -21,7 +21,7 @@ from ..slicing.recipes import names_model
 from ..survey.survey import project_index
 from .migration import Migration
 
-_IMAGE = re.compile(r"^data: (.*[/\\])?image_\d{4}\.\w{3,4}$")
+_IMAGE = re.compile(r"^data: (.*[/\\])?image_\d{4}(\.\w{3,4})+$")
 _CHOICES = frozenset(["PS011", "PS015"])
 """Remarks that say what was taken where several things fit."""
 _SHOWN = frozenset(["PS013", "PS014"])

@@ -132,7 +132,7 @@ def test_of_images_that_a_table_names_one_is_told() -> None:
         "data: all.csv",
         "data: image_0003.jpg",
         "time: batches of 2, not of 64",
-        "data: photos/image_0001.png",
+        "data: photos/image_0001.jpg.png",
         "data: x/image_2.jpg",
     ]
     first = "data: image_0003.jpg and 1 more that a table or a list names"
