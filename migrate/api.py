@@ -301,7 +301,7 @@ def _add_model(report: Report, outcome: ModelOutcome) -> None:
 def _add_script(report: Report, entry: ScriptReport, outcome: ScriptOutcome) -> None:
     entry.executed, entry.why, entry.loss_trace = outcome.status, outcome.why, outcome.loss_trace
     entry.executed_on, entry.standins = outcome.executed_on, [dataclasses.asdict(item) for item in outcome.standins]
-    entry.up_to = outcome.up_to
+    entry.up_to, entry.only_prints = outcome.up_to, outcome.only_prints
     report.parity_failed |= outcome.parity_failed
     report.agreements += outcome.agreements
     report.losses += outcome.losses

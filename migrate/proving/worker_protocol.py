@@ -165,6 +165,8 @@ class SeenModel:
     """Classes of modules with weights of their own that take its outputs further."""
     labels: tuple[tuple[str, ...] | None, ...]
     dataset: str | None
+    together: int = 1
+    """Batches of images that it is called with at once: one that compares two classifies none."""
 
     @property
     def classes(self) -> int | None:

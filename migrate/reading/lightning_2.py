@@ -6,6 +6,14 @@ HOOKS = {
     "test_epoch_end": ("test_step", "on_test_epoch_end"),
 }
 """A module's hooks at an epoch's end that were called with what these steps gave; and what is called then now."""
+WITHOUT_INDEX = frozenset(
+    (
+        *("lr_scheduler_step", "optimizer_step", "optimizer_zero_grad", "configure_gradient_clipping", "backward"),
+        *("on_before_optimizer_step", "on_before_zero_grad", "toggle_optimizer", "untoggle_optimizer"),
+    )
+)
+"""A module's hooks that are no longer handed these."""
+NOT_HANDED = frozenset(("optimizer_idx", "opt_idx", "on_tpu", "using_native_amp", "using_lbfgs"))
 LOADERS = {
     "fit": ("train_dataloader", "train_dataloaders"),
     "validate": ("val_dataloaders", "dataloaders"),

@@ -139,6 +139,8 @@ class ScriptReport:
     """For a script that trains, where its loop was rewritten and could be run."""
     up_to: str | None = None
     """Where the same error stopped the script before and after: what comes behind was not compared."""
+    only_prints: bool = False
+    """Whether nothing but what it prints could be compared."""
 
     @property
     def told(self) -> str:
@@ -147,7 +149,8 @@ class ScriptReport:
             return "not executed" if self.executed == "not-run" else self.executed
         part = f" up to {self.up_to}" if self.up_to is not None else ""
         ranks = f", {self.loss_trace.ranks} ranks" if self.loss_trace is not None and self.loss_trace.ranks > 1 else ""
-        return f"{self.executed}, executed on {self.executed_on}{ranks}{part}"
+        prints = " by what it prints alone" if self.only_prints else ""
+        return f"{self.executed}{prints}, executed on {self.executed_on}{ranks}{part}"
 
 
 @dataclass(kw_only=True)

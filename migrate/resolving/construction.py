@@ -57,13 +57,15 @@ class Construction:
     @property
     def zoo_name(self) -> str | None:
         """The published model that the program asks a library for, by its constructor's name, or by the name that one which
-        makes any model is given."""
+        makes any model is given; None where it asks for one or another, as where the first has no weights here."""
+        asked: set[str | None] = set()
         for call, name in zip(self.calls, self.builders, strict=True):
             expanded = self.program.entry.expand(ast.parse(name, mode="eval").body)
             if expanded is not None and is_zoo_constructor(expanded):
                 leaf = expanded.rpartition(".")[2]
-                return leaf if leaf not in _BY_NAME else _asked_by_name(call, 1 if expanded.startswith("torch.hub.") else 0)
-        return None
+                by_name = leaf in _BY_NAME
+                asked.add(_asked_by_name(call, 1 if expanded.startswith("torch.hub.") else 0) if by_name else leaf)
+        return next(iter(asked)) if len(asked) == 1 else None
 
     @property
     def statements(self) -> list[ast.stmt]:
@@ -76,7 +78,11 @@ class Construction:
         return sorted(found, key=lambda node: node.lineno)
 
     def path_of(self, statement: ast.stmt) -> str:
-        """The file that a statement of the program is from: the script, or one through which its call was followed."""
+        """The file that a statement of the program is from: the script, one through which its call was followed, or one of
+        which a part was taken into the program."""
+        for item in self.program.body:
+            if (taken := getattr(item, "path", None)) is not None and any(node is statement for node in ast.walk(item)):
+                return str(taken)
         for module in (self.program.entry, *(module for module, _ in self.program.callers)):
             alike = (node for node in module.of_kind(type(statement)) if _head(node) == _head(statement))
             if any(node.lineno == statement.lineno for node in alike):

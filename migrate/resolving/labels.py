@@ -18,7 +18,7 @@ _SPLIT = re.compile(r"(^|_)(idx|index)_?to_?(class|label)|id2(class|label|name)|
 
 _PREDICTION = re.compile(r"pred|argmax", re.I)
 _TWO = 2
-"""So many names by index may be anything: `{0: "off", 1: "on"}`."""
+"""So many names by index may be anything: `{0: "off", 1: "on"}`; and what `get` is given, with what it gives instead."""
 _OTHER = re.compile(r"colou?r|marker|style|path|file|url", re.I)
 """Tables that a prediction may be looked up in and that hold no names of classes."""
 
@@ -109,7 +109,11 @@ def _constant(names: tuple[str, ...]) -> ast.expr:
 
 def _literal(node: ast.expr) -> tuple[str, ...] | None:
     """At least two strings in a list, a tuple, a dict by index (`0` or `"0"`) or to indices, or a split string; or
-    `[str(d) for d in range(10)]`."""
+    `[str(d) for d in range(10)]`; or such for what may not be there, `checkpoint.get("classes", ["ant", "bee"])`."""
+    if isinstance(node, ast.Call) and last_name(node.func) == "get" and len(node.args) == _TWO:
+        return _literal(node.args[1])
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+        return _literal(node.values[-1])
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split" and len(node.args) < 2:
         text = node.func.value
         if isinstance(text, ast.Constant) and isinstance(text.value, str):

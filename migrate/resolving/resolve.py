@@ -148,7 +148,7 @@ class _Resolver:
         message = (
             f"{name} is taken for the model, {stated(taken)}; the script also uses others: {made} (--model takes one of them)"
         )
-        self.settings.remark(chosen.script.path, taken.site.fact.call_line, "PS011", message, "note")
+        self.settings.remark(taken.site.fact.path, taken.site.fact.call_line, "PS011", message, "note")
         return taken
 
     def _is_meant(self, factory: Factory | None) -> bool:
@@ -256,7 +256,7 @@ class _Resolver:
                 self.settings.remark(factory.path, factory.line, "PS015", message, "note")
         size = size or self.settings.stated_size(self.survey.root)
         base = Resolved(
-            name=_tidy(factory.name),
+            name=tidy(factory.name),
             recipe=made,
             fallback_recipe=replace(made, source=source) if source != made.source else None,
             factory=f"{factory.path}:{factory.line}",
@@ -335,7 +335,7 @@ class _Resolver:
         name = value or (factory.name if factory is not None else construction.zoo_name)
         name = name or posixpath.basename(str(self.survey.root.resolve()))
         resolved = Resolved(
-            name=_tidy(name),
+            name=tidy(name),
             recipe=made,
             fallback_recipe=fallback,
             factory=f"{factory.path}:{factory.line}" if factory is not None else None,
@@ -443,6 +443,6 @@ def _told_apart(factories: Sequence[Factory]) -> list[str]:
     return [item.name if names.count(item.name) == 1 else f"{item.path}:{item.name}" for item in factories]
 
 
-def _tidy(name: str) -> str:
+def tidy(name: str) -> str:
     """A name that a model repository's folder may have."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._-") or "model"

@@ -44,8 +44,8 @@ class Variable(Repair):
     Example: `images = Variable(images)` goes, and `model(Variable(x))` becomes `model(x)`.
 
     Fix safety: safe for `Variable(x)`. `requires_grad=` stays, since it makes a new leaf. Where `volatile=True` stood,
-    the function becomes `@torch.no_grad()` when it does not back-propagate; otherwise a remark says that the graph of the
-    gradient is built.
+    the function becomes `@torch.no_grad()` when it does not back-propagate and is no network's `forward`; otherwise a remark
+    says that the graph of the gradient is built.
     """
 
     safety = "safe"
@@ -65,7 +65,7 @@ class Variable(Repair):
             edits = [_unwrapped(context, call, calls, together=bool(group))]
             message = "Variable(x) has been x itself since torch 0.4; leave Variable out"
             if volatile is not None and truth(volatile.value) is not False:
-                quiet, more = _without_gradient(context, call)
+                quiet, more = _without_gradient(context, call, always=truth(volatile.value) is True)
                 edits += more
                 message += "; volatile has no effect, use torch.no_grad()"
                 message += "" if quiet else ", which does not stand around this call"
@@ -147,8 +147,9 @@ def _unwrapped(context: Context, call: ast.Call, calls: list[ast.Call], *, toget
     return Edit(*context.positions.span(call), text if simple or (inside and not several_lines) else f"({text})")
 
 
-def _without_gradient(context: Context, call: ast.Call) -> tuple[bool, list[Edit]]:
-    """Whether gradients are, or come to be, off around a call, with the decorator that does it where it can stand."""
+def _without_gradient(context: Context, call: ast.Call, *, always: bool) -> tuple[bool, list[Edit]]:
+    """Whether gradients are, or come to be, off around a call, with the decorator that does it where it can stand: not where
+    they were off only sometimes (`volatile=not self.training`), and not in a network's `forward`, by which it is trained."""
     module = context.module
     blocks = [node for node in module.ancestors(call) if isinstance(node, ast.With)]
     if any("no_grad" in ast.unparse(item) for node in blocks for item in node.items):
@@ -158,6 +159,8 @@ def _without_gradient(context: Context, call: ast.Call) -> tuple[bool, list[Edit
         return False, []
     if any("no_grad" in ast.unparse(item) for item in function.decorator_list):
         return True, []
+    if not always or function.name == "forward":
+        return False, []
     calls = inside(function, ast.Call)
     if any(re.search(r"train|backward|grad|step|fit|main", last_name(item.func), re.I) for item in calls):
         return False, []

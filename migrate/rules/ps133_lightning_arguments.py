@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
-from ..reading.lightning_2 import HOOKS, LOADERS
+from ..reading.lightning_2 import HOOKS, LOADERS, NOT_HANDED, WITHOUT_INDEX
 from ..reading.names import uses
 from ..reading.nodes import values_of
 from ..reading.scopes import Function, dotted, last_name
@@ -70,6 +70,10 @@ class Net(pl.LightningModule):
 +    def on_validation_epoch_end(self):
         self.log("rate", self.rate)
 
+-    def lr_scheduler_step(self, scheduler, optimizer_idx, metric):
++    def lr_scheduler_step(self, scheduler, metric):
+        scheduler.step(metric)
+
 
 -trainer = pl.Trainer(gpus=args.gpus, progress_bar_refresh_rate=args.rate, replace_sampler_ddp=False)
 -trainer.fit(Net(), train_dataloader=train, val_dataloaders=val)
@@ -108,7 +112,7 @@ trainer = pl.Trainer(
 
 class LightningArguments(Repair):
     """What it does: writes the arguments of Trainer and of its fit() and test() that Lightning 2 no longer knows as they are
-    written today, and names the removed hooks.
+    written today, names the removed hooks, and leaves out parameters that hooks are no longer handed (`optimizer_idx`).
 
     Why: Trainer raises TypeError for the arguments; the hooks are refused or never called; `self.hparams` cannot be assigned.
 
@@ -162,6 +166,14 @@ class LightningArguments(Repair):
             if method.name in HOOKS:
                 message = f"Lightning 2 does not call {method.name}; collect the outputs and use {HOOKS[method.name][1]}"
                 yield self.fix(context, method, message, _renamed(context, method), severity="error")
+            if method.name in WITHOUT_INDEX and (gone := _not_handed(method)):
+                named = ", ".join(item.arg for item in gone)
+                message = f"Lightning 2 hands {method.name} no {named}, so its call fails; leave it out"
+                read = {node.id for node in ast.walk(method) if isinstance(node, ast.Name)}
+                edits = (
+                    context.positions.leave_out(method.args.args, gone) if read.isdisjoint(item.arg for item in gone) else []
+                )
+                yield self.fix(context, method, message, edits, severity="error")
             for statement in method.body:
                 if isinstance(statement, ast.Assign) and [dotted(item) for item in statement.targets] == ["self.hparams"]:
                     given = ast.unparse(statement.value)
@@ -169,6 +181,12 @@ class LightningArguments(Repair):
                     edits = [edit] if isinstance(statement.value, ast.Name) else []
                     message = "Lightning fails on an assignment to self.hparams; call self.save_hyperparameters"
                     yield self.fix(context, statement, message, edits, severity="error")
+
+
+def _not_handed(method: Function) -> list[ast.arg]:
+    """The parameters that a hook must be given and is not."""
+    given = method.args.args[: len(method.args.args) - len(method.args.defaults)]
+    return [item for item in given if item.arg in NOT_HANDED]
 
 
 def _edits(context: Context, call: ast.Call, item: ast.keyword) -> list[Edit]:

@@ -1,6 +1,7 @@
 """PS139: imports of names that the repository's own module does not have."""
 
 import ast
+import posixpath
 import re
 from collections.abc import Iterator
 
@@ -86,7 +87,7 @@ class ImportOfNothing(Repair):
         for node in module.of_kind(ast.ImportFrom):
             if node.names[0].name == "*" or has_fallback(module, node) or _leads_elsewhere(context, node):
                 continue
-            sources = list(module.repository.meant(import_module(node, module.path), module.path))
+            sources = _sources(module, node)
             known = [_names_of(source, set()) for source in sources]
             if not sources or None in known:
                 continue
@@ -103,7 +104,29 @@ class ImportOfNothing(Repair):
             else:
                 edits = context.positions.leave_out(node.names, gone)
             message = f"{source.path} has no {', '.join(alias.name for alias in gone)}, so this import fails; it is left out"
+            message += "".join(f" ({path} has a {name}: import it from there)" for name, path in _beside(source, gone))
             yield self.fix(context, node, message, edits)
+
+
+def _sources(module: Module, node: ast.ImportFrom) -> list[Module]:
+    """The files from which an import takes names. A relative one leads to one place alone: `from . import tests` in a folder
+    without an __init__.py to no file, and not to the file that is called as the folder is."""
+    name = import_module(node, module.path)
+    if not node.level:
+        return list(module.repository.meant(name, module.path))
+    base = name.replace(".", "/")
+    files = (f"{base}.py", f"{base}/__init__.py") if node.module else (f"{base}/__init__.py".lstrip("/"),)
+    return [found for file in files if (found := module.repository.modules.get(file)) is not None]
+
+
+def _beside(source: Module, gone: list[ast.alias]) -> Iterator[tuple[str, str]]:
+    """The names that one file beside the imported one defines, and that file."""
+    folder = posixpath.dirname(source.path)
+    near = [module for path, module in source.repository.modules.items() if posixpath.dirname(path) == folder]
+    for alias in gone:
+        having = [module.path for module in near if alias.name in module.definitions]
+        if len(having) == 1:
+            yield alias.name, having[0]
 
 
 def _leads_elsewhere(context: Context, node: ast.ImportFrom) -> bool:

@@ -14,13 +14,14 @@ from ..reading.finding import Finding
 from ..reading.recipe import Recipe, TransformRecipe
 from ..resolving.labels import all_class_names, looked_up_names
 from ..resolving.ranking import listed, taken_of
+from ..resolving.resolve import tidy
 from ..resolving.resolved import ChainStep, Resolved
 from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_near, stated_task, states_width, with_threshold
 from ..slicing.recipes import names_model
 from ..survey.survey import project_index
 from .migration import Migration
 
-_IMAGE = re.compile(r"^data: (.*[/\\])?image_\d{4}\.\w{3,4}$")
+_IMAGE = re.compile(r"^data: (.*[/\\])?image_\d{4}(\.\w{3,4})+$")
 _CHOICES = frozenset(["PS011", "PS015"])
 """Remarks that say what was taken where several things fit."""
 _SHOWN = frozenset(["PS013", "PS014"])
@@ -77,12 +78,16 @@ def why_none(run: Run) -> Iterator[tuple[str, str | None]]:
         told = run.seen.why.removeprefix("it ")  # it came to its end, or was still running
         yield told if told != run.seen.why else f"stopped before it called one: {told}", run.seen.where
     elif run.seen.models:
-        called = [
-            f"{item.live.class_name} ({item.site}{f', whose outputs go on into {listed(item.feeds)}' if item.feeds else ''})"
-            for item in run.seen.models[:_MOST_NAMED]
-        ]
+        called = [f"{item.live.class_name} ({item.site}{_unlike(item)})" for item in run.seen.models[:_MOST_NAMED]]
         what = "nothing that it called with images gives a row of scores, or a map of classes, for each of them"
         yield f"{what}: {', '.join(called)}; --entry takes another script", None
+
+
+def _unlike(model: SeenModel) -> str:
+    """What a model does that one which classifies does not."""
+    if model.together > 1:
+        return f", which takes {model.together} batches of images at once, to compare them or to make one of them"
+    return f", whose outputs go on into {listed(model.feeds)}" if model.feeds else ""
 
 
 def best_of(models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None:
@@ -100,8 +105,8 @@ def best_of(models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None
 
 
 def gives_answers(model: SeenModel) -> bool:
-    """Whether it gives rows of numbers, or a map that its script reads as one of classes."""
-    return model.classes is not None or any(model.tasks)
+    """Whether it gives rows of numbers, or a map that its script reads as one of classes, for each image alone."""
+    return model.together == 1 and (model.classes is not None or any(model.tasks))
 
 
 def is_called(model: SeenModel, wanted: str, among: Sequence[SeenModel]) -> bool:
@@ -181,7 +186,7 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
         )
     read = static.transform_recipe if static is not None and (same or static.script == run.script) else None
     return Resolved(
-        name=(_guessed_name(run) or same.name) if same is not None else _name(migration, live.class_name),
+        name=(_guessed_name(run) if same is not None else None) or _name(migration, live.class_name, same),
         recipe=replace(run.recipe, root=str(migration.surveyed.root), live=live),
         factory=(same.factory if same is not None else None) or best.factory,
         factory_name=live.class_name,
@@ -203,9 +208,12 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
     )
 
 
-def _name(migration: Migration, class_name: str) -> str:
-    """What to call a model: a container that its class is called after could be any."""
-    return migration.surveyed.root.name if class_name == "Sequential" else class_name
+def _name(migration: Migration, class_name: str, same: Resolved | None) -> str:
+    """What to call a model: as reading did, which led to the same one and to a name, else as its class is called; a container
+    that this is could be any."""
+    root = migration.surveyed.root.name
+    read = same.name if same is not None and same.name != tidy(root) else None
+    return read or (root if class_name == "Sequential" else class_name)
 
 
 def _classes(migration: Migration) -> set[str]:

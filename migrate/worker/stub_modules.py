@@ -6,14 +6,19 @@ never calls. Such a module is replaced by a stub whose every name cannot be used
 
 from __future__ import annotations
 
+import builtins
+import dis
 import importlib.abc
 import importlib.machinery
+import linecache
 import re
 import sys
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
+
+_STAR = re.compile(r"\bimport\s*\*")
 
 
 def install_stub(error: ModuleNotFoundError, root: str | Path, unless: Callable[[], bool] | None = None) -> bool:
@@ -84,9 +89,32 @@ class _Module(types.ModuleType):
         self.__version__ = "0"  # older than any that an installed library would use
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__all__" and (needed := needed_of_all()) is not None:
+            return needed
         if name.startswith("__"):
             raise AttributeError(name)
         return AbsentName(f"{self.__name__}.{name}")
+
+
+def needed_of_all() -> list[str] | None:
+    """The names that a file which imports all of a stub, `from library import *`, uses and has from nowhere yet; None where it
+    is not doing so."""
+    frame: types.FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    if frame is None or not _STAR.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)):
+        return None
+    read, bound = set[str](), set(frame.f_globals) | set(dir(builtins))
+    parts = [frame.f_code]
+    for code in parts:
+        parts += [item for item in code.co_consts if isinstance(item, types.CodeType)]
+        for step in dis.get_instructions(code):
+            kind = step.opname
+            if kind in ("LOAD_NAME", "LOAD_GLOBAL"):
+                read.add(step.argval)
+            elif kind == "STORE_GLOBAL" or (kind == "STORE_NAME" and code is frame.f_code):
+                bound.add(step.argval)
+    return sorted(name for name in read - bound if not name.startswith("_"))
 
 
 class AbsentLibrary(importlib.abc.MetaPathFinder, importlib.abc.Loader):

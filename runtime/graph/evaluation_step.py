@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 import warnings
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..base.config import GraphConfig
 from ..capture.no_grad_mode import no_grad_mode
 from .tiered import TieredGraph
 
-_HOME = "_headrace_evaluation"  # an attribute of the module, so that the step lives as long as it; copies of it are None
+_HOME = "_headrace_evaluation"  # an attribute of the module, so that the step lives as long as it; copies of it are empty
 _PAUSE = 0.2  # seconds between two requests that are of one evaluation at most
 _NORMED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)  # numbers of 8 bits have no norm
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
@@ -53,7 +54,8 @@ def evaluation_step(model: nn.Module, *, patience: float | None = None, config: 
 class EvaluationStep:
     """What `evaluation_step` returns; `graph` is the graph behind it, and `refused` says why there is none, if there is none.
 
-    A copy or a pickle of it, as part of its module, is None.
+    A copy or a pickle of it, as part of its module, is an empty table: of a type that modules are pickled with anyway, so that
+    whoever loads the module with `weights_only` has to allow no more than before.
     """
 
     def __init__(self, model: nn.Module, *, patience: float | None = None, config: GraphConfig | None = None) -> None:
@@ -114,7 +116,7 @@ class EvaluationStep:
         return f"EvaluationStep({type(self.graph.model).__name__}, {state})"
 
     def __reduce__(self) -> Any:
-        return type(None), ()
+        return OrderedDict, ()
 
     def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """The inputs as `forward` takes them by place; none where those given by name are not the next ones."""

@@ -39,6 +39,8 @@ class ScriptOutcome:
     loss_trace: LossTrace | None = None
     up_to: str | None = None
     """Where the same error stopped both, if it did."""
+    only_prints: bool = False
+    """Whether neither outputs nor losses were there to compare."""
     uncaptured: str | None = None
     """Why its model cannot become a graph, where that alone stopped it."""
     agreements: Sequence[Agreement] = ()
@@ -114,6 +116,7 @@ def run_migrated(
             status=verdict.status,
             why=migration.plain(why) if why is not None else None,
             up_to=stopped[0] if stopped is not None else None,
+            only_prints=verdict.status == "passed" and not original.run.sites,
             parity_failed=verdict.parity_failed,
             executed_on=original.executed_on,
             standins=original.standins,

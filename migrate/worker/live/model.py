@@ -404,7 +404,14 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
             for place, task, width in zip(parts, tasks, widths, strict=True)
         ),
         dataset=type(call.dataset).__name__ if call.dataset is not None else None,
+        together=_batches_in(call),
     )
+
+
+def _batches_in(call: Call) -> int:
+    """How many of the tensors that a model is called with are batches of images of one shape."""
+    given = [value for _, value in tensors_in((call.args, call.kwargs)) if value.shape == call.images.shape]
+    return max(1, sum(value.dtype == call.images.dtype for value in given)) if call.images.dim() == 4 else 1
 
 
 def _labels(

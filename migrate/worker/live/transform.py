@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import itertools
 import json
 import math
 import os
@@ -125,6 +126,8 @@ class Tracer:
         self.journal = Journal()
         self.sources = Sources(self.journal, self._at)
         self.events: list[int] = []
+        self.opened = 0
+        """How many images were opened since the call before, of which those of `events` are tried."""
         self.before = self.latest = 0
         """The images that were opened when the call came last that got others, and when any came last."""
         self.looking = False
@@ -133,6 +136,8 @@ class Tracer:
         """Holds why the script did not come to the call when it was run to learn which images are the call's."""
         self.found: list[tuple[dict[str, Any], np.ndarray | None, np.ndarray | None]] = []
         self._datasets: list[Any] = []
+        self._openers: dict[int, int] = {}
+        """Which object of the user's opened an image, by its identity."""
         self._which = 0
         self._until = math.inf
         self._slowest, self._came = _SECONDS / _SLOWER, False
@@ -173,10 +178,30 @@ class Tracer:
             self.missed.write_text(self.run() or "", encoding="utf-8")
             os._exit(0)
         os.waitpid(child, 0)
-        since = json.loads(told.read_text()) if told.exists() else []
-        # The first may be of a batch that the script took and did not use, the last of what it opens beside the model's images.
-        self.events = since if len(since) <= _TRIED else [*since[: _TRIED // 2], *since[-_TRIED // 2 :]]
+        found: dict[str, Any] = json.loads(told.read_text()) if told.exists() else {"opened": 0, "tried": []}
+        self.opened, self.events = max(self.opened, found["opened"]), found["tried"]
         return told.exists()
+
+    def _tried(self, since: range) -> list[int]:
+        """Those of the images opened before a call that are changed, one after the other."""
+        if len(since) <= _TRIED:
+            return list(since)
+        *_, before, last = [], *(list(each) for _, each in itertools.groupby(since, self._openers.get))
+        if (
+            before
+        ):  # of objects that open all their images as they are made, the call may be with those of the last or one before
+            return sorted({since[0], *before[:2], *last[:2], since[-1]})
+        # The first may be of a batch that the script took and did not use, the last of what it opens beside the model's images.
+        return [*since[: _TRIED // 2], *since[-_TRIED // 2 :]]
+
+    def why_none(self) -> str:
+        """Why nothing was found though the script came to the call."""
+        if self.opened <= _TRIED:
+            return "the model's images are opened neither by Pillow nor by OpenCV"
+        return (
+            f"the script opens {self.opened} images before the model's call, and changed none of its batch where {_TRIED} of "
+            "them were changed; images that are opened one by one, as a data set's items, can be followed"
+        )
 
     def _hear(self, seen: Seen, call: Call) -> None:
         meant = seen.ordinal == self.live.ordinal and call.evaluating == self.live.evaluating
@@ -185,7 +210,7 @@ class Tracer:
             self.before, self.latest = self.latest, self.sources.count
         if self.looking and wanted:
             since = range(self.before + 1, self.sources.count + 1)
-            (self.out / "events.json").write_text(json.dumps(list(since)))
+            (self.out / "events.json").write_text(json.dumps({"opened": len(since), "tried": self._tried(since)}))
             raise Taken
         if self.child is not None and wanted:
             images = call.images.detach().cpu().float().reshape(len(call.images), *call.row).numpy()
@@ -204,6 +229,8 @@ class Tracer:
         return self._which < len(self._datasets) and self._datasets[self._which] is call.dataset
 
     def _at(self, number: int) -> None:
+        if self.looking:
+            self._openers[number] = _opener(self.recipe.root)
         if self.looking or self.child is not None or number not in self.events:
             return
         tests: list[np.ndarray | None] = []
@@ -265,6 +292,14 @@ class Tracer:
             return {"ok": False, "error": "it did not come to the model's call with this image"}, None, None
         with np.load(place) as arrays:
             return json.loads(place.with_suffix(".json").read_text()), arrays["images"], arrays.get("pixels")
+
+
+def _opener(root: str) -> int:
+    """The object whose method of the user's runs."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None and not is_users(frame.f_code.co_filename, root):
+        frame = frame.f_back
+    return id(frame.f_locals.get("self")) if frame is not None else 0
 
 
 def _outermost(root: str) -> types.FrameType | None:
@@ -339,7 +374,7 @@ def main() -> None:
                 pair = {f"output{index}": output, f"pixels{index}": pixels}
                 arrays |= {name: value for name, value in pair.items() if value is not None}
         else:
-            answer["error"] = why or "the model's images are opened neither by Pillow nor by OpenCV"
+            answer["error"] = why or tracer.why_none()
     elif tracer.missed.exists() and (missed := tracer.missed.read_text(encoding="utf-8")):
         answer["error"] = f"{answer['error']}: {missed}"
     np.savez(out / "trace.npz", **arrays)  # type: ignore[arg-type]

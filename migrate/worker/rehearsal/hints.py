@@ -122,10 +122,16 @@ def adds_endings(root: str, script: str) -> bool:
 
 @functools.cache
 def numbers_names(root: str, script: str) -> bool:
-    """Whether the sources look up the number of a class by its name: `label_to_index[name]`."""
+    """Whether the sources look up the number of a class by its name: `label_to_index[name]`, `CLASS_NAMES.index(name)`."""
+
+    def named(node: ast.AST) -> str:
+        return str(getattr(node, "id", getattr(node, "attr", "")))
+
     every = itertools.chain.from_iterable(map(nodes, sources(root, path_of(root, script))))
-    names = (getattr(node, "id", getattr(node, "attr", None)) for node in every)
-    return any(name is not None and TO_NUMBER.match(name) for name in names)
+    return any(
+        TO_NUMBER.match(named(node)) or (named(node) == "index" and NAMES.match(named(getattr(node, "value", node))))
+        for node in every
+    )
 
 
 @functools.cache

@@ -61,6 +61,10 @@ TABLES = (".csv", ".tsv", ".txt", ".data", ".lst", ".list")
 """Endings of what is a table where it is read as one."""
 FRAMES = {".parquet": "to_parquet", ".pq": "to_parquet", ".feather": "to_feather", ".xlsx": "to_excel"}
 """Endings of tables that pandas writes, and by which of its functions."""
+PLAIN = ("image", "label")
+"""The columns of a table of which the sources name none."""
+WIDTH = "width"
+"""Learned: how many columns a table has whose rows the script takes apart by itself."""
 NUMBERS = "numbers"
 """Learned: columns of numbers that look like such of names."""
 _COUNTED = re.compile(r"^(row|idx|index)(_?(no|num(ber)?))?$", re.I)
@@ -279,9 +283,10 @@ class Maker:
 
     def _table(self, path: str) -> bytes:
         names, count = hints.columns(self.stage.root, self.stage.request.script)
+        count = max(count, self.stage.learned.get(WIDTH, 0))
         extra = [name for name in self.stage.learned.get("columns", ()) if name not in names]
         pixels = hints.pixel_count(self.stage.root, self.stage.request.script)
-        names = list(dict.fromkeys([*names, *extra])) or (["label"] if pixels else ["image", "label"])
+        names = list(dict.fromkeys([*names, *extra])) or ([*PLAIN[1:]] if pixels else [*PLAIN])
         names += [("label" if "label" not in names else f"column_{i}") for i in range(len(names), count)]
         sign, given = self.stage.table or ("\t" if path.lower().endswith(".tsv") else ",", ())
         names = list(given or names)

@@ -55,6 +55,8 @@ def test_a_script_is_told_by_whose_data_it_was_executed_on() -> None:
     assert (stood_in.told, not_run.told) == ("passed, executed on stand-in data", "not executed")
     stood_in.executed_on = "your data"
     assert stood_in.told == "passed, executed on your data"
+    stood_in.only_prints = True
+    assert stood_in.told == "passed by what it prints alone, executed on your data"
 
 
 def test_a_script_that_an_error_stopped_before_and_after_counts_for_none_that_was_executed() -> None:
@@ -80,7 +82,7 @@ def test_the_json_form_is_the_documented_one() -> None:
     }  # fmt: skip
     assert data["scripts"][0] == {
         "path": "main.py", "roles": ["evaluate"], "rewritten": True, "rules": ["PS201"], "executed": "passed", "why": None,
-        "loss_trace": None, "up_to": None, "executed_on": "stand-in data", "standins": [STANDIN],
+        "loss_trace": None, "up_to": None, "only_prints": False, "executed_on": "stand-in data", "standins": [STANDIN],
     }  # fmt: skip
     assert data["preprocessing"] == [{"source": "main.py:3", "for": ["resnet18"], "steps": [{"op": "decode"}]}]
     assert data["checkpoints"] == [

@@ -76,3 +76,46 @@ def test_a_link_of_the_chain_says_from_which_file_it_is(repository):
     )
     steps = [step for step in resolve(surveyed, entry="main.py").chain if step.text.startswith("network")]
     assert [(step.path, step.line) for step in steps] == [("parts.py", 15)]
+
+
+def test_what_a_served_file_does_as_it_is_imported_is_told_to_stand_there(repository):
+    """A page that imports the function which classifies, from a file that builds its models at the top."""
+    surveyed = repository(
+        parts="""
+            import torch
+            from torch import nn
+
+            class Net(nn.Module):
+                def __init__(self, width):
+                    super().__init__()
+                    self.layer = nn.Linear(width, 3)
+
+                def forward(self, x):
+                    return self.layer(x.flatten(1))
+
+            def load(width):
+                made = Net(width)
+                made.load_state_dict(torch.load(f"{width}.pth"))
+                return made
+
+            small = load(12)
+            wide = load(48)
+
+            def answer(image):
+                with torch.no_grad():
+                    first = small(image[:, :, :2, :2])
+                    return first.softmax(1), wide(image).softmax(1)
+        """,
+        main="""
+            from parts import answer
+
+            if __name__ == "__main__":
+                answer(None)
+        """,
+    )
+    resolved = resolve(surveyed, entry="main.py")
+    steps = [(step.path, step.line, step.text) for step in resolved.chain]
+    assert ("parts.py", 15, "made.load_state_dict(torch.load(f'{width}.pth'))") in steps
+    assert ("parts.py", 19, "wide = load(48)") in steps
+    (told,) = [item for item in resolved.findings if "is taken for the model" in item.message]
+    assert (told.path, told.line) == ("parts.py", 24)

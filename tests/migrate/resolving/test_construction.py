@@ -437,6 +437,7 @@ def test_of_the_names_that_a_function_chooses_by_the_documented_is_taken_else_th
         ("AutoModelForImageClassification.from_pretrained('google/vit-base')", "vit-base"),
         ("r18(num_classes=3)", "resnet18"),
         ("timm.create_model(os.environ['MODEL'], global_pool='avg')", "cars"),
+        ("r18(num_classes=3) if os.path.exists('18.pth') else timm.create_model('resnet50')", "cars"),
     ],
 )
 def test_a_published_model_is_called_as_it_is_asked_for(tmp_path, made, name):

@@ -111,10 +111,29 @@ def test_all_of_python_2_at_once(tmp_path):
             "class A:\n    def f(self, x):\n        return V(x, volatile=True)\n",
             "class A:\n    @torch.no_grad()\n    def f(self, x):\n        return x\n",
         ),
+        # Where it holds only sometimes, and in what a network is trained by, nothing turns gradients off.
+        ("def f(x, y):\n    return V(x, volatile=not y) * 2\n", "def f(x, y):\n    return x * 2\n"),
+        ("def forward(self, x):\n    return V(x, volatile=True) * 2\n", "def forward(self, x):\n    return x * 2\n"),
     ],
 )
 def test_variables(tmp_path, before, expected):
     assert after(tmp_path, "from torch.autograd import Variable as V\n" + before, "PS110") == expected
+
+
+def test_where_a_name_is_that_an_import_does_not_find_is_told(tmp_path):
+    files = {
+        "main.py": "from nets import Net, gone\n\ndef build():\n    return Net(), gone()\n",
+        "nets/__init__.py": "import torch\n",
+    }
+    files |= {"nets/net.py": "import torch\n\nclass Net(torch.nn.Module):\n    pass\n"}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"import torch\n{text}")
+    (change,) = rewrite(survey(tmp_path), select=["PS139"])
+    (found,) = change.findings
+    assert found.message.endswith(
+        "no Net, gone, so this import fails; it is left out (nets/net.py has a Net: import it from there)"
+    )
 
 
 def test_a_variable_inside_of_an_f_string_keeps_its_import(tmp_path):

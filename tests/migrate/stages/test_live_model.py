@@ -119,6 +119,8 @@ def test_a_run_that_shows_no_classifier_says_why() -> None:
     assert message.startswith("nothing that it called with images gives a row of scores")
     assert "Body (run.py:5, whose outputs go on into Linear), Generator (run.py:9); --entry" in message
     assert where is None
+    ((message, _),) = why(other(class_name="Distance", together=2, widths=(1,)))
+    assert "Distance (run.py:5, which takes 2 batches of images at once, to compare them or to make one of them)" in message
     assert why(reason="KeyError: 'x'") == [("stopped before it called one: KeyError: 'x'", "run.py:2")]
     ended = "came to its end and called no model with images"
     assert why(reason=f"it {ended}") == [(ended, "run.py:2")]
@@ -130,7 +132,7 @@ def test_of_images_that_a_table_names_one_is_told() -> None:
         "data: all.csv",
         "data: image_0003.jpg",
         "time: batches of 2, not of 64",
-        "data: photos/image_0001.png",
+        "data: photos/image_0001.jpg.png",
         "data: x/image_2.jpg",
     ]
     first = "data: image_0003.jpg and 1 more that a table or a list names"
@@ -191,3 +193,16 @@ def test_the_place_of_a_transform_is_the_calls_where_another_script_states_one(t
     found = live_model.resolved(migration, run, static, [])
     assert found.transform_recipe is not None
     assert (found.transform_recipe.source_at, found.stated_transform) == (place, stated if script == "run.py" else None)
+
+
+@pytest.mark.parametrize(("read", "name"), [("resnet18", "resnet18"), ("my-cars", "Net")])
+def test_a_model_is_called_as_its_class_where_reading_led_to_no_name(tmp_path: Path, read: str, name: str) -> None:
+    """Where nothing names it, reading calls it as the folder is called."""
+    root = tmp_path / "my-cars"
+    root.mkdir()
+    (root / "run.py").write_text("import torch\nnet = torch.nn.Linear(2, 2)\nfor x, y in loader:\n    print(net(x))\n")
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    seen, best = types.SimpleNamespace(standins=(), models=(SEEN,), weights_from=()), replace(SEEN, as_read=True)
+    recipe, script = Recipe(root=str(root), script="run.py"), migration.surveyed.scripts[0]
+    run = live_model.Run(script=script, recipe=recipe, seen=seen, best=best, remark=None, as_read=True)  # type: ignore[arg-type]
+    assert live_model.resolved(migration, run, Resolved(name=read, recipe=recipe, factory=None), []).name == name

@@ -52,6 +52,7 @@ def net(root, head, body="pass"):
         "import absent_counter",
         "import absent_counter.parts.inner as inner\nimport other_absent",
         "from absent_counter.parts import Part",
+        "from absent_counter import *\n\ndef count(model):\n    return clever_format(model)",
     ],
 )
 def test_an_unused_library_may_be_absent(tmp_path, build, head):

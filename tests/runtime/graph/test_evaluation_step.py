@@ -142,6 +142,7 @@ def test_wrappers_are_taken_off() -> None:
 
 def test_copies_and_pickles_of_the_model_leave_it_out() -> None:
     model = Net().eval()
+    torch.save(model, plain := io.BytesIO())
     step = headrace.evaluation_step(model, patience=0)
     close(step, model, 2)
     ema = copy.deepcopy(model)
@@ -151,6 +152,10 @@ def test_copies_and_pickles_of_the_model_leave_it_out() -> None:
     assert b"headrace" not in buffer.getvalue().replace(b"_headrace_evaluation", b"")
     buffer.seek(0)
     again = torch.load(buffer, weights_only=False)
+    for saved in (plain, buffer):
+        saved.seek(0)
+    unsafe = torch.serialization.get_unsafe_globals_in_checkpoint
+    assert sorted(unsafe(buffer)) == sorted(unsafe(plain))  # whoever allows the classes of the model needs to allow no more
     assert list(again.state_dict()) == list(model.state_dict())
     assert not any("headrace" in key for key in model.state_dict())
 

@@ -220,6 +220,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True
     if empty and (_fill(stage) or _lie_otherwise(stage)):
         return True
+    named = empty and tables.has_table(stage) and hints.numbers_names(stage.root, stage.request.script)
+    if named and stage.learn("labels", "text"):
+        return True  # rows were passed over whose classes have no name
     if json_files.lesson(stage, error):
         return True
     if isinstance(error, KeyError) and error.args and _is_made(stage, error.args[0]) and _agree(stage, str(error.args[0])):
@@ -232,6 +235,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if "Too many dimensions: 3 > 2" in text:  # gray images were made of an array of colors
         return stage.learn("mode", "L")
     if arrays.lesson(stage, text):
+        return True
+    if tables.wider(stage, error, own):
         return True
     if _TOO_FEW_EACH.search(text) and stage.learn("full", True):
         return True

@@ -18,6 +18,7 @@ from ..making import photo
 from ..silent import Silent
 from ..stage import Enough, Stage
 from .arguments import CHECKPOINT
+from .libraries import tk_windows
 
 ANSWERS = 4
 """Questions that are answered before a conversation has gone on long enough."""
@@ -54,6 +55,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("matplotlib.axes", lambda library: _drawn(stage, library.Axes))
     stage.when_imported("PIL.Image", lambda library: _quiet(stage, library.Image, ("show",)))
     stage.when_imported("cv2", lambda library: _windows(stage, library))
+    stage.when_imported("tkinter", lambda library: tk_windows.install(stage, library))
+    stage.when_imported("PIL.ImageGrab", lambda library: tk_windows.grabbed(stage, library))
     stage.when_imported("tqdm.notebook", lambda library: _plain_bars(stage, library))
     yield
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import linecache
 import re
 from typing import Any
 
-from ..making import FRAMES, TABLES
+from ..making import FRAMES, MADE_NAME, PLAIN, TABLES, WIDTH
 from ..places import called_by_user
 from ..stage import Stage
 
@@ -17,6 +19,10 @@ _MISSED_COLUMNS = re.compile(
 _QUOTED = re.compile(r"'([^'\n]+)'")
 """What is said of columns that a table should have, by pandas (`usecols`, `drop`) or the script itself, and their names."""
 _LISTS = (list, tuple, set)
+_UNPACKED = re.compile(r"not enough values to unpack \(expected (\d+), got \d+\)")
+_BY_PLACE = re.compile(r"\b(\w+)\[(\d+)\]")
+_MOST_BY_PLACE = 64
+"""So many columns at most are taken apart by a script itself."""
 _MOST_COLUMNS = 22_000
 """So many columns that are asked for together are made."""
 
@@ -25,6 +31,33 @@ def watch(stage: Stage, pandas: Any) -> None:
     """See how tables are read, and what is searched for in them."""
     _reads(stage, pandas)
     _filters(stage, pandas.Series)
+    for kind in (pandas.DataFrame, pandas.Series):
+        stage.wrap(kind, "sample", functools.partial(_drawn, stage))
+    for owner in (pandas, pandas.DataFrame):
+        stage.wrap(owner, "merge", functools.partial(_merged, stage))
+
+
+def _drawn(stage: Stage, original: Any, self: Any, n: Any = None, *args: Any, **named: Any) -> Any:
+    """Of fewer rows than are drawn at random all are drawn."""
+    if isinstance(n, int) and n > len(self) > 0 and has_table(stage) and called_by_user(stage.root):
+        replace = args[1] if len(args) > 1 else named.get("replace", False)
+        if not replace:
+            stage.note("data", f"all {len(self)} rows were drawn where {n} are asked for")
+            n = len(self)
+    return original(self, n, *args, **named)
+
+
+def _merged(
+    stage: Stage, original: Any, left: Any, right: Any, how: Any = "inner", on: Any = None, *args: Any, **named: Any
+) -> Any:
+    """Every made table has every column that was asked of any: where two are joined by some, the others are taken from one, or
+    each would be called by two names that no script knows."""
+    if on is not None and "suffixes" not in named and has_table(stage) and called_by_user(stage.root):
+        keys = on if isinstance(on, list | tuple) else [on]
+        learned = stage.learned.get("columns", [])
+        both = [name for name in learned if name not in keys and name in left.columns and name in right.columns]
+        right = right.drop(columns=both)
+    return original(left, right, how, on, *args, **named)
 
 
 def _reads(stage: Stage, pandas: Any) -> None:
@@ -90,6 +123,27 @@ def lesson(stage: Stage, error: BaseException, frames: list[Any]) -> bool | None
     ):
         return stage.add("columns", attribute[1])
     return None
+
+
+def wider(stage: Stage, error: BaseException, own: list[Any]) -> bool:
+    """Have the next attempt's tables as many columns as the script takes of a row by their place: `name, label, track = row`,
+    `row[2]`. `own` are the user's frames in the traceback."""
+    if not (isinstance(error, ValueError | IndexError) and own and has_table(stage)):
+        return False
+    code = own[-1].f_code
+    rows = {name: value for name, value in own[-1].f_locals.items() if isinstance(value, list) and _is_row(value)}
+    line = linecache.getline(code.co_filename, own[-1].f_lineno)
+    if (told := _UNPACKED.search(str(error))) is not None:
+        unnamed = "reader" in code.co_names and re.search(r"\bfor\b", line)  # `for name, label, track in reader`
+        wanted = int(told[1]) if rows or unnamed else 0
+    else:
+        wanted = max((int(place) + 1 for name, place in _BY_PLACE.findall(line) if name in rows), default=0)
+    short = max(map(len, rows.values()), default=0) < wanted <= _MOST_BY_PLACE
+    return short and stage.learn(WIDTH, wanted)
+
+
+def _is_row(value: list[Any]) -> bool:
+    return any(isinstance(item, str) and (item in PLAIN or MADE_NAME.fullmatch(item)) for item in value)
 
 
 def has_table(stage: Stage) -> bool:

@@ -120,6 +120,15 @@ def test_what_other_runs_learn_meanwhile_is_none_of_the_migrated_scripts(migrati
     assert (outcome.status, outcome.why) == ("passed", None)
 
 
+def test_a_script_whose_calls_are_not_recorded_is_told_to_be_compared_by_its_prints_alone(migration_of, repository):
+    migration, changes = migration_of(repository)
+    originals = run_originals(migration, None)
+    found = originals.runs["evaluate.py"]
+    unseen = replace(originals, runs={"evaluate.py": replace(found, run=replace(found.run, sites={}))})
+    assert run_migrated(migration, changes, unseen)["evaluate.py"].only_prints
+    assert not run_migrated(migration, changes, originals)["evaluate.py"].only_prints
+
+
 BROKEN = ('    print(f"accuracy', '    raise IndexError("past the end")\n    print(f"accuracy')
 
 

@@ -246,6 +246,31 @@ for images, targets in loader:
     assert taken(torch.rand(2, 3, 8, 8)).shape == (2, 3)
 
 
+@pytest.mark.parametrize(
+    ("call", "together"),
+    [
+        ("model(images, images.flip(3))", 2),
+        ("model(images, other=images * 2)", 2),
+        ("model(images, targets)", 1),
+        ("model(images)", 1),
+    ],
+)
+def test_how_many_batches_of_images_a_model_takes_at_once_is_told(tmp_path: Path, call: str, together: int) -> None:
+    text = f"""
+class Distance(Net):
+    def forward(self, images, other=None):
+        found = super().forward(images)
+        return found if other is None or other.dim() == 1 else found - super().forward(other)
+
+model = Distance(1)
+model.eval()
+with torch.no_grad():
+    for images, targets in loader:
+        print({call}.mean())
+"""
+    assert seen(script(tmp_path, DATA, text)).together == together
+
+
 def test_a_training_step_whose_accuracy_is_measured_is_not_where_the_model_is_evaluated(tmp_path: Path) -> None:
     text = """
 model = Net()

@@ -240,6 +240,43 @@ def test_past_images_that_were_opened_and_not_used(tmp_path: Path) -> None:
     assert [made.geometry for made in found.candidates] == [(Resize(size=(20, 24)),)], found
 
 
+# Data sets that open all their images as they are made, both before the first call.
+AT_ONCE = """
+from torch.utils.data import DataLoader, TensorDataset
+
+class Photos:
+    def __init__(self, size):
+        self.items = [self.opened(f"{index}.png", size) for index in range(8)]
+    def opened(self, path, size):
+        pixels = np.asarray(Image.open(path).convert("RGB").resize(size, Image.BILINEAR), np.float32) / 255
+        return torch.from_numpy(pixels.transpose(2, 0, 1).copy())
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return self.items[index], index % 2
+
+sets = [Photos((16, 12)), Photos((24, 20)), Photos((20, 12))]
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for images, targets in DataLoader(sets[0], batch_size=4):
+    nn.functional.cross_entropy(net.train()(images), targets).backward()
+net.eval()
+with torch.no_grad():
+    for images, targets in DataLoader(sets[1], batch_size=2):
+        print(net(images).argmax(1))
+"""
+
+
+def test_of_data_sets_that_open_all_their_images_as_they_are_made(tmp_path: Path) -> None:
+    found = traced(tmp_path, AT_ONCE, (3, 20, 24))
+    assert [made.geometry for made in found.candidates] == [(Resize(size=(20, 24)),)], found
+
+
+def test_images_that_were_opened_long_before_and_were_not_found_are_told(tmp_path: Path) -> None:
+    others = "for index in range(16):\n    Image.open(f'{index % 8}.png').load()\n"
+    why = traced(tmp_path, others + NONE, (3, 16, 16)).why or ""
+    assert "the script opens 16 images before the model's call, and changed none of its batch" in why
+
+
 def test_past_a_training_step_whose_accuracy_is_measured(tmp_path: Path) -> None:
     step = "nn.functional.cross_entropy(net.train()(images), targets).backward()\n"
     measured = f"{step}    with torch.no_grad():\n        print(net(images).argmax(1))\n"

@@ -204,6 +204,8 @@ def test_whether_the_sources_put_endings_to_names(tmp_path, line, does):
         ("index = label_to_index[name]", True),
         ("class_to_idx = {}", True),
         ("self.cat2id.get(name)", True),
+        ("label = CLASS_NAMES.index(name)", True),
+        ("place = text.index(name)", False),
         ("index_to_label[3]", False),
         ("label = index", False),
     ],

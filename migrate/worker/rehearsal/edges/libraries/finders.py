@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ....module_alias import Alias
+from ....stub_modules import needed_of_all
 from ...places import imported_by_library
 from ...silent import Config, Silent
 from ...stage import Stage
@@ -42,6 +43,8 @@ class StandInModule(types.ModuleType):
             self.init = init
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__all__" and (needed := needed_of_all()) is not None:
+            return needed
         if name.startswith("__"):
             raise AttributeError(name)
         return Silent(f"{self.__name__}.{name}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import linecache
 import re
 import sys
 import traceback
@@ -78,17 +77,7 @@ def _named(stage: Stage, error: BaseException) -> str | None:
     """A library that is not installed and that an error names: another one may not take what can only be imported."""
     words = re.split(r"[^\w.-]+", str(error))
     absent = stage.learned.get("absent", ())
-    named = next((item for item in absent if ("." in item and item in str(error)) or item in words), None)
-    return named or (_starred(absent, error) if isinstance(error, NameError) else None)
-
-
-def _starred(absent: Sequence[str], error: BaseException) -> str | None:
-    """The library of those that are not installed of which the file with a missing name imports all: it may have had that."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    lines = linecache.getlines(frame.f_code.co_filename)
-    found = (re.match(r"\s*from\s+([\w.]+)\s+import\s+\*", line) for line in lines)
-    names = [line[1] for line in found if line is not None]
-    return next((item for item in absent if any(f"{name}.".startswith(f"{item}.") for name in names)), None)
+    return next((item for item in absent if ("." in item and item in str(error)) or item in words), None)
 
 
 def _of_other(library: str) -> str:

@@ -10,6 +10,16 @@ def test_another_library_is_imported_and_not_used(rehearsed):
     assert "nobody_has_this is not installed" in done.standins("libraries")[0].what
 
 
+def test_all_names_of_another_library_are_those_that_the_file_uses(rehearsed):
+    text = (
+        "import torch\nfrom nobody_has_this.parts import *\nfrom own import *\n\n\nclass Mine(Part):\n    def merge(self):\n"
+        "        return fold(self, here)\n\n\nprint(Mine.__name__, here, len([1]), 'fold' in globals(), 'Mine' in globals())\n"
+    )
+    done = rehearsed({"main.py": text, "own.py": "here = 3\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "Mine 3 1 True True\n"), done.report.why
+    assert "nobody_has_this is not installed" in done.standins("libraries")[0].what
+
+
 def installed(tmp_path, files):
     """Libraries in an environment of their own, and the line with which a script sees them."""
     for name, text in files.items():

@@ -66,6 +66,66 @@ def test_columns_that_are_asked_for_together_are_in_the_next_table(rehearsed):
     assert json.loads(done.report.learned)["columns"] == ["image", "width", "label"]
 
 
+def test_of_fewer_rows_than_a_script_draws_at_random_all_are_drawn(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\ntable = pd.read_csv('a.csv')\n"
+        "print(len(table) == len(table.sample(n=1171)), len(table.sample(2)))\n"
+        "print(len(table.sample(n=1171, replace=True)), len(table['label'].sample(frac=1)) == len(table))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True 2\n1171 True\n"), done.report.why
+    assert any("where 1171 are asked for" in item.what for item in done.standins("data"))
+
+
+def test_more_rows_than_a_table_of_the_user_has_are_drawn_from_no_table(rehearsed):
+    pytest.importorskip("pandas")
+    done = rehearsed({"main.py": "import pandas as pd\npd.read_csv('a.csv').sample(3)\n", "a.csv": "label\n0\n1\n"})
+    assert (done.report.ended, "larger sample" in done.report.why) == ("stopped", True)
+
+
+def test_tables_that_are_joined_have_each_column_once(rehearsed):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\nimages = pd.read_csv('meta.csv')[['file_id', 'subject_id', 'view']]\n"
+        "labels = pd.read_csv('labels.csv')\nrows = pd.merge(images, labels, how='left', on=['subject_id'])\n"
+        "print(rows.iloc[0]['file_id'], len(rows['label']) > 0)\n"
+        "print('view_x' in images.merge(labels, on='subject_id', suffixes=('_x', '_y')))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout.splitlines()) == ("finished", ["image_0000.jpg True", "True"]), done.report.why
+
+
+ROWS = "import csv\nopened = open('data/labels.csv', newline='')\nfound = []\n"
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "for row in csv.reader(opened):\n    name, label, track = row\n    found.append(label)\n",
+        "for name, label, track in csv.reader(opened):\n    found.append(label)\n",
+        "for row in csv.reader(opened):\n    found.append((row[1], row[2])[0])\n",
+    ],
+)
+def test_a_table_whose_rows_the_script_takes_apart_itself_is_as_wide(rehearsed, taken):
+    done = rehearsed({"main.py": f"{ROWS}{taken}print(found[:3])\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "['label', '0', '1']\n"), done.report.why
+
+
+def test_rows_of_a_table_have_names_of_classes_where_those_of_numbers_are_passed_over(rehearsed):
+    text = (
+        f"{ROWS}LABEL_NAMES = ['kart', 'bomb']\nfor name, label in csv.reader(opened):\n    if label in LABEL_NAMES:\n"
+        "        found.append(LABEL_NAMES.index(label))\nassert found, 'num_samples=0'\nprint(found[:3])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "[0, 1, 0]\n"), done.report.why
+
+
+def test_what_is_no_row_of_a_table_tells_no_width(rehearsed):
+    done = rehearsed({"main.py": "import csv\nlist(csv.reader(open('a.csv')))\nfirst, second = ['only']\n"})
+    assert (done.report.ended, "width" in json.loads(done.report.learned or "{}")) == ("stopped", False)
+
+
 USED = "import pandas as pd\ntable = pd.read_csv('a.csv', usecols=['INDEX', 'WIDTH'])\n"
 DROPPED = "import pandas as pd\ntable = pd.read_csv('a.csv')\nleft = table.drop(columns=['target', 'patient'])\n"
 OWN = """
