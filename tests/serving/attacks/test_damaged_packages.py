@@ -11,6 +11,8 @@ from headrace.errors import ArtifactError, BackendError
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.manifest import MANIFEST, digest, read_content, write_manifest
 from headrace.runtime.artifact.pipeline.splitting import cut_model
+from headrace.runtime.artifact.plan import Choice, Plan
+from headrace.runtime.base.fingerprint import fingerprint
 from headrace.runtime.export.export import export
 from headrace.serving.config import ServeConfig
 from headrace.serving.models.repository import ModelRepository
@@ -86,6 +88,30 @@ def test_weights_elsewhere_end_a_split_with_the_graph_s_name(folder, tmp_path, p
     os.mkfifo(folder / "1" / "pipe")
     with pytest.raises(BackendError, match=r"model\.onnx cannot be loaded"):
         cut_model(folder, tmp_path / "parts", 2)
+
+
+def test_a_link_to_itself_is_no_model_s_folder(tmp_path):
+    (tmp_path / "net").symlink_to("net")
+    with pytest.raises(ArtifactError, match="not a model's folder"):
+        load_artifact(tmp_path / "net")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"), [(("choices", "1", "files"), [], "opens no file"), (("fingerprint", "gpus"), [[]], None)]
+)
+def test_a_plan_of_odd_values_is_named_or_not_taken(folder, place, value, said):
+    here = Choice(backend="onnxruntime", precision=FP32, files=("model.onnx",))
+    content = read_content(folder / "1")
+    content["plans"] = [plan := Plan(fingerprint=fingerprint(), choices={1: here}, device="cuda").to_json()]
+    for key in place[:-1]:
+        plan = plan[key]
+    plan[place[-1]] = value
+    write_manifest(folder / "1", content)
+    if said is None:
+        assert load_artifact(folder).plan_here().portable
+    else:
+        with pytest.raises(ArtifactError, match=rf"{MANIFEST}: the plan's .* {said}"):
+            load_artifact(folder)
 
 
 def test_labels_as_large_as_a_disk_are_a_finding(folder):
