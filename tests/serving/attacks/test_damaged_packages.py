@@ -114,6 +114,16 @@ def test_a_plan_of_odd_values_is_named_or_not_taken(folder, place, value, said):
             load_artifact(folder)
 
 
+@pytest.mark.parametrize("size", [True, 1 << 63, 10**29, [20], [20, 10**29], [20, True], 0, "20", None])
+@pytest.mark.parametrize("step", [1, 2])
+def test_sizes_that_no_image_has_are_no_preprocessing(folder, step, size):
+    content = read_content(folder / "1")
+    content["preprocessing"]["steps"][step]["size"] = size
+    write_manifest(folder / "1", content)
+    with pytest.raises(ArtifactError, match=rf"{MANIFEST} holds what .* size must be"):
+        load_artifact(folder)
+
+
 def test_labels_as_large_as_a_disk_are_a_finding(folder):
     with (folder / "labels.txt").open("r+b") as file:
         file.truncate(64 << 30)
