@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import threading
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -109,6 +111,8 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line. Errors that Headrace raises on purpose become one message and exit status 2; so do disks that
     fail, and paths that are not what the command line says they are."""
+    if sys.argv[1:2] != ["run"]:  # what runs there is the user's
+        _end_in_order_on_sigterm()
     try:
         app()
     except HeadraceError as error:
@@ -122,6 +126,12 @@ def main() -> None:
         else:
             raise
         raise SystemExit(2) from None
+
+
+def _end_in_order_on_sigterm() -> None:
+    """Have SIGTERM, as of `timeout` or at a job's end, remove what lies in temporary folders, as Ctrl-C does."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def _named_place(error: OSError) -> str | None:

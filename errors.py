@@ -277,6 +277,10 @@ def disk_fault(error: OSError) -> DiskFault | None:
         found = re.match(r"\[Errno (\d+)\]", str(why))
         number = int(found[1]) if found else None
         reason = os.strerror(number or 0)
+    if isinstance(error, FileNotFoundError) and "No usable temporary directory" in str(reason):  # tempfile's, of a full disk
+        return DiskFault(
+            "No temporary folder can be written to", str(reason).rpartition(" in ")[2].strip("[]").replace("'", "")
+        )
     if number in _OF_DISKS or (number in _OF_RIGHTS and place):
         return DiskFault(reason or os.strerror(number), str(place or ""))
     return None

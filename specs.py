@@ -109,7 +109,7 @@ class Resize:
     side: Literal["short", "long"] = "short"
 
     def __post_init__(self) -> None:
-        _check_size("resize", self.size)
+        _check_size("resize", self.size, short=True)
         if self.side not in ("short", "long"):
             raise ValueError(f"resize: side must be 'short' or 'long', got {self.side!r}")
         if self.long_side not in ("floor", "round", "ratio"):
@@ -206,6 +206,7 @@ class Pad:
         return max(0, wanted[0] - height), max(0, wanted[1] - width)
 
 
+_MOST_SIDE = 65_536  # pixels; no format of images has more
 Geometry = Resize | CenterCrop | Pad
 _GEOMETRY: dict[str, Any] = {kind.op: kind for kind in (Resize, CenterCrop, Pad)}
 
@@ -415,7 +416,9 @@ class Labels:
         return self.names[index]
 
 
-def _check_size(op: str, size: int | tuple[int, int]) -> None:
-    sizes = (size,) if isinstance(size, int) else size
-    if len(sizes) not in (1, 2) or any(not isinstance(side, int) or side < 1 for side in sizes):
-        raise ValueError(f"{op}: size must be a positive integer or a (height, width) pair of them, got {size!r}")
+def _check_size(op: str, size: int | tuple[int, int], *, short: bool = False) -> None:
+    """That it is a (height, width) or, with `short`, the size of one side."""
+    sizes = (size,) if short and type(size) is int else size if isinstance(size, list | tuple) and len(size) == 2 else ()
+    if not sizes or any(type(side) is not int or not 1 <= side <= _MOST_SIDE for side in sizes):
+        wanted = f"{'a positive integer or ' * short}a (height, width) pair of {'them' if short else 'positive integers'}"
+        raise ValueError(f"{op}: size must be {wanted}, of {_MOST_SIDE:,} at most, got {size!r}")

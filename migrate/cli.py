@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -106,7 +103,6 @@ def migrate(
     from .reporting.report import Report
 
     check_device(device)
-    _end_in_order_on_sigterm()
     console = make_console(stderr=format != "text")
     undecided: AmbiguousError | None = None
     ask = partial(
@@ -284,12 +280,6 @@ def compile_(
     status, worst = artifact.parity["status"], artifact.parity["max_abs"]
     largest = f", largest difference {worst:.1e}" if worst is not None else ""
     console.print(f"parity {status}{largest}; written to {made}", highlight=False)
-
-
-def _end_in_order_on_sigterm() -> None:
-    """Have SIGTERM, as of `timeout` or at a job's end, remove what lies in temporary folders, as Ctrl-C does."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def _budget(points: float | None) -> float | None:

@@ -18,6 +18,10 @@ from headrace.errors import disk_fault
         (PermissionError(errno.EACCES, "denied", "/cache"), "denied (/cache)"),
         (PermissionError(errno.EPERM, "of no path"), None),
         (FileNotFoundError(errno.ENOENT, "text", "/cache"), None),
+        (
+            FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/full', '/full/too']"),
+            "No temporary folder can be written to (/full, /full/too)",
+        ),
         (shutil.Error([]), None),
     ],
 )

@@ -106,7 +106,7 @@ serving/grpc: codec methods
 serving/guard: byte_budget
 serving/http: app body edge openapi
 serving/images: decode_pool
-serving/models: loading model_group models repository_protocol scan snapshots
+serving/models: loading model_group models repository_protocol snapshots
 serving/observe: stages
 serving/plane: data_plane settings
 serving/processes: child control description endpoints engine engine_session frontend ports remote remote_model

@@ -248,9 +248,9 @@ def load_artifact(directory: Path | str, *, version: int | None = None, trusted:
     folder = Path(directory)
     if (folder / MANIFEST).is_file():
         raise ArtifactError(f"{folder} is a version of a model; load the model's own folder, {folder.resolve().parent}")
+    path, number = _version(folder, version)
     # The folder's own, and that of a link to it, as an orchestrator mounts volumes.
     names = folder.resolve().name, check_name(Path(os.path.abspath(folder)).name)
-    path, number = _version(folder, version)
     content, label_files = read_manifest(path)
     try:
         signature = Signature.from_json(content["signature"])
@@ -268,6 +268,8 @@ def load_artifact(directory: Path | str, *, version: int | None = None, trusted:
     files = tuple(file for file in content["digests"] if not file.startswith("../"))
     for plan in plans:
         for choice in plan.choices.values():
+            if not choice.files:
+                raise ArtifactError(f"{path / MANIFEST}: the plan's {choice} opens no file; package the model again")
             if unknown := sorted(set(choice.files) - set(files)):
                 raise ArtifactError(f"{path / MANIFEST}: the plan opens {unknown[0]!r}, which is not one of its files")
     if written_as not in names:

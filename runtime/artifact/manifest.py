@@ -8,14 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...errors import ArtifactError, DigestError
+from ..base.regular_file import open_regular
 
 FORMAT = 1
 MANIFEST = "headrace.json"
@@ -129,18 +128,14 @@ def digest(file_path: Path, *, inside: Path) -> str:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a regular file that is no link, without following one that appears meanwhile, or waiting on a pipe."""
+    """Open a regular file that is no link, with what is wrong with any other said."""
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        return open_regular(path, links=False)
     except FileNotFoundError:
         raise ArtifactError(f"{path} is missing; package the model again, or restore it from a copy") from None
     except OSError as error:
         reason = "it is a symbolic link" if path.is_symlink() else error.strerror
-        raise ArtifactError(f"{path} cannot be read: {reason}") from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise ArtifactError(f"{path} is not a regular file; package the model again, or restore it from a copy")
-    return os.fdopen(handle, "rb")
+        raise ArtifactError(f"{path} cannot be read: {reason}; package the model again, or restore it from a copy") from error
 
 
 def _digest_of(content: Mapping[str, Any]) -> str:

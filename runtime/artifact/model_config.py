@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import ArtifactError
 from ...specs import Signature, TensorSpec
+from ..base.regular_file import open_regular
 
 FILE = "config.pbtxt"
 MOST_ROWS = 16_384
@@ -107,7 +108,7 @@ def read_config(path: str | Path) -> ModelConfig:
     path = Path(path)
     path = path / FILE if path.is_dir() else path
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         raise ArtifactError(f"{path} is missing; it names the model's inputs and outputs") from None

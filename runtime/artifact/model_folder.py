@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ...errors import AmbiguousError, ArtifactError
 from .artifact import model_names
+from .manifest import check_name
 from .model_config import FILE, ModelConfig, read_config
 
 
@@ -44,4 +45,9 @@ def companion_target(name: str, declared: ModelConfig) -> str | None:
         return None
     steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
     names = [str(step.get("model_name", "")) for step in steps]
-    return names[1] if len(names) == 2 and names[0] == f"{names[1]}_decode" else None
+    if len(names) != 2 or names[0] != f"{names[1]}_decode":
+        return None
+    try:
+        return check_name(names[1])  # of a folder beside this one, and no path to elsewhere
+    except ArtifactError:
+        return None

@@ -59,7 +59,7 @@ def differences(planned: Mapping[str, Any], here: Mapping[str, Any], *, device: 
 
     def facts(found: Mapping[str, Any]) -> dict[str, Any]:
         gpus, installed = found.get("gpus"), found.get("versions") or {}
-        kinds = list(dict.fromkeys(gpus)) if isinstance(gpus, list) else gpus
+        kinds = list(dict.fromkeys(map(str, gpus))) if isinstance(gpus, list) else gpus
         depends = {"gpus": kinds} if device == "cuda" else {name: found.get(name) for name in ("cpu", "flags", "cores")}
         needed = {name: installed.get(name) for name in libraries} if isinstance(installed, Mapping) else {}
         if device == "cpu":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import BackendError
 from ...specs import FP32, INT8, Precision
 from .. import backends
+from ..backends.shared.onnx_graph import read_graph
 from ..base.session import Session, Target
 from . import Format
 
@@ -29,7 +30,7 @@ class Onnx(Format):
         source = package.onnx(precision)
         if source.with_name(f"{source.name}.data").exists():
             raise BackendError("the model has more than 2 GB, which one ONNX file does not hold; --to openvino does")
-        model = onnx.load(str(source))
+        model = read_graph(source)
         onnx.helper.set_model_props(model, package.metadata(precision))
         model.producer_name = "headrace"
         onnx.save_model(model, str(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 from collections.abc import Collection, Mapping
@@ -28,8 +29,14 @@ def model_folders(root: Path) -> list[str]:
             if _NAME.fullmatch(folder.name):
                 names.append(folder.name)
             elif not folder.name.startswith("."):
-                log.warning("skipping %r: a model's name is made of letters, digits, '.', '_' and '-'", folder.name)
+                _skip(folder)
     return names
+
+
+@functools.lru_cache(1024)
+def _skip(folder: Path) -> None:
+    """Say so once, not at every look."""
+    log.warning("skipping %r: a model's name is made of letters, digits, '.', '_' and '-'", folder.name)
 
 
 def scan(root: Path) -> Mapping[str, Members]:
@@ -38,10 +45,7 @@ def scan(root: Path) -> Mapping[str, Members]:
     tensors: list[str] = []
     companions: dict[str, list[str]] = {}
     for name in model_folders(root):
-        try:
-            target = companion_target(name, declared_config(root / name))
-        except ArtifactError:
-            target = None
+        target = _target(root / name, _stamp(root / name / FILE))
         if target is not None and (root / target).is_dir() and not is_packaged(root / target):
             target = None
         if target is None:
@@ -52,6 +56,24 @@ def scan(root: Path) -> Mapping[str, Members]:
         name: Members(tensor=name in tensors, companions=tuple(companions.get(name, ())))
         for name in sorted({*tensors, *companions})
     }
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """Tells a file from what it was before; None where there is none."""
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return None
+
+
+@functools.lru_cache(1 << 14)
+def _target(folder: Path, stamp: tuple[int, ...] | None) -> str | None:
+    """The tensor model that a folder is a companion of, as its config says that looks so: every load and unload looks at all
+    folders, and hundreds of configs take seconds to read."""
+    try:
+        return companion_target(folder.name, declared_config(folder))
+    except ArtifactError:
+        return None
 
 
 def foreign_models(root: Path) -> list[str]:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError, RequestError, UnsupportedError
+from ...errors import ArtifactError, InputError, RequestError, UnsupportedError
 from ...runtime.artifact.artifact import load_artifact
+from ...runtime.artifact.manifest import MANIFEST
 from ..config import ServeConfig
 from ..images.decode_pool import DecodePool
 from ..models.models import TensorModel
@@ -76,7 +77,11 @@ async def _answered(
 ) -> int:
     name = folder.name
     model = plane.repository.get(name)
-    assert isinstance(model, TensorModel), "the folder is a tensor model's"
+    if not isinstance(model, TensorModel):  # one of Triton's layout
+        raise ArtifactError(
+            f"{folder / model.version} holds no {MANIFEST}, which says how an image becomes the model's input; package the "
+            "model (headrace compile), or restore the file from a copy"
+        )
     if model.preprocessor is None:
         raise UnsupportedError(f"{load_artifact(folder).imageless}; package it with its preprocessing (headrace migrate)")
     if not image_routes(model.task):

@@ -7,6 +7,7 @@ import itertools
 import logging
 import mmap
 import socket
+import time
 
 from ...errors import ArtifactError, ExecutionError, HeadraceError, OverloadedError, RequestError
 from ...runtime.base.anonymous_memory import map_memory
@@ -30,6 +31,8 @@ log = logging.getLogger("headrace.serving")
 
 _NAMED, _FAILURE_LENGTH = 100, 8000
 _SEEN_SECONDS = 5.0
+# Of a loop's time that announcements may take where changes follow each other, as while hundreds of models are loaded.
+_ANNOUNCING = 0.2
 
 
 class Engine:
@@ -48,7 +51,10 @@ class Engine:
         # A version keeps its number until no front end can have a request to it any more, and stays open as long.
         self._numbered: dict[int, NumberedModel] = {}
         self._numbers = itertools.count(1)
-        self._current: list[int] = []
+        self._number_of: dict[int, int] = {}  # by the identity of the model
+        self._current: frozenset[int] = frozenset()
+        self._announcing: asyncio.TimerHandle | None = None
+        self._rested = 0.0  # when the next announcement may be
         self._seen_by_all = asyncio.Event()
         self._settling: set[asyncio.Task[None]] = set()
 
@@ -113,24 +119,40 @@ class Engine:
 
     def _on_change(self) -> None:
         """What serves has changed; called in any thread."""
-        self._loop.call_soon_threadsafe(self._announce)
+        self._loop.call_soon_threadsafe(self._changed)
+
+    def _changed(self) -> None:
+        """Announce it, together with what else changes until the loop has rested from the last announcement."""
+        self._seen_by_all.clear()
+        if self._announcing is None:
+            self._announcing = self._loop.call_at(self._rested, self._announce)
 
     def _announce(self) -> None:
         """Send every front end what is served now."""
+        if self._announcing is not None:
+            self._announcing.cancel()
+            self._announcing = None
+        begin = time.monotonic()
         self._serial += 1
         self._seen_by_all.clear()
         catalog = self._catalog()
-        self._current = [model.number for model in catalog.models]
+        self._current = frozenset(catalog.numbers)
+        # What comes back has another number: front ends may have released this one.
+        self._number_of = {key: number for key, number in self._number_of.items() if number in self._current}
         for session in self._sessions:
-            session.publish(catalog, self._current)
+            session.publish(catalog)
         self._tidy()
+        self._rested = self._loop.time() + (time.monotonic() - begin) * (1 / _ANNOUNCING - 1)
 
     def _tidy(self) -> None:
         """Let go of the versions that nobody leases any more, and notice when every front end has seen the last catalog."""
         used = {*self._current, *(number for session in self._sessions for number in session.held)}
         for number in self._numbered.keys() - used:
-            self._numbered.pop(number).model.leases.release()
-        if all(session.seen == self._serial for session in self._sessions):
+            model = self._numbered.pop(number).model
+            model.leases.release()
+            if self._number_of.get(id(model)) == number:
+                del self._number_of[id(model)]
+        if self._announcing is None and all(session.seen == self._serial for session in self._sessions):
             self._seen_by_all.set()
 
     def _catalog(self) -> messages.Catalog:
@@ -147,12 +169,18 @@ class Engine:
             for key in [(entry["name"], entry["version"])]
         )
         ready = self._repository.ready and bool(models or not rejected)
-        return messages.Catalog(serial=self._serial, loaded=self._loaded, ready=ready, index=tuple(index), models=tuple(models))
+        return messages.Catalog(
+            serial=self._serial,
+            loaded=self._loaded,
+            ready=ready,
+            index=tuple(index),
+            numbers=tuple(model.number for model in models),
+            models=tuple(models),
+        )
 
     def _number(self, model: Model) -> int:
         """The number by which front ends call a model; ArtifactError when its requests cannot be passed between processes."""
-        number = next((number for number, numbered in self._numbered.items() if numbered.model is model), None)
-        if number is not None:
+        if (number := self._number_of.get(id(model))) is not None:
             return number
         if isinstance(model, TensorModel):
             assert isinstance(model.batcher, Batcher), "the engine's models run here"
@@ -167,7 +195,7 @@ class Engine:
             numbered = NumberedModel(model)
         if not model.leases.acquire():  # it was exchanged a moment ago, of which the next announcement tells
             raise ArtifactError("it is being exchanged for another version")
-        number = next(self._numbers)
+        number = self._number_of[id(model)] = next(self._numbers)
         self._numbered[number] = numbered
         return number
 

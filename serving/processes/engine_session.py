@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import mmap
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -63,6 +64,7 @@ class EngineSession:
     ) -> None:
         self.held: set[int] = set()
         self.seen = 0
+        self._described: frozenset[int] = frozenset()
         self._control = control
         self._on_change = on_change
         self._memory = memory
@@ -74,10 +76,12 @@ class EngineSession:
         self._on_end = on_end
         self.channel = Channel(connected, self._on_message, self._ended)
 
-    def publish(self, catalog: messages.Catalog, numbers: Iterable[int]) -> None:
-        """Send the front end what is served now: the models of these numbers."""
-        self.held.update(numbers)
-        self.channel.send(catalog)
+    def publish(self, catalog: messages.Catalog) -> None:
+        """Send the front end what is served now, and the descriptions of those models that it had not yet."""
+        self.held.update(catalog.numbers)
+        fresh = tuple(model for model in catalog.models if model.number not in self._described)
+        self._described = frozenset(catalog.numbers)
+        self.channel.send(replace(catalog, models=fresh))
 
     def _on_message(self, message: messages.Message) -> None:
         match message:

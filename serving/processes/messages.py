@@ -187,13 +187,15 @@ Description = Annotated[TensorDescription | DecodeDescription | ClassifyDescript
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
-    """Which models there are; to be answered with `Seen`, and with `Released` for each that is not in it any more. `index` is
-    the list of the repository extension. `loaded` says that every model of the start has been tried."""
+    """Which models there are, by their `numbers`; to be answered with `Seen`, and with `Released` for each that is not in it
+    any more. `models` describes those that were not in the one before. `index` is the list of the repository extension.
+    `loaded` says that every model of the start has been tried."""
 
     serial: int
     loaded: bool
     ready: bool
     index: tuple[dict[str, str], ...]
+    numbers: tuple[int, ...]
     models: tuple[Description, ...]
 
 

@@ -202,28 +202,23 @@ class RemoteRepository:
     def _update(self, catalog: messages.Catalog) -> None:
         connection = self._connection
         assert connection is not None, "catalogs come over the connection"
-        before = {known.number: known for known in self._known.values()}
-        now: dict[int, Model] = {}
-        models: dict[str, dict[str, Model]] = {}
+        before = {known.number: known.model for known in self._known.values()}
+        now = {number: before[number] for number in catalog.numbers if number in before}
         # Tensor models come first, since the others refer to them.
         for described in sorted(catalog.models, key=lambda one: not isinstance(one, messages.TensorDescription)):
             number = described.number
-            known = before.get(number)
-            model = now[number] = (
-                known.model
-                if known
-                else model_of(
-                    described,
-                    now,
-                    config=self._config,
-                    statistics=RemoteStatistics(connection, number),
-                    queue=partial(RemoteQueue, connection, number),
-                    cache=self._cache,
-                )
+            model = now[number] = model_of(
+                described,
+                now,
+                config=self._config,
+                statistics=RemoteStatistics(connection, number),
+                queue=partial(RemoteQueue, connection, number),
+                cache=self._cache,
             )
-            if known is None:
-                self._known[id(model)] = _Known(number, model)
-            models.setdefault(described.name, {})[described.version] = model
+            self._known[id(model)] = _Known(number, model)
+        models: dict[str, dict[str, Model]] = {}
+        for model in map(now.__getitem__, catalog.numbers):
+            models.setdefault(model.name, {})[model.version] = model
         self._models = models
         self._index = list(catalog.index)
         self._described = True

@@ -33,8 +33,8 @@ _SETTLED_SECONDS, _FIRST_DELAY, _LONGEST_DELAY = 10.0, 0.1, 10.0
 # Beyond the time that requests have to finish, what a process has to end by itself.
 _MARGIN_SECONDS = 5.0
 # A process that serves and is not heard of for so many of the supervisor's own seconds hangs. Loading a model may keep an
-# engine's interpreter busy for some.
-_HUNG_SECONDS = 15
+# engine's interpreter busy for some, and one that does not serve yet has longer.
+_HUNG_SECONDS, _HUNG_AT_START = 15, 300
 _ENGINE = "the engine"
 
 
@@ -147,12 +147,15 @@ class Supervisor:
         return self._stop.is_set()
 
     async def _watch(self) -> None:
-        """End processes that hang, to be started again. By counting, since all may have been suspended, this one too."""
-        while not await self._stopped_within(1.0):
+        """End processes that hang, to be started again unless all end. By counting, since all may have been suspended, this
+        one too."""
+        while True:
+            await asyncio.sleep(1.0)
             for process in list(self._processes.values()):
                 process.silent += 1
-                if process.serving and process.silent == _HUNG_SECONDS:
-                    report(f"{process.name} has not moved for {_HUNG_SECONDS} s and is ended")
+                most = _HUNG_SECONDS if process.serving else _HUNG_AT_START
+                if process.silent == most:
+                    report(f"{process.name} has not moved for {most} s and is ended")
                     process.running.kill()
 
     def _kept(self, task: asyncio.Task[None]) -> None:

@@ -10,6 +10,8 @@ from ...runtime.artifact.package import DECODER
 from .finding import Finding, error, warning
 from .subject import ModelFolder, Repository
 
+_MOST_LABEL_BYTES = 16 << 20
+
 # The file that each backend opens where the configuration names none. Triton has more backends; these are told from mistakes.
 DEFAULT_FILES = {
     "onnxruntime": "model.onnx",
@@ -109,6 +111,11 @@ def _labels(model: ModelFolder) -> Iterator[Finding]:
         path = model.folder / output.label_filename
         if not path.is_file():
             yield error("TR012", where, f"{output.label_filename!r} is not in the model's folder")
+            continue
+        if path.stat().st_size > _MOST_LABEL_BYTES:
+            yield error(
+                "TR012", where, f"{output.label_filename} is larger than {_MOST_LABEL_BYTES:,} bytes; it holds no labels"
+            )
             continue
         lines, classes = len(path.read_bytes().splitlines()), prod(output.dims)
         if classes > 0 and lines != classes:

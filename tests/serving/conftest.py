@@ -189,7 +189,7 @@ class Server:
     """A `headrace serve` process with its ports; `stop` is a clean SIGTERM.
 
     Without `forks`, its engine and front ends have interpreters of their own, as those that a user starts. A process that is
-    silent for `hung_seconds` is ended, where that is given.
+    silent for `hung_seconds` is ended, where that is given; one that does not serve yet, after twice that.
     """
 
     def __init__(
@@ -216,7 +216,8 @@ class Server:
         if forks and config.get("frontends"):
             code = FORKS + code
         if hung_seconds:
-            code = f"from headrace.serving.processes import supervisor; supervisor._HUNG_SECONDS = {hung_seconds}; {code}"
+            limits = f"supervisor._HUNG_SECONDS, supervisor._HUNG_AT_START = {hung_seconds}, {2 * hung_seconds}"
+            code = f"from headrace.serving.processes import supervisor; {limits}; {code}"
         with self.log.open("wb") as log:
             self.process = _warm().popen(
                 ["-c", code, json.dumps(settings, default=str)],

@@ -24,7 +24,9 @@ def torchvision() -> Any:
     import torch
 
     library: Any = None
-    if torch.version.cuda is None and "torchvision" not in sys.modules:
+    # An environment for tests/open_cases declares them itself, at the import.
+    declared = {"torchvision", "_torchvision_beside_cpu_torch"} & sys.modules.keys()
+    if torch.version.cuda is None and not declared:
         library = torch.library.Library("torchvision", "FRAGMENT")
         for name, schema in _SCHEMAS.items():
             if not torch._C._jit_get_schemas_for_operator(f"torchvision::{name}"):

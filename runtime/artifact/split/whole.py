@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....errors import ArtifactError, ParityError
+from ...backends.shared.onnx_graph import read_graph
 from ...base.session import Session
 from ..agreement import Array
 from ..artifact import Artifact, load_artifact
@@ -51,10 +52,8 @@ class Whole:
         return cls(artifact, rows, target)
 
     def graph(self) -> ModelProto:
-        """The portable graph, with its weights."""
-        import onnx
-
-        return onnx.load(str(self.artifact.path / ONNX_FILE))
+        """The portable graph, with its weights. Raises BackendError."""
+        return read_graph(self.artifact.path / ONNX_FILE)
 
     def plan(self) -> Plan:
         """What computes the answers that the parts' are compared with. Raises BackendError."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ....errors import BackendError
+from ...backends.shared.onnx_graph import read_graph
 from .portable_operators import OPERATORS, as_tensor
 
 _OLDEST = 11  # before, some operators meant something else
@@ -22,12 +23,11 @@ class PortableModule(nn.Module):  # type: ignore[misc]
     """The graph of an ONNX file: its inputs, a tuple of its outputs. Raises BackendError for what has no translation."""
 
     def __init__(self, path: Path) -> None:
-        import onnx
         from onnx import helper, numpy_helper
         from onnx.inliner import inline_local_functions
 
         super().__init__()
-        model = inline_local_functions(onnx.load(str(path)))
+        model = inline_local_functions(read_graph(path))
         opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
         if opset < _OLDEST:
             raise BackendError(f"{path.name} has operators of ONNX's opset {opset}; {_OLDEST} is the oldest that is read")

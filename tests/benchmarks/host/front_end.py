@@ -104,7 +104,7 @@ def _engine(connected: socket.socket, memory: int, dtype: str, size: int, row_se
             on_change=lambda: None, on_end=lambda _: None,
         )  # fmt: skip
         described = (describe(model, lambda _: _NUMBER),)
-        session.publish(messages.Catalog(serial=1, loaded=True, ready=True, index=(), models=described), [_NUMBER])
+        session.publish(messages.Catalog(serial=1, loaded=True, ready=True, index=(), numbers=(_NUMBER,), models=described))
         while True:
             await asyncio.sleep(1.0)
             session.channel.send(messages.Alive())

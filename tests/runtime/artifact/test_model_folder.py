@@ -1,7 +1,8 @@
 import pytest
 
 from headrace.errors import AmbiguousError, ArtifactError
-from headrace.runtime.artifact.model_folder import model_folder
+from headrace.runtime.artifact.model_config import parse_config
+from headrace.runtime.artifact.model_folder import companion_target, model_folder
 from headrace.runtime.artifact.package import write_package
 from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
 
@@ -38,3 +39,13 @@ def test_a_model_is_named_by_its_folder_its_companions_or_its_repository(tmp_pat
         model_folder(models, flag="--model")
     with pytest.raises(ArtifactError, match="no model in"):
         model_folder(models / "none", flag="--model")
+
+
+@pytest.mark.parametrize("elsewhere", ["../other/net", "/models/net", "..", ".", "", "a/b", "net\\000"])
+def test_an_ensemble_is_a_companion_of_a_model_beside_it_alone(elsewhere):
+    steps = f'step {{ model_name: "{elsewhere}_decode" }} step {{ model_name: "{elsewhere}" }}'
+    assert companion_target("net_classify", parse_config(f'platform: "ensemble" ensemble_scheduling {{ {steps} }}')) is None
+    beside = parse_config(
+        'platform: "ensemble" ensemble_scheduling { step { model_name: "net_decode" } step { model_name: "net" } }'
+    )
+    assert companion_target("net_classify", beside) == "net"

@@ -1,5 +1,10 @@
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -218,3 +223,16 @@ def test_the_table_explains_what_was_refused_and_skipped(folder):
     measured = plan.to_json()["measurements"]
     won = {(item["backend"], item["precision"], item.get("variant")) for item in measured if item["status"] == "won"}
     assert text.count("won") == len(won), "one line for each form, also where it won at several batch sizes"
+
+
+def test_sigterm_leaves_no_temporary_folder(folder, tmp_path):
+    """What is measured there are copies of the model."""
+    (temporary := tmp_path / "temporary").mkdir()
+    command = [sys.executable, "-m", "headrace", "tune", str(folder), "--buckets", "1,2,4,8,16"]
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary)}, stdout=subprocess.DEVNULL) as tuning:
+        while not any(temporary.glob("headrace-*")):
+            assert tuning.poll() is None
+            time.sleep(0.02)
+        tuning.terminate()
+        assert tuning.wait(120) == 128 + signal.SIGTERM
+    assert not any(temporary.glob("headrace-*"))

@@ -55,6 +55,27 @@ def test_a_hung_front_end_is_replaced(start, models, make_photo):
     assert server.stop() == 0, server.output
 
 
+def test_an_engine_that_hangs_while_it_loads_is_replaced(start, models, make_photo):
+    server = start(models, frontends=1, hung_seconds=HUNG)
+    (first,) = server.children("engine")
+    first.kill()
+    (loading,) = until(lambda: [one for one in server.children("engine") if one != first], FAR)
+    loading.send_signal(signal.SIGSTOP)
+    until(lambda: ask(server, "POST", "/v1/classify/tiny", make_photo(0)) == 200, FAR)
+    assert server.children("engine") not in ([first], [loading])
+    assert server.stop() == 0, server.output
+
+
+@pytest.mark.parametrize("kind", ["engine", "frontend"])
+def test_a_server_ends_without_waiting_for_a_process_that_hangs(start, models, kind):
+    """It waited as long as accepted requests may take, 35 seconds for each: an orchestrator kills all of it before that."""
+    server = start(models, frontends=2, hung_seconds=HUNG, drain_seconds=600.0)
+    hung = server.children(kind)[0]
+    hung.send_signal(signal.SIGSTOP)
+    assert server.stop(FAR) == 0, server.output
+    assert f"has not moved for {HUNG} s" in server.output
+
+
 def test_a_server_that_was_suspended_whole_goes_on_with_the_same_processes(start, models, make_photo):
     server = start(models, frontends=1, hung_seconds=HUNG)
     processes = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children()]

@@ -1,6 +1,8 @@
 """What Prometheus reads, from servers in one process and in several."""
 
+import asyncio
 import json
+import threading
 import urllib.error
 import urllib.request
 
@@ -9,6 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.serving.batching.statistics import FAILURES
+from headrace.serving.config import ServeConfig
+from headrace.serving.models.repository import ModelRepository
+from headrace.serving.observe.metrics import metrics_app
 
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["one process", "front ends"])
@@ -71,3 +76,32 @@ def test_the_process_that_runs_the_models(served):
     assert any(samples[("process_resident_memory_bytes",)] == pytest.approx(one, rel=0.1) for one in resident)
     assert samples[("process_cpu_seconds_total",)] > 0
     assert samples[("process_open_fds",)] > 3
+
+
+def test_no_request_waits_while_metrics_are_written(tmp_path):
+    """With 300 models they are 3 MB, and all else waited two seconds for each scrape."""
+
+    class Unhurried(ModelRepository):
+        """Lists its models when the event loop has done something else meanwhile."""
+
+        def ready_models(self):
+            assert elsewhere.wait(30)
+            return super().ready_models()
+
+    elsewhere, sent = threading.Event(), []
+
+    async def send(message):
+        sent.append(message)
+
+    async def scenario():
+        app = metrics_app(Unhurried(ServeConfig.of(models=tmp_path, model_control_mode="explicit")))
+        scope = {"type": "http", "path": "/metrics", "method": "GET", "headers": []}
+        scrapes = [asyncio.ensure_future(app(scope, None, send)) for _ in range(3)]
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+        assert not sent
+        elsewhere.set()
+        await asyncio.gather(*scrapes)
+
+    asyncio.run(scenario())
+    assert [message["status"] for message in sent if message["type"] == "http.response.start"] == [200] * 3

@@ -124,7 +124,7 @@ def test_every_kind_of_message_is_tried_above():
 
 
 def test_a_signature_that_is_none_is_named():
-    catalog = messages.Catalog(serial=1, loaded=True, ready=True, index=(), models=(TENSOR,))
+    catalog = messages.Catalog(serial=1, loaded=True, ready=True, index=(), numbers=(TENSOR.number,), models=(TENSOR,))
     data = wire.encode(catalog).replace(b'"signature": {"inputs"', b'"signature": {"outsets"')
     body = data[5:]
     with pytest.raises(wire.WireError, match="a Catalog message"):
