@@ -29,7 +29,12 @@ TuningSeconds = Annotated[
 Device = Annotated[str, typer.Option(help="cpu or cuda: what the plan is made for; auto: where the model's parameters are.")]
 
 
+_OF_THIS_RUN = frozenset(["out", "write", "check", "format", "report"])
+"""Options that say what is done with the outcome of one run, not what is asked for."""
+
+
 def migrate(
+    context: typer.Context,
     repository: Annotated[
         Path, typer.Argument(help="A folder with a PyTorch image-classification repository, or a TorchServe archive (.mar).")
     ],
@@ -155,10 +160,28 @@ def migrate(
     else:
         from .reporting.render import render
 
-        render(done, console, stopped=undecided is not None and (out is not None or write))
+        stopped = undecided is not None and (out is not None or write)
+        render(done, console, stopped=stopped, options=_typed(context))
     if undecided is not None:
         print_error(undecided)
     raise typer.Exit(done.exit_status)
+
+
+def _typed(context: typer.Context) -> list[str]:
+    """The options that were typed and ask for the same in another run, as they would be typed again."""
+    typed: list[str] = []
+    for option in context.command.params:
+        name = str(option.name)
+        given = getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+        if not given or option.param_type_name != "option" or name in _OF_THIS_RUN:
+            continue
+        value = context.params[name]
+        if isinstance(value, bool):
+            typed.append(option.opts[0] if value else option.secondary_opts[0])
+        else:
+            for each in value if isinstance(value, list | tuple) else [value]:
+                typed += [option.opts[0], str(each)]
+    return typed
 
 
 def undo(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -18,10 +20,11 @@ _MOST_PLACES = 3
 """So many more places of one finding are named."""
 
 
-def render(report: Report, console: Console, *, stopped: bool = False) -> None:
+def render(report: Report, console: Console, *, stopped: bool = False, options: Sequence[str] = ()) -> None:
     """Print `report`: the diff when nothing was to be written, the chain, models, scripts, findings, and one line to end on.
 
-    `stopped` is for a run that was to write and ended before, at a choice.
+    `stopped` is for a run that was to write and ended before, at a choice; `options` are those that the command to go on with
+    is to have again.
     """
     if report.diff and report.out is None and report.written is None and not stopped:
         text = Syntax("", "diff", background_color="default").highlight(report.diff)
@@ -48,37 +51,38 @@ def render(report: Report, console: Console, *, stopped: bool = False) -> None:
     }
     scores = report.scores()
     console.print("  ".join(f"{word} [bold]{scores[key][0]}/{scores[key][1]}[/]" for key, word in words.items()))
-    _end(report, console, stopped)
+    _end(report, console, stopped, options)
 
 
-def _end(report: Report, console: Console, stopped: bool) -> None:
+def _end(report: Report, console: Console, stopped: bool, options: Sequence[str]) -> None:
     """What was written, and the commands to go on with."""
     artifact = next((model.artifact for model in report.models if model.artifact), None)
     place = report.repository if report.out is None else report.out
+    quoted = shlex.quote(place)
     if stopped:
         _line(console, "Nothing was written, because there is a choice to make.")
     elif report.blocked is not None:
         _line(console, f"Nothing was written in place, because {report.blocked}.")
     elif report.written:
         files = "1 file" if len(report.written) == 1 else f"{len(report.written)} files"
-        _line(console, f"Changed in place: {files}.", f"headrace undo {place}", "takes it back")
+        _line(console, f"Changed in place: {files}.", f"headrace undo {quoted}", "takes it back")
     elif report.out is not None:
         _line(console, f"Written to {place}")
     elif report.would_change:
-        _line(
-            console, "Nothing was written.", f"headrace migrate {place} --out DIR", "writes the migrated copy with its models"
-        )
+        again = shlex.join(["headrace", "migrate", place, *options, "--out", "DIR"])
+        _line(console, "Nothing was written.", again, "writes the migrated copy with its models")
     else:
         _line(console, "Nothing to change.")
     if artifact is not None and (report.out is not None or report.written):
-        _line(console, "Serve it:", f"headrace serve {place}/{artifact.rsplit('/', 1)[0]}")
+        _line(console, "Serve it:", f"headrace serve {shlex.quote(f'{place}/' + artifact.rsplit('/', 1)[0])}")
     if any(model.parity.status == "failed" for model in report.models) or report.parity_failed:
         _line(console, "Not the same answers:", "--report FILE.md", "shows where they part")
 
 
 def _line(console: Console, words: str, command: str = "", what: str = "") -> None:
     bold = f"  [bold]{escape(command)}[/]" if command else ""
-    console.print(f"{escape(words)}{bold}{'  ' + escape(what) if what else ''}", highlight=False)
+    # A command is whole at any width, to be copied.
+    console.print(f"{escape(words)}{bold}{'  ' + escape(what) if what else ''}", highlight=False, soft_wrap=True)
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -22,6 +22,9 @@ from ..survey.survey import project_index
 from .migration import Migration
 
 _IMAGE = re.compile(r"^data: (.*[/\\])?image_\d{4}(\.\w{3,4})+$")
+_FETCHED = " was made, not downloaded"
+_NAME = re.compile(r"(?<=: ).*?(?=\.\w+$|$)")
+"""A file's name without its ending, in what stood in."""
 _CHOICES = frozenset(["PS011", "PS015"])
 """Remarks that say what was taken where several things fit."""
 _SHOWN = frozenset(["PS013", "PS014"])
@@ -134,10 +137,22 @@ def label(model: SeenModel, among: Sequence[SeenModel]) -> str:
 
 
 def shortened(standins: Sequence[str]) -> list[str]:
-    """What stood in, with one of the images that a made table or list names, and how many there were."""
-    images = [item for item in standins if _IMAGE.search(item)]
-    more = f" and {len(images) - 1} more that a table or a list names" if len(images) > 1 else ""
-    return [item + (more if item in images[:1] else "") for item in standins if item not in images[1:]]
+    """What stood in, with one of the images that a made table or list names, and one of each kind of file that would have been
+    downloaded, and how many there were."""
+    alike: dict[str, list[str]] = {}
+    for item in standins:
+        fetched = item.endswith(_FETCHED)
+        kind = "images" if _IMAGE.search(item) else _NAME.sub("", item.removesuffix(_FETCHED)) if fetched else item
+        alike.setdefault(f"{kind}{_FETCHED if fetched else ''}", []).append(item)
+    return [_of_several(*items) for items in alike.values()]
+
+
+def _of_several(first: str, *others: str) -> str:
+    if not others:
+        return first
+    if first.endswith(_FETCHED):
+        return f"{first.removesuffix(_FETCHED)} and {len(others)} more{_FETCHED}"
+    return f"{first} and {len(others)} more that a table or a list names"
 
 
 def resolved(migration: Migration, run: Run, static: Resolved | None, others: list[str]) -> Resolved:

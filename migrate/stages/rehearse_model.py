@@ -161,7 +161,7 @@ def _is_better(one: Run, other: Run) -> bool:
 def _with_trained_weights(migration: Migration, run: Run, model: str | None) -> Run:
     """The run with the weights of the one file, here before, in which its script saves the model that it trains; as it is
     where it had weights of the user's, or where no such file or several fit."""
-    if migration.options.checkpoint is not None or migration.options.random_weights or run.seen.weights_from:
+    if migration.options.checkpoint is not None or run.seen.weights_from:
         return run
     fitting = []
     for path in run.seen.saved_over[:_MOST_SAVED]:

@@ -24,7 +24,8 @@ def own_bucket(rows: int, device: str) -> int:
 class Account:
     """What is known of one kind of batch. Times are seconds per row."""
 
-    cost: float  # seconds of the latest compilation
+    cost: float  # seconds of the latest compilation, or what one is taken to cost on a machine that does nothing else
+    compiled: bool = False
     eager: float = 0.0
     graph: float | None = None
     rows: int = 0  # since the weights changed
@@ -92,6 +93,10 @@ class Account:
             return False
         return self.graph > (self.eager if calls >= _SURE else _CLEARLY * self.eager)
 
-    def pays(self) -> bool:
-        """Whether the evaluation before was long enough to pay for a graph, or this one is, already ten times over."""
-        return self.gain > 0 and max(self.spent / TIMES, self.eager * self.rows_before) * self.gain >= self.cost
+    def pays(self, stretch: float = 1.0) -> bool:
+        """Whether the evaluation before was long enough to pay for a graph, or this one is, already ten times over.
+
+        `stretch` is how many times as long all takes here as on a machine that does nothing else.
+        """
+        cost = self.cost if self.compiled else self.cost * stretch
+        return self.gain > 0 and max(self.spent / TIMES, self.eager * self.rows_before) * self.gain >= cost

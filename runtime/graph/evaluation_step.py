@@ -86,7 +86,10 @@ class EvaluationStep:
         if not self._evaluates(inputs):
             return self.model(*args, **named)
         try:
-            return self.graph(*inputs)
+            outputs = self.graph(*inputs)
+            if self._sizes is None and self._by_graph:  # the weights that a later look compares with
+                self._sizes = self._weighed()
+            return outputs
         except InputError:  # sparse, or not equally many rows: the model's own business
             return self.model(*args, **named)
         except HeadraceError as error:
@@ -101,15 +104,26 @@ class EvaluationStep:
         begin, self._looked = self._looked, time.monotonic()
         if self._looked - begin < _PAUSE or _under_capture():
             return
-        held = [*self.model.parameters(), *self.model.buffers()]
-        if any(type(value) not in (nn.Parameter, torch.Tensor) for value in held):  # not there yet, or on several devices
-            return
-        plain = [value for value in held if value.dtype in _NORMED and value.layout == torch.strided and not value.is_meta]
-        before, self._sizes = self._sizes, _sizes(plain)
-        used = self.graph.captures or self.graph.packaged is not None
-        if used and before not in (None, self._sizes) and not self.graph.noticed:
+        # A look at all weights may take as long as a call with one image, and the model itself needs none.
+        before, self._sizes = self._sizes, self._weighed() if self._by_graph else None
+        if before is not None and before != self._sizes and self._by_graph and not self.graph.noticed:
             model, (patience, config) = _unwrapped(self.model), self.asked
             self.graph = TieredGraph(model, config=config, patience=patience, eager=self.model)
+            self._sizes = None
+
+    @property
+    def _by_graph(self) -> bool:
+        """Whether a graph has answered."""
+        return self.graph.captures > 0 or self.graph.packaged is not None
+
+    def _weighed(self) -> list[float]:
+        """The norms of its weights; none where they are not there yet, or on several devices."""
+        held = [*self.model.parameters(), *self.model.buffers()]
+        if any(type(value) not in (nn.Parameter, torch.Tensor) for value in held):
+            return []
+        return _sizes(
+            [value for value in held if value.dtype in _NORMED and value.layout == torch.strided and not value.is_meta]
+        )
 
     def __repr__(self) -> str:
         state = f"eager: {self.refused}" if self.refused else f"{self.graph.captures} captures"

@@ -77,9 +77,10 @@ class TieredGraph:
     packaged model with the same weights is looked for (`find_packaged`), compared with the module and used, and compared again
     at its 2nd, 4th, 8th... call of each kind, as far as that costs no more than it saves, and a tenth. Where there is
     none, the graph is captured once the module has taken ten times as long as that costs. What is seen to be slower than the
-    module is not used. So no script takes much longer than without it: a tenth, and a second. After weights changed, all of
-    this begins anew. `patience` is what a capture is taken to cost before the first one, in seconds (default:
-    $HEADRACE_PATIENCE, else 10); 0 opens or captures at the first call.
+    module is not used. So no script takes much longer than without it: a tenth, and a second. Threads call the module side by
+    side, and a graph one after the other. After weights changed, all of this begins anew. `patience` is what a capture is taken
+    to cost before the first one on a machine that does nothing else, in seconds (default: $HEADRACE_PATIENCE, else 10); 0 opens
+    or captures at the first call.
 
     A module that cannot be captured stays eager, with one warning; with patience 0 that raises CaptureError, as for any graph,
     unless it is TorchScript, which is a graph already and answers itself.
@@ -107,6 +108,8 @@ class TieredGraph:
         self._graph: ModuleGraph | None = None
         self._call_eagerly = (eager or model).__call__  # a method, since a wrapper as an attribute would be captured, too
         self._accounts: dict[Hashable, Account] = {}
+        self._side_by_side = 0  # calls of the module that are timed at this moment
+        self._least_stretch = float("inf")
         self._watched: Watch | None = None
         self._seen = _Seen(model)
         self._hooks = -1  # how many there had been in the process when it was last looked whether one looks on here
@@ -147,23 +150,17 @@ class TieredGraph:
             if self._seen.lazy:  # its first call gives it its tensors
                 outputs, self._seen = self._eagerly(*inputs), _Seen(self.model)
                 return outputs
-            if self._is_observed():
-                return self._eagerly(*inputs)
-            if self._seen.trains_inside():
-                return self._as_it_is(*inputs)
-            account = self._account(inputs)
-            if not account.eager_next and self._graph is not None and self._graph.ready(*inputs):  # it sees changes itself
-                return self._timed(account, True, self._graph, *inputs)
-            self._notice_changes(thoroughly=self.packaged is not None or self._may_look() or account.pays())
-            if self.refused is None and not account.eager_next and not self._keeps_for_others(account, inputs):
-                if self._may_look() and (answered := self._look_for_packaged(account, inputs)) is not None:
+            observed = self._is_observed()
+            mixed = not observed and self._seen.trains_inside()
+            account = None if observed or mixed else self._account(inputs)
+            if account is not None:
+                if (answered := self._by_a_graph(account, inputs)) is not None:
                     return answered
-                if self.packaged is not None and self._takes(self.packaged, inputs):
-                    return self._by_packaged(self.packaged, account, inputs)
-                if account.pays():
-                    return self._capture(account, inputs)
-            account.rows += len(inputs[0])
-            return self._timed(account, False, self._eagerly, *inputs)
+                account.rows += len(inputs[0])
+        # Threads, as a server has them, call the module side by side, as they did in the script as it was.
+        if mixed:
+            return self._as_it_is(*inputs)
+        return self._eagerly(*inputs) if account is None else self._timed(account, False, self._eagerly, *inputs)
 
     def debug(self, level: int = 1) -> TieredGraph:
         """As `Graph.debug`."""
@@ -196,24 +193,59 @@ class TieredGraph:
         """A copy, or what a pickle becomes, is a graph of its own of the model's copy."""
         return _anew, (self._call_eagerly.__self__, self.model, self._config, self.patience)
 
+    def _by_a_graph(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
+        """What a graph answers, or the module where it is compared with one; None where the module is to answer."""
+        if not account.eager_next and self._graph is not None and self._graph.ready(*inputs):  # it sees changes itself
+            return self._timed(account, True, self._graph, *inputs)
+        self._notice_changes(thoroughly=self.packaged is not None or self._may_look() or account.pays(self._stretch))
+        if self.refused is not None or account.eager_next or self._keeps_for_others(account, inputs):
+            return None
+        if self._may_look() and (answered := self._look_for_packaged(account, inputs)) is not None:
+            return answered
+        if self.packaged is not None and self._takes(self.packaged, inputs):
+            return self._by_packaged(self.packaged, account, inputs)
+        return self._capture(account, inputs) if account.pays(self._stretch) else None
+
     def _timed(self, account: Account, graph: bool, run: Any, *inputs: torch.Tensor) -> Any:
-        """Run, and note the time of the first calls."""
+        """Run, and note the time of the first calls; of the module's that run side by side, the share of each."""
         if not account.wants_time(graph):
             return run(*inputs)
-        begin = time.perf_counter()
-        outputs = run(*inputs)
-        if inputs[0].is_cuda:  # waiting for the device costs the overlap with loading data, hence only a few calls are timed
-            torch.cuda.synchronize(inputs[0].device)
-        account.note(graph, (time.perf_counter() - begin) / len(inputs[0]))
+        with self._lock:
+            self._side_by_side += not graph
+            beside = self._side_by_side
+        begin, worked = time.perf_counter(), time.thread_time()
+        try:
+            outputs = run(*inputs)
+            if inputs[0].is_cuda:  # waiting for it costs the overlap with loading data, hence only a few calls are timed
+                torch.cuda.synchronize(inputs[0].device)
+            seconds, worked = time.perf_counter() - begin, time.thread_time() - worked
+        finally:
+            with self._lock:
+                beside = min(beside, self._side_by_side)
+                self._side_by_side -= not graph
+        with self._lock:
+            account.note(graph, seconds / (1 if graph else beside) / len(inputs[0]))
+            if not graph and worked > 0 and not inputs[0].is_cuda:
+                self._least_stretch = min(self._least_stretch, seconds / worked)
         return outputs
+
+    @property
+    def _stretch(self) -> float:
+        """How many times as long as its work a call takes, where other programs or a quota leave this one a part of a core."""
+        return max(1.0, self._least_stretch) if self._least_stretch < float("inf") else 1.0
 
     def _eagerly(self, *inputs: torch.Tensor) -> Any:
         """The module as it is called, but not while another graph captures, since torch would trace this, too.
 
         An autocast around the call is the caller's.
         """
-        with LOCK, torch.no_grad(), _evaluating(self._seen.modules):
-            return self._call_eagerly(*inputs)
+        modules = self._seen.modules
+        with torch.no_grad():
+            with LOCK.beside():
+                if not any(map(_trains, modules)):
+                    return self._call_eagerly(*inputs)
+            with LOCK, _evaluating(modules):  # whose modes other threads' calls would see
+                return self._call_eagerly(*inputs)
 
     def _as_it_is(self, *inputs: torch.Tensor) -> Any:
         """The module in the modes that its parts are in."""
@@ -222,13 +254,13 @@ class TieredGraph:
             self._journal.warn(
                 "parts of it are in training mode while it is in evaluation mode: the module answers while they are"
             )
-        with LOCK, torch.no_grad():
+        with LOCK.beside(), torch.no_grad():
             return self._call_eagerly(*inputs)
 
     def _keeps_for_others(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> bool:
         """Whether calls leave something in an attribute that the script may read, which no graph's call does; then the module
         answers from now on."""
-        if not (self.packaged is not None or self._may_look() or account.pays()):
+        if not (self.packaged is not None or self._may_look() or account.pays(self._stretch)):
             return False
         if not self._has_spent(1e-9) and self._seen.sets_for_others():
             self._eagerly(*inputs)  # so that there is what a call leaves
@@ -283,7 +315,7 @@ class TieredGraph:
     def _may_look(self) -> bool:
         if self._looked or self._config is not None:
             return False
-        return self.patience == 0 or self._has_spent(self._comparing if self._put_off else _OPENING)
+        return self.patience == 0 or self._has_spent(self._comparing if self._put_off else _OPENING * self._stretch)
 
     def _has_spent(self, seconds: float) -> bool:
         """Whether the module's own calls took so long since its weights changed."""
@@ -292,7 +324,7 @@ class TieredGraph:
     @property
     def _comparing(self) -> float:
         """Seconds of calls that pay for comparing another program, which answers rare rows as the module does."""
-        return max(_OPENING, TIMES * 2 * RARE_ROWS * max(account.eager for account in self._accounts.values()))
+        return max(_OPENING * self._stretch, TIMES * 2 * RARE_ROWS * max(account.eager for account in self._accounts.values()))
 
     def _look_for_packaged(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
         """The module's own answer, where it has shown that a packaged model may be used from now on; else None."""
@@ -344,6 +376,7 @@ class TieredGraph:
             return self._eagerly(*inputs)
 
     def _capture(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
+        """What a graph that is captured now answers; None where the module cannot be captured."""
         begin = time.perf_counter()
         try:
             outputs = self.graph(*inputs)
@@ -351,8 +384,8 @@ class TieredGraph:
             if self.patience == 0 and not isinstance(self.model, torch.jit.ScriptModule):
                 raise
             self.refuse(error)
-            return self._eagerly(*inputs)
-        account.cost = time.perf_counter() - begin
+            return None
+        account.cost, account.compiled = time.perf_counter() - begin, True
         return outputs
 
 

@@ -53,7 +53,7 @@ class Watch:
 
     def __init__(self, owner: object) -> None:
         self._owner = weakref.ref(owner)
-        with LOCK:  # another graph may have these modules under capture
+        with LOCK.beside():  # another graph may have these modules under capture
             self._remember(owner)
 
     def _remember(self, owner: object) -> None:
@@ -100,7 +100,7 @@ class Watch:
         with contextlib.suppress(RuntimeError):  # of tensors that stand in for the parameters while they are captured
             if self._look() == self._state:
                 return self._values.changed()
-        with LOCK:
+        with LOCK.beside():
             return self._look() != self._state or self._values.changed()
 
     def why(self) -> str:

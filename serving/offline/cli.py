@@ -80,7 +80,7 @@ def classify(
 
 def _described(summary: Summary) -> list[str]:
     if summary.complete:
-        lines = [f"{summary.images:,} images, {summary.shards} files in {summary.out}"]
+        lines = [f"{_so_many(summary.images, 'image')}, {_so_many(summary.shards, 'file')} in {summary.out}"]
     else:
         lines = [
             f"interrupted: {summary.images:,} images are done, {summary.shards_done} of {summary.shards} files; "
@@ -89,7 +89,7 @@ def _described(summary: Summary) -> list[str]:
     if summary.errors:
         lines.append(f"{summary.errors:,} of them could not be classified; the column error says why")
     if summary.left_out:
-        lines.append(f"{summary.left_out:,} files of the source were left out: they are no images by their names")
+        lines.append(f"{_so_many(summary.left_out, 'file')} of the source left out: no image by name")
     if summary.busy:
         stages = ", ".join(f"{name} {share:.0%}" for name, share in summary.busy.items())
         lines.append(
@@ -97,6 +97,10 @@ def _described(summary: Summary) -> list[str]:
             f"bottleneck: {summary.bottleneck}"
         )
     return lines
+
+
+def _so_many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @contextlib.contextmanager

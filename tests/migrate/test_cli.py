@@ -1,8 +1,10 @@
 """The migrator's commands as a user meets them: flags, formats, exit bits, in place and back, killed at any moment."""
 
+import itertools
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -307,3 +309,26 @@ def test_the_printed_diff_is_a_patch(headrace, root):
     assert " " + long in patch
     subprocess.run(["git", "apply", "-"], input=patch, text=True, cwd=root, check=True)
     assert "graph = headrace.compile(net)" in (root / "evaluate.py").read_text()
+
+
+def test_the_command_to_go_on_with_asks_for_the_same(headrace, root):
+    spaced = root.rename(root.parent / "my own repository")
+    asked = [
+        "--entry",
+        "evaluate.py --epochs 1",
+        "--random-weights",
+        "--select",
+        "PS2,PS1",
+        "--select",
+        "PS3",
+        "--budget",
+        "0.5",
+    ]
+    last = headrace("migrate", spaced, *asked, "--check").stdout.splitlines()[-1]
+    command = last.removeprefix("Nothing was written.").removesuffix("writes the migrated copy with its models").strip()
+    program, name, place, *options = shlex.split(command)
+    assert (program, name, place, options[-2:]) == ("headrace", "migrate", str(spaced), ["--out", "DIR"])
+    pairs = {("--entry", "evaluate.py --epochs 1"), ("--select", "PS2,PS1"), ("--select", "PS3"), ("--budget", "0.5")}
+    assert pairs <= set(itertools.pairwise(options))
+    assert "--random-weights" in options
+    assert len(options) == len(asked) + 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 
 import pytest
 from rich.console import Console
@@ -132,6 +133,21 @@ def test_terminal_form_is_complete_and_takes_no_markup_from_the_user() -> None:
     ):
         assert expected in text
     assert "headrace serve build/r/models" in text
+
+
+def test_commands_to_go_on_with_can_be_copied() -> None:
+    """At any width, with folders of any name."""
+    report = full()
+    report.out = "a folder/it's new"
+    stream = io.StringIO()
+    render(report, Console(file=stream, width=40))
+    (line,) = (line for line in stream.getvalue().splitlines() if line.startswith("Serve it:"))
+    assert shlex.split(line.removeprefix("Serve it:")) == ["headrace", "serve", "a folder/it's new/models"]
+    report.out, report.written = None, ["a.py"]
+    render(report, Console(file=stream, width=40))
+    (line,) = (line for line in stream.getvalue().splitlines() if line.startswith("Changed in place"))
+    command = line.partition(".  ")[2].removesuffix("takes it back")
+    assert shlex.split(command) == ["headrace", "undo", report.repository]
 
 
 def test_a_step_that_changes_nothing_is_not_shown() -> None:

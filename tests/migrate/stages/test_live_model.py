@@ -140,6 +140,20 @@ def test_of_images_that_a_table_names_one_is_told() -> None:
     assert shortened(told[:2]) == told[:2]
 
 
+def test_of_files_that_would_be_downloaded_one_of_each_kind_is_told() -> None:
+    made = "was made, not downloaded"
+    told = [
+        f"network: categories.txt {made}",
+        f"data: cat.npy {made}",
+        f"data: hot air balloon.npy {made}",
+        "time: batches of 4, not of 64",
+        f"data: owl.npy {made}",
+        f"data: owl.jpg {made}",
+    ]
+    assert shortened(told) == [told[0], f"data: cat.npy and 2 more {made}", told[3], told[5]]
+    assert shortened(told[:2]) == told[:2]
+
+
 @pytest.mark.parametrize(
     ("sources", "names"),
     [

@@ -545,6 +545,16 @@ def test_the_weights_are_those_of_the_file_in_which_the_script_saves_its_model(t
     torch.testing.assert_close(torch.as_tensor(graph(images)), expected, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.usefixtures("torch_sandbox")
+def test_random_weights_are_for_where_the_repository_has_none(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "train.py").write_text(TRAINS.format(default="default='narrow'", saved="net.state_dict()"))
+    torch.save({name: torch.rand(shape) for name, shape in SHAPES.items()}, tmp_path / "kept/best.pth")
+    report = headrace.migrate(tmp_path, random_weights=True)
+    said = [item.message for item in report.findings if item.code == "PS011"]
+    assert said == ["the weights are those of kept/best.pth, where train.py saves its model; --checkpoint FILE takes others"]
+
+
 SHAPES = {"body.weight": (4, 3, 3, 3), "body.bias": (4,), "top.weight": (3, 4), "top.bias": (3,)}
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import headrace
-from headrace.runtime.graph.evaluation_step import EvaluationStep
+from headrace.runtime.graph.evaluation_step import EvaluationStep, _sizes
 
 
 class Net(nn.Module):
@@ -244,6 +244,36 @@ def test_weights_written_through_data_are_seen_by_the_next_evaluation(monkeypatc
             assert headrace.evaluation_step(model, patience=0).graph.captures == 1
             for weight in model.parameters():
                 weight.data.mul_(0.5)
+
+
+def test_a_write_to_one_element_after_the_first_call_of_a_graph_is_seen(monkeypatch):
+    monkeypatch.setattr("headrace.runtime.graph.evaluation_step._PAUSE", 0.0)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
+    images = torch.randn(4, 3, 2, 2)
+    with torch.no_grad():
+        for at in range(3):
+            step = headrace.evaluation_step(model, patience=0)
+            torch.testing.assert_close(step(images), model(images))
+            assert step.graph.captures == 1
+            model[1].weight.data[at, 1] += 1.0  # which is none of those that are looked at for each call
+
+
+def test_weights_are_looked_through_where_a_graph_answers_alone(monkeypatch):
+    """That takes as long as a call with one image where most of a model is a large layer, and a page asks image by image."""
+    module = "headrace.runtime.graph.evaluation_step"
+    looks: list[int] = []
+    monkeypatch.setattr(f"{module}._PAUSE", 0.0)
+    monkeypatch.setattr(f"{module}._sizes", lambda tensors: looks.append(len(tensors)) or _sizes(tensors))
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
+    images = torch.randn(4, 3, 2, 2)
+    with torch.no_grad():
+        for _ in range(3):
+            headrace.evaluation_step(model)(images)
+        assert looks == []
+        for _ in range(3):
+            headrace.evaluation_step(model, patience=0)(images)
+    assert looks == [2, 2, 2]
 
 
 def test_weights_of_which_torch_has_no_norm_are_no_obstacle():

@@ -5,6 +5,7 @@ import logging
 import pickle
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -178,11 +179,12 @@ def test_a_program_that_differs_later_is_noticed_when_the_module_answers_as_well
 
 
 class Clock:
-    """Time that passes where it is told to."""
+    """Time that passes where it is told to, of which this process gets a share."""
 
-    def __init__(self, monkeypatch):
+    def __init__(self, monkeypatch, share=1.0):
         self.now, self.calls = 0.0, []
         monkeypatch.setattr(tiered.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(tiered.time, "thread_time", lambda: self.now * share)
 
     def taking(self, seconds, run, name):
         def timed(*inputs):
@@ -191,6 +193,19 @@ class Clock:
             return run(*inputs)
 
         return timed
+
+
+@pytest.mark.parametrize(("share", "calls"), [(1.0, 5), (0.1, 50)])
+def test_a_capture_takes_longer_where_calls_do(model, monkeypatch, share, calls):
+    """As beside other programs, or in a container with a tenth of a core."""
+    clock = Clock(monkeypatch, share)
+    graph = TieredGraph(model, patience=0.5)
+    graph._call_eagerly = clock.taking(1.0, graph._call_eagerly, "module")
+    asked = []
+    monkeypatch.setattr(TieredGraph, "_capture", lambda *_: asked.append(len(clock.calls)))
+    for _ in range(60):
+        graph(torch.randn(2, 3, 9, 9))
+    assert asked[0] == calls
 
 
 @pytest.mark.parametrize(("seconds", "last"), [(5.0, "module"), (0.9, "package"), (0.1, "package")])
@@ -352,6 +367,57 @@ def test_threads_get_their_own_answers(model, package, soon):
         thread.join()
     assert not failures
     assert graph.packaged is not None
+
+
+class Meeting(nn.Module):
+    """Whose call lasts until another thread is in it, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+        self.others = threading.Barrier(2)
+        self.modes = set()
+
+    def forward(self, x):
+        self.modes.add(self.training)
+        self.others.wait(timeout=60)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_threads_call_the_module_side_by_side(observed):
+    model = Meeting().eval()
+    if observed:
+        model.head.register_forward_hook(lambda *_: None)
+    graph = headrace.compile(model)
+    with ThreadPoolExecutor(2) as pool:
+        rows = [torch.randn(4, 3) for _ in range(8)]
+        answers = list(pool.map(graph, rows))
+    for row, answer in zip(rows, answers, strict=True):
+        torch.testing.assert_close(answer, model.head(row))
+
+
+def test_the_time_of_calls_side_by_side_is_shared_among_them():
+    graph = headrace.compile(Meeting().eval())
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(graph, [torch.randn(4, 3)] * 2))
+    (account,) = graph._accounts.values()
+    assert account.rows == 8
+    assert account.timed == [2, 0]
+    assert graph._side_by_side == 0
+
+
+def test_a_module_in_training_mode_is_called_by_one_thread_after_the_other(model):
+    model.train()
+    graph = headrace.compile(model)
+    images = torch.randn(2, 3, 9, 9)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(graph, [images] * 32))
+    assert model.training
+    assert model.body[3].training
+    expected = wanted(model.eval(), images)  # the dropout drew in none of them
+    for answer in answers:
+        torch.testing.assert_close(answer, expected)
 
 
 @pytest.mark.parametrize("by", ["a package", "a graph"])

@@ -70,6 +70,7 @@ def photos(tmp_path):
         Image.fromarray(pixels).save(data, "JPEG")
         (root / f"{name}.jpg").write_bytes(data.getvalue())
     (root / "broken.jpg").write_bytes(b"no image")
+    (root / "labels.json").write_text("{}")
     return root
 
 
@@ -78,8 +79,9 @@ def test_a_folder_is_classified_and_nothing_is_done_twice(headrace, models, phot
 
     done = headrace(photos, "--model", models, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert "4 images, 1 files in" in done.stdout
+    assert "4 images, 1 file in" in done.stdout
     assert "1 of them could not be classified" in done.stdout
+    assert "1 file of the source left out: no image by name" in done.stdout
     assert "bottleneck: " in done.stdout
     rows = {row["image"]: row for row in pq.read_table(tmp_path / "out/part-000000.parquet").to_pylist()}
     assert {name: row["label"] for name, row in rows.items()} == {
@@ -138,7 +140,7 @@ def test_stages_are_watched_on_a_terminal(models, photos, tmp_path, columns):
     os.close(ours)
     output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, shown
-    assert b"4 images, 1 files in" in output
+    assert b"4 images, 1 file in" in output
     last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).replace("\r", "").rpartition("4 of 4 images")[2]
     for stage in ("read", "decode", "model", "write"):
         assert len(re.findall(rf"^{stage} .*%", last, re.MULTILINE)) == 1

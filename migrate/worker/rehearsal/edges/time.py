@@ -22,7 +22,7 @@ PASSES = 4
 EVERY = "every_batch"
 """Learned: passes over a loader are not cut short, for a metric wants rows of all classes."""
 LARGE = "large_batches"
-"""Learned: batches are not made smaller, for the script takes more rows out of one than it would have."""
+"""Learned: batches are not made smaller, for the script takes more rows out of one, or of a pass, than there would be."""
 _MOST_BATCHES = 100
 """Even then no pass is longer."""
 _MOST_ROWS = 256
@@ -68,7 +68,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
 def lesson(stage: Stage, error: BaseException) -> bool:
     """A metric that wants rows of every class, or a share for each, sees all batches in the next attempt; one of so many images
-    of a batch gets as many."""
+    of a batch, or of all that a pass gave, gets as many."""
     missed = isinstance(error, ValueError) and _CLASSES_MISSED.search(str(error)) is not None
     uncounted = isinstance(error, ZeroDivisionError) and _is_shortened(stage, "loops over data")
     if missed or uncounted:
@@ -76,7 +76,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if isinstance(error, RuntimeError) and _EMPTY in str(error) and _is_shortened(stage, "batches of"):
         return stage.learn(LARGE, True)
     beyond = _BEYOND.search(str(error)) if isinstance(error, IndexError) else None
-    small = beyond is not None and int(beyond[1]) == stage.request.batch_size and _is_shortened(stage, "batches of")
+    given = {str(count * stage.request.batch_size) for count in range(1, stage.request.batches + 1)}  # of one batch or several
+    small = beyond is not None and beyond[1] in given and _is_shortened(stage, "batches of")
     unlike = _UNLIKE.search(str(error)) if isinstance(error, RuntimeError | ValueError | IndexError) else None
     sizes = [int(found[1]) for item in stage.standins if item.edge == "time" and (found := _CUT.match(item.what))]
     apart = isinstance(error, RuntimeError | ValueError) and _UNEQUAL.search(str(error)) is not None

@@ -253,8 +253,19 @@ net = torch.nn.Linear(1, 5)
 print([int(net(images[i]).argmax()) for i in range(25)])
 """
 
+GATHERED_IMAGES = f"""
+{LOADER}
+images = torch.cat([x for x, y in DataLoader(data, batch_size=64)])
+net = torch.nn.Linear(1, 5)
+print([int(net(images[i]).argmax()) for i in range(24)])
+"""
 
-@pytest.mark.parametrize("text", [PER_CLASS, FIRST_IMAGES], ids=["a share for each class", "so many images of a batch"])
+
+@pytest.mark.parametrize(
+    "text",
+    [PER_CLASS, FIRST_IMAGES, GATHERED_IMAGES],
+    ids=["a share for each class", "so many images of a batch", "so many images of a pass"],
+)
 def test_what_wants_more_than_a_few_small_batches_gets_it_in_the_next_attempt(rehearsed, text):
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.report.attempts) == ("finished", 2), done.report.why
