@@ -65,7 +65,7 @@ TORCH = (
     "headrace.runtime.parallel.*",
     "headrace.runtime.parallel.planner.*",
     "headrace.runtime.training.*",
-    "headrace.runtime.tuning.autotuner",
+    "headrace.runtime.tuning.tune",
     "torch.distributed.checkpoint",
     "torch.distributed.pipelining",
     "torch.distributed.tensor",

@@ -33,12 +33,13 @@ from ...runtime.capture.programs import on_device, runnable
 from ...runtime.graph.packaged import weights_digest
 from ...runtime.graph.program_digest import program_digest
 from ...runtime.lowering.portable import write_onnx
-from ...runtime.tuning.autotuner import Progress, tune
+from ...runtime.tuning.autotuner import Progress
 from ...runtime.tuning.judging_data import JudgingData
 from ...runtime.tuning.measure import measure
 from ...runtime.tuning.randomize import device_of, drawn, noise
 from ...runtime.tuning.reference import known_answers, noise_where_off
 from ...runtime.tuning.source import CapturedSource
+from ...runtime.tuning.tune import tune
 from ...specs import Preprocessing
 from ..proving.worker_protocol import Duel
 from .portable_parity import portable_parity

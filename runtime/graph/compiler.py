@@ -24,13 +24,14 @@ from ..base.session import Target
 from ..capture.capture import CapturedGraph, capture, input_names
 from ..inspect.journal import Journal, measurements_text, operations_text, passes_text, plan_text
 from ..lowering.uint8_input import as_rows, with_preprocessing
-from ..tuning.autotuner import Progress, tune
+from ..tuning.autotuner import Progress
 from ..tuning.cache import Cached, cache_key, drop, look_up, store
 from ..tuning.candidate import PARITY_BATCHES
 from ..tuning.judging_data import JudgingData
 from ..tuning.proof import wrong_at
 from ..tuning.reference import make_reference
 from ..tuning.source import CapturedSource
+from ..tuning.tune import tune
 from .account import own_bucket
 from .runner import Runner
 from .watch import Watch

@@ -47,6 +47,7 @@ _CHAIN = frozenset(
 )  # fmt: skip
 _GATES = frozenset({"Sigmoid", "HardSigmoid", "HardSwish", "Mul"})
 _ROWS_PER_RUN = 4
+_SUMMED_EVERY = 4  # runs: enough images to rank layers by, while summing all would take as long as running them
 _INTEGER_PRODUCTS = ("avx512_vnni", "avx_vnni", "amx_int8")
 
 
@@ -180,7 +181,7 @@ def _statistics(model: Any, chosen: Sequence[Any], inputs: Sequence[np.ndarray[A
     order = [value.name for value in session.get_inputs()]
     wanted = sorted(names - given)
     observers: defaultdict[str, Observer] = defaultdict(Observer)
-    for start in range(0, len(inputs[0]), _ROWS_PER_RUN):
+    for run, start in enumerate(range(0, len(inputs[0]), _ROWS_PER_RUN)):
         rows = [np.ascontiguousarray(value[start : start + _ROWS_PER_RUN]) for value in inputs]
         feed = dict(zip(order, rows, strict=True))
         for name, values in (*zip(wanted, session.run(wanted, feed), strict=True), *feed.items()):
@@ -188,7 +189,8 @@ def _statistics(model: Any, chosen: Sequence[Any], inputs: Sequence[np.ndarray[A
                 ends = float(values.min()), float(values.max())  # NaN where a value is
                 if not all(map(math.isfinite, ends)):
                     raise BackendError(f"the calibration images make {name} NaN or infinite, so it has no range")
-                observers[name].take(*ends, *(_channel_sums(values, axes[name]) if name in axes else ()))
+                summed = name in axes and run % _SUMMED_EVERY == 0
+                observers[name].take(*ends, *(_channel_sums(values, axes[name]) if summed else ()))
     return dict(observers)
 
 

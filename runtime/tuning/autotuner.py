@@ -1,4 +1,4 @@
-"""Build every candidate, hold it to parity, measure it per batch bucket, and keep the winners: a Plan."""
+"""Measure candidates per batch bucket, hold what would win to parity, and keep the winners: a Plan."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ import logging
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from ...errors import BackendError, InputError, ParityError
-from ..artifact.agreement import fits_labels
-from ..artifact.parity import unusable
+from ...errors import BackendError, ParityError
 from ..artifact.plan import Plan
 from ..base.config import GraphConfig
 from ..base.fingerprint import fingerprint
 from ..base.session import Target
 from .admission import Admission, no_memory, portable
 from .budget import Budget
-from .candidate import PARITY_BATCHES, PARITY_ROWS, Candidate
-from .candidate_list import candidates_of
+from .candidate import Candidate
 from .cuts import Cuts
-from .judging_data import NO_IMAGES, JudgingData
 from .measure import measure
 from .reference import Reference
 from .source import Source
@@ -48,62 +43,6 @@ _PREPARED = 0.6  # of the whole is done, as progress is told, when all are prepa
 _FEWEST_CALLS = 4.0  # to be measured
 _LARGEST_DECIDES = ("cuda",)  # devices on which a candidate that is far behind at the largest batch is not measured at others,
 _FAR_BEHIND = 1.5  # times the best
-
-
-def tune(
-    source: Source,
-    config: GraphConfig,
-    *,
-    directory: Path,
-    device: str,
-    judging: JudgingData = NO_IMAGES,
-    progress: Progress | None = None,
-    keep: Plan | None = None,
-) -> Plan:
-    """Choose per bucket that `config` plans among the candidates, whose files are written into `directory`.
-
-    Lossy precisions are tried under "auto" only when there are images to judge by. Ranges for int8 come from calibration
-    images, else from a quarter of the others, which then judge nothing. With `keep`, nothing is measured: the plan's own
-    choices are prepared for changed weights and held to parity again. Raises BackendError when a pinned backend or precision
-    cannot run here, ParityError when every candidate was rejected.
-    """
-    report = progress or (lambda fraction, text: None)
-    ranges, calibrating, judging = replace(judging, whole=config.budget is not None).split(config)
-    candidates = candidates_of(source, config, device, ranges, have_images=bool(judging.images), keep=keep)
-    report(0.0, "running the model as the reference")
-    rows = max(*PARITY_BATCHES, min(max(config.planned(device)), PARITY_ROWS))
-    target = Target(device=device, threads=config.threads)
-    reference = source.reference(target, rows=rows, judging=judging, seconds=config.seconds(device) / 4)
-    reference = replace(reference, calibrating=calibrating)
-    budget = Budget(config.seconds(device), threads=target.thread_count, device=device)
-    _check_labels(reference)
-    if why := unusable(reference.outputs, reference.task, reference.noise):
-        for candidate in candidates:
-            if not candidate.is_reference and not candidate.status:
-                candidate.status, candidate.why = "refused", why  # nothing could be proved about them, so nothing is built
-    try:
-        if keep is not None:
-            for candidate in candidates:
-                if not candidate.status:
-                    candidate.prepare(source, directory, reference)
-            _check_any_left(candidates, config)
-            return _kept(keep, candidates, reference, config)
-        return Autotuner(source, config, directory, device, reference, candidates, budget, report).run()
-    finally:
-        for candidate in candidates:
-            candidate.close()
-
-
-def _check_labels(reference: Reference) -> None:
-    head, images = reference.task.heads[reference.task.primary], reference.images
-    if images is None or images.labels is None or images.scores is None:
-        return
-    scores = images.scores[reference.task.judged.index(reference.task.primary)]
-    if not fits_labels(head, scores, images.labels):
-        raise InputError(
-            f"labels of shape {images.labels.shape} and dtype {images.labels.dtype} cannot be those of {head.output} ({head}): "
-            "give one class number per image, or for several labels a row of zeros and ones"
-        )
 
 
 class Autotuner:
@@ -183,7 +122,7 @@ class Autotuner:
             best = self.leader.samples.get(bucket) if self.leader is not None else None
             if best is None or candidate.samples[bucket].median_ms < best.median_ms:
                 self._try_in_floats(candidate, bucket)
-        _check_any_left(self.candidates, self.config)
+        check_any_left(self.candidates, self.config)
 
     def _heat(self, candidate: Candidate, bucket: int) -> None:
         """Measure it beside the best so far. The faster one must pass to lead, and what it leaves far behind runs no more."""
@@ -446,21 +385,7 @@ def _handicapped_ms(candidate: Candidate, bucket: int) -> float:
     return candidate.samples[bucket].median_ms * handicap
 
 
-def _kept(keep: Plan, candidates: list[Candidate], reference: Reference, config: GraphConfig) -> Plan:
-    """The plan with fresh files and parity; a choice that no longer passes is an error, for the caller to tune anew."""
-    if [candidate for candidate in candidates if not candidate.passes(reference, config)]:
-        raise ParityError("; ".join(f"{candidate.choice}: {candidate.why}" for candidate in candidates if candidate.status))
-    fresh = {replace(candidate.choice, files=()): candidate for candidate in candidates}
-    chosen = {bucket: fresh[replace(choice, files=())] for bucket, choice in keep.choices.items()}
-    if wrong := [(item, bucket) for bucket, item in chosen.items() if not item.right_at(bucket, reference, config)]:
-        raise ParityError("; ".join(f"{item.choice}: {item.lost[bucket][1]}" for item, bucket in wrong))
-    choices = {bucket: item.choice for bucket, item in chosen.items()}
-    parity = {str(candidate.choice): candidate.parity for candidate in candidates}
-    records = [replace(item, parity=parity[item.candidate]) if item.candidate in parity else item for item in keep.measurements]
-    return replace(keep, choices=choices, measurements=tuple(records))
-
-
-def _check_any_left(candidates: list[Candidate], config: GraphConfig) -> None:
+def check_any_left(candidates: list[Candidate], config: GraphConfig) -> None:
     if not any(candidate.session is not None and not candidate.status for candidate in candidates):
         raise _nothing_left(candidates, config)
 

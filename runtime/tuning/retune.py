@@ -33,13 +33,14 @@ from ..base.session import Session, Target
 from ..base.task import SINGLE_LABEL, Task
 from ..images.image_folder import read_images
 from ..lowering.portable import ONNX_FILE, PortableGraph
-from .autotuner import Progress, tune
+from .autotuner import Progress
 from .judging_data import JudgingData
 from .prediction import Work, work_of_portable
 from .random_rows import random_rows
 from .rare_rows import run_rare
 from .reference import CHUNK, NOISE_ROWS, RARE_SHARE, Reference, known_of, one_by_one, run_judged, some_rows
 from .source import Lowered, Source
+from .tune import tune
 
 
 @dataclass(frozen=True)

@@ -71,10 +71,10 @@ def measured(name, data, batches, console):
     from headrace.runtime.base.session import Target
     from headrace.runtime.capture.capture import capture
     from headrace.runtime.passes import run_passes
-    from headrace.runtime.tuning.autotuner import tune
     from headrace.runtime.tuning.judging_data import JudgingData
     from headrace.runtime.tuning.measure import measure
     from headrace.runtime.tuning.source import CapturedSource
+    from headrace.runtime.tuning.tune import tune
 
     model = build(name, data)
     images, labels = data["test"], data["test_labels"]

@@ -20,9 +20,9 @@ from headrace import GraphConfig
 from headrace.errors import ParityError
 from headrace.runtime import backends
 from headrace.runtime.capture.capture import capture
-from headrace.runtime.tuning.autotuner import tune
 from headrace.runtime.tuning.judging_data import JudgingData
 from headrace.runtime.tuning.source import CapturedSource
+from headrace.runtime.tuning.tune import tune
 
 from . import page
 from .candidates import Net, Planted, Rows, pictures, run_module

@@ -21,10 +21,10 @@ from headrace.runtime import backends
 from headrace.runtime.backends import Backend
 from headrace.runtime.base.session import Session, Target
 from headrace.runtime.capture.capture import capture
-from headrace.runtime.tuning.autotuner import tune
 from headrace.runtime.tuning.judging_data import JudgingData
 from headrace.runtime.tuning.reference import Reference
 from headrace.runtime.tuning.source import CapturedSource
+from headrace.runtime.tuning.tune import tune
 from headrace.specs import BF16, FP32
 
 from .faults import Fault

@@ -127,9 +127,9 @@ def run(seed: int) -> dict[str, Any]:
     from headrace import GraphConfig
     from headrace.errors import BackendError, CaptureError, ParityError
     from headrace.runtime.capture.capture import capture
-    from headrace.runtime.tuning.autotuner import tune
     from headrace.runtime.tuning.judging_data import JudgingData
     from headrace.runtime.tuning.source import CapturedSource
+    from headrace.runtime.tuning.tune import tune
 
     torch.set_num_threads(1)
     drawn = random.Random(seed)

@@ -18,8 +18,8 @@ from headrace.errors import ParityError
 from headrace.runtime.base.passes import Pass
 from headrace.runtime.capture.programs import like_parameter, rebuilt
 from headrace.runtime.passes import run_passes
-from headrace.runtime.tuning.autotuner import tune
 from headrace.runtime.tuning.source import CapturedSource
+from headrace.runtime.tuning.tune import tune
 
 from .candidates import source
 from .faults import Fault

@@ -107,8 +107,8 @@ class Contenders:
         """What the plan chose, of all precisions if there is time for that, or of one, which must pass its gate."""
         from headrace.runtime.base.config import GraphConfig
         from headrace.runtime.graph.runner import Runner
-        from headrace.runtime.tuning.autotuner import tune
         from headrace.runtime.tuning.judging_data import JudgingData
+        from headrace.runtime.tuning.tune import tune
 
         source = self.source()
         seconds = 4.0 if self.quick else max(30.0, min(180.0, _SHARE * left))

@@ -43,9 +43,9 @@ def of_pixels(bench: Bench, subject: Subject) -> Subject:
     from headrace.runtime.base.config import GraphConfig
     from headrace.runtime.capture.capture import capture
     from headrace.runtime.lowering.uint8_input import as_rows, with_preprocessing
-    from headrace.runtime.tuning.autotuner import tune
     from headrace.runtime.tuning.judging_data import JudgingData
     from headrace.runtime.tuning.source import CapturedSource
+    from headrace.runtime.tuning.tune import tune
 
     steps = preprocessing(bench)
     rows, labels = textures(_JUDGED, bench.size, seed=2)

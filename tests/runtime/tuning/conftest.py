@@ -9,9 +9,9 @@ import torch
 from headrace import GraphConfig
 from headrace.runtime.capture.capture import capture
 from headrace.runtime.passes import run_passes
-from headrace.runtime.tuning.autotuner import tune
 from headrace.runtime.tuning.judging_data import JudgingData
 from headrace.runtime.tuning.source import CapturedSource
+from headrace.runtime.tuning.tune import tune
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from headrace.errors import BackendError
 from headrace.runtime.artifact.plan import Choice, Plan
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.runtime.capture.capture import capture
-from headrace.runtime.tuning.autotuner import tune
 from headrace.runtime.tuning.source import CapturedSource
+from headrace.runtime.tuning.tune import tune
 from headrace.specs import BF16, FP32
 
 
