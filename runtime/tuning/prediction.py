@@ -33,7 +33,7 @@ _SIDE, _CHANNELS, _PIXELS, _COPIED, _CALLS = 384, 128, 30, 1 << 23, 5
 _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "int8": 1.0, "fp8": 1.0}
 _NEW = 0.5  # how much the latest plan counts beside all before it
 _SMALL = 2e-4  # seconds: of smaller graphs the calls between layers take most
-_FOR_ALL = "all graphs"
+_FOR_ALL = "all but small graphs"
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution")
 
 
@@ -129,7 +129,8 @@ class Prediction:
             now[form] = seconds / self._bound(precision, rows)
         common = statistics.median(math.log(now[form] / known[form]) for form in now)
         for form, slow in now.items():
-            for kind in (self._kind, _FOR_ALL):
+            # Between small layers it is calls that take the time, which says nothing of a large graph.
+            for kind in (self._kind,) if self.small else (self._kind, _FOR_ALL):
                 before = self.machine.slowness.get(f"{kind}: {form}", known[form])
                 weight = _NEW if f"{kind}: {form}" in self.machine.slowness else 1.0
                 self.machine.slowness[f"{kind}: {form}"] = math.exp(

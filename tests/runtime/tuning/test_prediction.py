@@ -100,6 +100,20 @@ def test_what_transformers_teach_says_nothing_of_what_convolutions_taught():
     assert known_times(Prediction(attention, known)) == pytest.approx(2.5, rel=0.05)
 
 
+def test_what_small_graphs_teach_says_nothing_of_large_ones():
+    """Between their layers calls take the time, and one backend's take five times another's."""
+    learned = machine()
+    little = Prediction(Work((Layer(operations=10**4, elements=10, weights=10),)), learned)
+    assert little.small
+    little.learn({("onnxruntime", FP32): 1e-5, ("openvino", FP32): 5e-5}, 1, {"onnxruntime": 0.9, "openvino": 0.9})
+    slow, quick = (little.seconds(name, FP32, 1, efficiency=0.9) for name in ("openvino", "onnxruntime"))
+    assert slow == pytest.approx(5 * quick)
+    for work in (DENSE, SPARSE):
+        large = Prediction(work, learned)
+        same = [large.seconds(name, FP32, 1, efficiency=0.9) for name in ("openvino", "onnxruntime")]
+        assert same[0] == same[1] == Prediction(work, machine()).seconds("any", FP32, 1, efficiency=0.9)
+
+
 def test_one_measurement_alone_tells_nothing():
     known = machine()
     Prediction(DENSE, known).learn({("a", FP32): 9.0}, 1, {"a": 1.0})
