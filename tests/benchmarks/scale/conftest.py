@@ -6,6 +6,9 @@ import pytest
 
 from tests.benchmarks.scale.model import Distribution, ServerSpec, Speeds, constant
 from tests.benchmarks.scale.stages import FORMAT
+from tests.serving.conftest import make_photo, models
+
+__all__ = ["make_photo", "models"]
 
 BATCH = {1: 0.005, 2: 0.008, 4: 0.014, 8: 0.026}
 
