@@ -12,12 +12,12 @@ from ...._version import __version__
 from ....errors import ArtifactError, BackendError, CaptureError
 from ....specs import Precision
 from ....trust import REMEDY
+from ... import backends
 from ...artifact.artifact import Artifact
 from ...artifact.manifest import ONNX_FILE
 from ...base.calibration import Calibration
 from ...base.session import Target
 from ...lowering.portable import PortableGraph
-from ...lowering.quantize import write_portable
 from ...tuning.random_rows import random_rows
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ class Packaged:
             if not (self.directory / name).exists():
                 (self.directory / name).symlink_to((artifact.path / name).resolve())
         graph = PortableGraph(artifact.signature, self.calibration)
-        float_gates = backend == "openvino"
-        return self.directory / write_portable(graph, self.directory, backend, precision, None, float_gates=float_gates)[0]
+        return self.directory / backends.get(backend).prepare(graph, Target(precision=precision), self.directory)[0]
 
     def metadata(self, precision: Precision) -> dict[str, str]:
         """What a format's metadata say of the model, as texts; all but the first four are JSON."""

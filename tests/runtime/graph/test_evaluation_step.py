@@ -230,12 +230,17 @@ def test_inputs_by_name_are_those_by_place_and_what_is_more_stays_eager() -> Non
             step(unknown=images)
 
 
-def test_weights_written_through_data_are_seen_by_the_next_evaluation(monkeypatch):
-    """As averages of weights are, and what some optimizers update; torch counts no such writes."""
-    monkeypatch.setattr("headrace.runtime.graph.evaluation_step._PAUSE", 0.0)
+def linear_and_images():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
     images = torch.randn(4, 3, 2, 2)
+    return model, images
+
+
+def test_weights_written_through_data_are_seen_by_the_next_evaluation(monkeypatch):
+    """As averages of weights are, and what some optimizers update; torch counts no such writes."""
+    monkeypatch.setattr("headrace.runtime.graph.evaluation_step._PAUSE", 0.0)
+    model, images = linear_and_images()
     with torch.no_grad():
         for _ in range(3):
             step = headrace.evaluation_step(model, patience=0)
@@ -248,9 +253,7 @@ def test_weights_written_through_data_are_seen_by_the_next_evaluation(monkeypatc
 
 def test_a_write_to_one_element_after_the_first_call_of_a_graph_is_seen(monkeypatch):
     monkeypatch.setattr("headrace.runtime.graph.evaluation_step._PAUSE", 0.0)
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
-    images = torch.randn(4, 3, 2, 2)
+    model, images = linear_and_images()
     with torch.no_grad():
         for at in range(3):
             step = headrace.evaluation_step(model, patience=0)
@@ -265,8 +268,7 @@ def test_weights_are_looked_through_where_a_graph_answers_alone(monkeypatch):
     looks: list[int] = []
     monkeypatch.setattr(f"{module}._PAUSE", 0.0)
     monkeypatch.setattr(f"{module}._sizes", lambda tensors: looks.append(len(tensors)) or _sizes(tensors))
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
-    images = torch.randn(4, 3, 2, 2)
+    model, images = linear_and_images()
     with torch.no_grad():
         for _ in range(3):
             headrace.evaluation_step(model)(images)
