@@ -17,18 +17,44 @@ class Observer:
     """What the calibration images made of one tensor: its range, and how its channels vary within it."""
 
     def __init__(self) -> None:
-        self.low, self.high = float("inf"), float("-inf")
+        self.lows: Any = float("inf")
+        self.highs: Any = float("-inf")
         self._count = 0
         self._total: Any = 0.0
         self._squares: Any = 0.0
 
-    def take(self, low: float, high: float, count: int = 0, totals: Any = 0.0, squares: Any = 0.0) -> None:
-        """Take in what is known of some more values: their ends, and for each channel, which has `count` of them, the sums of
-        them and of their squares, float64 [channels]; zeros where only the range is asked for."""
-        self.low, self.high = min(self.low, low), max(self.high, high)
+    def take(self, lows: Any, highs: Any, count: int = 0, totals: Any = 0.0, squares: Any = 0.0) -> None:
+        """Take in what is known of some more values: their ends, of all or of each channel, and for each channel, which has
+        `count` of them, the sums of them and of their squares, float64 [channels]; zeros where only the range is asked for."""
+        import numpy as np
+
+        self.lows, self.highs = np.minimum(self.lows, lows), np.maximum(self.highs, highs)
         self._count += count
         self._total = self._total + totals
         self._squares = self._squares + squares
+
+    def divided(self, by: Any) -> Observer:
+        """What is seen where each channel is divided by a positive number of its own, float64 [channels]."""
+        found = Observer()
+        found.take(self.lows / by, self.highs / by, self._count, self._total / by, self._squares / by**2)
+        return found
+
+    @property
+    def low(self) -> float:
+        import numpy as np
+
+        return float(np.min(self.lows))
+
+    @property
+    def high(self) -> float:
+        import numpy as np
+
+        return float(np.max(self.highs))
+
+    @property
+    def power(self) -> Any:
+        """The mean square of each channel, float64 [channels]."""
+        return self._squares / self._count
 
     @property
     def variance(self) -> Any:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from ..base.atomic import aside
 from ..base.calibration import Calibration, Observer, layers_in_floats, required, worst_first
 from ..base.fingerprint import fingerprint
 from ..base.passes import PassRecord
+from .equalize import drop_unread, equalizable, equalize
 from .portable import ONNX_FILE, PortableGraph, write_onnx
 
 if TYPE_CHECKING:
@@ -81,10 +81,11 @@ def write_int8(
         raise BackendError("the graph has no convolution or matrix product with constant weights, so int8 gains nothing")
     if not calibration.of_portable:
         calibration.of_portable.update(_statistics(model, chosen, calibration.inputs))
+    seen = equalize(model, _products(chosen), calibration.of_portable)
     if float_gates:
         chosen = [node for node in chosen if node.op_type not in _GATES]
-    chosen = _linked(_without_layers_in_floats(model, chosen, calibration, precision))
-    quantized = _quantize(model, chosen, calibration.of_portable)
+    chosen = _linked(_without_layers_in_floats(model, chosen, seen, precision))
+    quantized = _quantize(model, chosen, seen)
     _drop_idle_pairs(quantized, {node.name for node in chosen})
     with aside(directory, name) as (path,):
         onnx.save_model(quantized, str(path))
@@ -167,6 +168,7 @@ def _statistics(model: Any, chosen: Sequence[Any], inputs: Sequence[np.ndarray[A
     axes = {
         name: -1 if node.op_type in _PRODUCTS else 1 for node in _layers(chosen) for name in (node.input[0], node.output[0])
     }
+    by_channel = {norm.node.output[0] for norm in equalizable(model, _products(chosen))}
     given = {value.name for value in model.graph.input}
     watched = onnx.ModelProto()
     watched.CopyFrom(model)
@@ -186,8 +188,9 @@ def _statistics(model: Any, chosen: Sequence[Any], inputs: Sequence[np.ndarray[A
         feed = dict(zip(order, rows, strict=True))
         for name, values in (*zip(wanted, session.run(wanted, feed), strict=True), *feed.items()):
             if name in names and values.size:
-                ends = float(values.min()), float(values.max())  # NaN where a value is
-                if not all(map(math.isfinite, ends)):
+                others = tuple(range(values.ndim - 1)) if name in by_channel else None
+                ends = values.min(others), values.max(others)  # NaN where a value is
+                if not all(np.isfinite(end).all() for end in ends):
                     raise BackendError(f"the calibration images make {name} NaN or infinite, so it has no range")
                 summed = name in axes and run % _SUMMED_EVERY == 0
                 observers[name].take(*ends, *(_channel_sums(values, axes[name]) if summed else ()))
@@ -211,9 +214,13 @@ def _layers(nodes: Sequence[Any]) -> list[Any]:
     return [node for node in nodes if node.op_type in _PRODUCTS or node.op_type == "Conv"]
 
 
-def _without_layers_in_floats(model: Any, chosen: list[Any], calibration: Calibration, precision: Precision) -> list[Any]:
+def _products(nodes: Sequence[Any]) -> list[Any]:
+    return [node for node in nodes if node.op_type in _PRODUCTS]
+
+
+def _without_layers_in_floats(model: Any, chosen: list[Any], seen: Mapping[str, Observer], precision: Precision) -> list[Any]:
     """The nodes without those layers that lose most in 8 bits."""
-    seen, layers = calibration.of_portable, _layers(chosen)
+    layers = _layers(chosen)
     count = layers_in_floats(precision, len(layers))
     if not count:
         return chosen
@@ -327,9 +334,7 @@ def _drop_idle_pairs(model: Any, quantized: set[str]) -> None:
                         reader.input[index] = node.input[0]
             graph.node.remove(pair)
         graph.node.remove(node)
-    used = {name for node in graph.node for name in node.input} | outputs
-    for item in [item for item in graph.initializer if item.name not in used]:
-        graph.initializer.remove(item)
+    drop_unread(model)
 
 
 @contextlib.contextmanager
