@@ -8,6 +8,8 @@ import signal
 import sys
 import threading
 from importlib import import_module
+from importlib.machinery import ExtensionFileLoader
+from types import FrameType
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -129,9 +131,23 @@ def main() -> None:
 
 
 def _end_in_order_on_sigterm() -> None:
-    """Have SIGTERM, as of `timeout` or at a job's end, remove what lies in temporary folders, as Ctrl-C does."""
+    """Have SIGTERM, as of `timeout` or at a job's end, remove what lies in temporary folders, as Ctrl-C does.
+
+    A library of C++ that is being imported makes an error of its own of the exit, or crashes; so it is asked again soon.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
+                again = threading.Timer(0.05, os.kill, (os.getpid(), number))
+                again.daemon = True
+                again.start()
+                return
+            frame = frame.f_back
+        sys.exit(128 + number)
+
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        signal.signal(signal.SIGTERM, end)
 
 
 def _named_place(error: OSError) -> str | None:

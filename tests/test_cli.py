@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,31 @@ def test_a_place_that_is_something_else_is_one_line_and_no_traceback(tmp_path, a
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_sigterm_while_a_library_of_cpp_is_imported_ends_the_command_after_it():
+    """Such a library turns the exit into an ImportError, or crashes: onnxruntime did either, once in fifty times."""
+    program = """
+import os, signal, time
+from importlib.machinery import ExtensionFileLoader
+from headrace.cli import _end_in_order_on_sigterm
+
+class Library(ExtensionFileLoader):
+    def create_module(self, spec):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)
+        except BaseException as error:
+            print("broken by", repr(error))
+
+_end_in_order_on_sigterm()
+Library("library", "library.so").create_module(None)
+print("imported", flush=True)
+time.sleep(60)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert "broken" not in done.stdout
 
 
 @pytest.mark.parametrize(
