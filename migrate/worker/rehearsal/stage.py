@@ -243,11 +243,13 @@ class Stage:
         original = getattr(owner, name, None)
         if original is None:
             return
-        named = functools.cache(functools.partial(_first_names, original, around))  # few of a hundred are ever called so
+        # Found out where a call needs them, which few of a hundred do: to ask a function in C copies all of `sys.modules`.
+        most = functools.cache(functools.partial(_positional, around))
+        named = functools.cache(lambda: _first_names(original, most()))
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            names = named() if kwargs else []
+            names = named() if kwargs and len(args) < most() else []
             while len(args) < len(names) and names[len(args)] in kwargs:
                 args = (*args, kwargs.pop(names[len(args)]))
             return around(original, *args, **kwargs)
@@ -294,15 +296,19 @@ def _moved(value: Any, before: str, after: str) -> Any:
     return after + value[len(before) :] if below else value
 
 
-def _first_names(original: Callable[..., Any], around: Callable[..., Any]) -> list[str]:
-    """By which names a function takes the arguments that `around` takes by position, `original` aside."""
+def _positional(around: Callable[..., Any]) -> int:
+    """How many arguments it takes by position, the original aside."""
+    return sum(item.kind in _BY_POSITION for item in inspect.signature(around).parameters.values()) - 1
+
+
+def _first_names(original: Callable[..., Any], most: int) -> list[str]:
+    """By which names a function takes the first of its arguments, `most` of them."""
     try:
         given = list(inspect.signature(original).parameters.values())
-        taken = [item for item in inspect.signature(around).parameters.values() if item.kind in _BY_POSITION]
     except (TypeError, ValueError):  # of a function in C that does not tell
         return []
     plain = list(itertools.takewhile(lambda item: item.kind == item.POSITIONAL_OR_KEYWORD, given))
-    return [item.name for item in plain[: len(taken) - 1]]
+    return [item.name for item in plain[:most]]
 
 
 def _remove(owner: Any, name: str) -> None:
