@@ -55,6 +55,8 @@ class Stage:
         self.made = Path(request.made)
         self.imports = Imports()
         self.standins: dict[StandIn, None] = {}
+        self._next_told = 1
+        """How many of these there are when the report is written next, in case that the process dies."""
         self.learned: dict[str, Any] = {}
         self.user_weights = True
         self.attempt = 1
@@ -153,7 +155,9 @@ class Stage:
         item = StandIn(edge=edge, what=what, where=where or self.place())
         if item not in self.standins:
             self.standins[item] = None
-            self.write(RehearsalReport(ended="stopped", why="the process died", **self.told()))
+            if len(self.standins) >= self._next_told:  # of hundreds not each: all are told again with every one
+                self._next_told = 1 + len(self.standins) * 33 // 32
+                self.write(RehearsalReport(ended="stopped", why="the process died", **self.told()))
 
     def told(self) -> dict[str, Any]:
         stubs = tuple(self.learned.get("used", ()))
