@@ -248,14 +248,18 @@ class Stage:
         if original is None:
             return
         # Found out where a call needs them, which few of a hundred do: to ask a function in C copies all of `sys.modules`.
-        most = functools.cache(functools.partial(_positional, around))
-        named = functools.cache(lambda: _first_names(original, most()))
+        most: int | None = None
+        names: list[str] | None = None
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            names = named() if kwargs and len(args) < most() else []
-            while len(args) < len(names) and names[len(args)] in kwargs:
-                args = (*args, kwargs.pop(names[len(args)]))
+            nonlocal most, names
+            if kwargs:
+                most = _positional(around) if most is None else most
+                if len(args) < most:
+                    names = _first_names(original, most) if names is None else names
+                    while len(args) < len(names) and names[len(args)] in kwargs:
+                        args = (*args, kwargs.pop(names[len(args)]))
             return around(original, *args, **kwargs)
 
         self.patch(owner, name, call)
