@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.warm_python import COMMANDS, FORKED, SHARED, TORCH, WarmPython
+from tests.warm_python import COLLECTED, COMMANDS, FORKED, SHARED, TORCH, WarmPython
 
-# Not for what the tests start, which has not the socket.
-_SHARED = os.environ.pop(SHARED, None)
+_shared: list[int] = []  # the number of the socket of a process that has torch imported, where there is one
 
 # Tests of tuning must tune, here and in the processes they start; the cache's own tests turn it on.
 os.environ["HEADRACE_CACHE"] = "off"
@@ -51,6 +50,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure() -> None:
+    if (number := os.environ.pop(SHARED, None)) is not None:  # not for what the tests start, which has not the socket
+        _shared.append(int(number))
+
+
 def pytest_collection_finish() -> None:
     """What is imported and collected stays: no collection of garbage looks at these millions of objects again, nor after every
     seven hundred new ones, since tracing and exporting a model make a hundred thousand."""
@@ -70,24 +74,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """The workers, and what they start in their turn, are forks of one process that has torch imported."""
+    """The workers, and what they start in their turn, are forks of one process that has torch imported: they of one that has
+    collected the tests as well, which takes as long as some hundred of them."""
     from execnet import gateway_io
 
     class ForkedIO(gateway_io.Popen2IOMaster):
         def __init__(self, args: list[str], execmodel: Any) -> None:
             read, write = os.pipe()
-            with os.fdopen(read, "rb") as stdin:
-                self.popen = warm.popen(args[1:], stdin=stdin, stdout=subprocess.PIPE, shares=True)
+            with os.fdopen(read, "rb") as stdin, warm.another() as other:
+                environment = {**os.environ, SHARED: str(other.fileno())}
+                self.popen = collected.popen(
+                    args[1:], env=environment, stdin=stdin, stdout=subprocess.PIPE, pass_fds=(other.fileno(),)
+                )
             gateway_io.Popen2IO.__init__(self, os.fdopen(write, "wb"), self.popen.stdout, execmodel=execmodel)
 
     warm = WarmPython(TORCH)
     config.add_cleanup(warm.close)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = ["-P", COLLECTED, theirs.fileno(), "-c", str(config.inipath), *config.args]
+        warm.popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),))
+    collected = WarmPython(control=ours)
+    config.add_cleanup(collected.close)
     gateway_io.Popen2IOMaster = ForkedIO
 
 
 @pytest.fixture(scope="session")
 def warm_torch() -> Iterator[WarmPython]:
-    warm = WarmPython(control=socket.socket(fileno=int(_SHARED))) if _SHARED else WarmPython(TORCH)
+    warm = WarmPython(control=socket.socket(fileno=_shared[0])) if _shared else WarmPython(TORCH)
     warm.python(["-c", ""], cwd=Path.cwd())  # it is ready then, and no test's own limit counts its start
     yield warm
     warm.close()

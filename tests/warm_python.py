@@ -92,6 +92,8 @@ SHARED = "HEADRACE_TESTS_WARM_PYTHON"
 LAUNCH = "headrace.migrate.worker.ranks.launch"
 # A program that is `headrace`, and runs Python in its sandbox by forks too.
 FORKED = Path(__file__).parent / "commands" / "forked.py"
+# What pytest's workers are forks of.
+COLLECTED = Path(__file__).with_name("collected.py")
 COMMANDS = ("headrace.cli", "headrace.migrate.cli", "headrace.migrate.api", "headrace.serving.cli")
 
 
@@ -131,16 +133,12 @@ class WarmPython:
         program has a process like this one beside it, at the end of a socket whose number is in its environment.
         """
         command = [str(argument) for argument in arguments]
-        request = {
-            "arguments": command,
-            "cwd": str(cwd or os.getcwd()),
-            "environment": dict(os.environ if env is None else env),
-            "session": start_new_session,
-            "execs": execs,
-            "shares": shares,
-            "numbers": [0, 1, 2, *pass_fds],
-        }
         with contextlib.ExitStack() as opened:
+            environment = dict(os.environ if env is None else env)
+            if shares:
+                other = opened.enter_context(self.another())
+                environment[SHARED] = str(other.fileno())
+                pass_fds = (*pass_fds, other.fileno())
             streams: list[int] = []
             pipes: dict[int, IO[bytes] | None] = {1: None, 2: None}
             for number, stream in enumerate((stdin, stdout, stderr)):
@@ -157,14 +155,26 @@ class WarmPython:
                     streams.append(streams[1])
                 else:
                     streams.append(number if stream is None else stream if isinstance(stream, int) else stream.fileno())
-            data = json.dumps(request).encode()
-            with self._starting:
-                self._control.sendall(len(data).to_bytes(4))
-                self._control.sendall(data)
-                socket.send_fds(self._control, [b"."], [*streams, *pass_fds])
-                process = self._started.get(timeout=240)
+            request = {"arguments": command, "cwd": str(cwd or os.getcwd()), "environment": environment}
+            request |= {"session": start_new_session, "execs": execs, "numbers": [0, 1, 2, *pass_fds]}
+            process = self._ask(request, [*streams, *pass_fds])
         process.args, process.stdout, process.stderr = command, *[pipes[stream] for stream in (1, 2)]
         return process
+
+    def another(self) -> socket.socket:
+        """The end of a process like this one, its fork: what has it gives it up by closing it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._ask({"numbers": [0]}, [theirs.fileno()])
+        return ours
+
+    def _ask(self, request: dict[str, Any], descriptors: Sequence[int]) -> WarmProcess:
+        data = json.dumps(request).encode()
+        with self._starting:
+            self._control.sendall(len(data).to_bytes(4))
+            self._control.sendall(data)
+            socket.send_fds(self._control, [b"."], descriptors)
+            return self._started.get(timeout=240)
 
     def python(
         self,
@@ -275,7 +285,7 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
         # What a plan is worth is timed for every package. That it is, and at which sizes, is tested; for how long is not.
         packaging._DUEL_SECONDS = 0.1
     _lie_in_huge_pages()
-    _serve(control)
+    fork_on_request(control)
 
 
 def _lie_in_huge_pages() -> None:
@@ -295,7 +305,7 @@ def _modules(package: str) -> list[str]:
     return [f"{package}.{item.name}" for item in pkgutil.iter_modules(importlib.import_module(package).__path__)]
 
 
-def _serve(control: socket.socket) -> None:
+def fork_on_request(control: socket.socket) -> None:
     gc.freeze()  # else the first collection in each fork would copy every page
     gc.set_threshold(20_000, 20, 10)  # exporting a model makes a hundred thousand objects that stay
     _leave_finalizers()
@@ -323,8 +333,8 @@ def _serve(control: socket.socket) -> None:
                     selector.close()
                     for number in (woken, waking, control.detach()):
                         os.close(number)
-                    if request["shares"]:
-                        request["environment"][SHARED] = str(_serve_beside(given))
+                    if "arguments" not in request:
+                        _be_another(socket.socket(fileno=given[0]))
                     _become(request, dict(zip(numbers, given, strict=True)))
                 for number in given:
                     os.close(number)
@@ -340,17 +350,9 @@ def _leave_finalizers() -> None:
         finalizer.atexit = False
 
 
-def _serve_beside(given: list[int]) -> int:
-    """The number of the socket at which a fork of this process serves; it has nothing of the program that is `given` these."""
-    ours, theirs = socket.socketpair()
-    if os.fork():
-        theirs.close()
-        return ours.detach()
-    for number in (*given, ours.detach()):
-        os.close(number)
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+def _be_another(control: socket.socket) -> None:
     try:
-        _serve(theirs)
+        fork_on_request(control)
     finally:
         os._exit(0)
 

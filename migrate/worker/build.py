@@ -12,6 +12,7 @@ import torch
 from ..reading.recipe import Recipe
 from . import recipe as construction
 from .live.model import take_model
+from .rehearsal.imports import loaded_under
 
 _OF_ALL = frozenset(["__main__", "headrace", "numpy", "torch"]) | sys.stdlib_module_names
 """What a process that packages models cannot do without, or load twice."""
@@ -30,7 +31,7 @@ def _own_modules_first(script: Path) -> Iterator[None]:
     the script, though a server of many requests has loaded that before."""
     beside = script.parent
     own = {path.stem for path in beside.glob("*.py")} | {path.parent.name for path in beside.glob("*/__init__.py")}
-    held = {name: module for name, module in list(sys.modules.items()) if name.partition(".")[0] in own - _OF_ALL}
+    held = {name: sys.modules[name] for name in loaded_under(own - _OF_ALL)}
     for name in held:
         del sys.modules[name]
     try:

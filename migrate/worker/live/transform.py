@@ -253,6 +253,10 @@ class Tracer:
             same = images is None or (again is not None and np.array_equal(images, again, equal_nan=True))
             output = images[min(row, len(images) - 1)] if images is not None else None
             self.found.append(({**found, "random": not same}, output, pixels))
+            if not same:  # nothing will be fitted to what becomes of the others
+                left = len(self.probes) - len(self.found)
+                self.found += [({"ok": False, "error": "not tried: what is done is random"}, None, None)] * left
+                break
         raise Taken
 
     def _place(self, index: int, attempt: int) -> Path:

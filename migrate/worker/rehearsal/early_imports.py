@@ -19,6 +19,7 @@ from ...proving.rehearsal_protocol import Rehearsal
 from ...reading.source import read_source
 from . import hints
 from .edges import libraries, network
+from .imports import loaded_under
 from .places import is_installed, is_users
 from .settings.environment import holding
 from .stage import Stage, memory_of
@@ -54,7 +55,7 @@ def prepare(request: Rehearsal) -> None:
     hints.class_count(root, request.script)
     hints.image_ending(root, request.script)
     shadowed = _own_names(root) & {name.partition(".")[0] for name in _SLOW}
-    for name in [name for name in list(sys.modules) if name.partition(".")[0] in shadowed]:
+    for name in loaded_under(shadowed):
         del sys.modules[name]  # which a server of many requests has loaded
     memory = memory_of(request)
     known = json.loads(memory.read_text(encoding="utf-8")).get(_IMPORTED, ()) if memory.exists() else ()

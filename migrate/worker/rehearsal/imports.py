@@ -9,13 +9,22 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from .places import is_users
 
 Action = Callable[[types.ModuleType], None]
 Compile = Callable[[bytes, str], types.CodeType]
+
+
+def loaded_under(names: Iterable[str]) -> list[str]:
+    """The modules that are loaded by any of these names, and those below them.
+
+    Mostly there are none, and then the others are not gone through: that copies the page of each one's name in a fork.
+    """
+    loaded = {name for name in names if name in sys.modules}
+    return [name for name in list(sys.modules) if name.partition(".")[0] in loaded] if loaded else []
 
 
 class Imports:

@@ -55,6 +55,8 @@ class Stage:
         self.made = Path(request.made)
         self.imports = Imports()
         self.standins: dict[StandIn, None] = {}
+        self._next_told = 1
+        """How many of these there are when the report is written next, in case that the process dies."""
         self.learned: dict[str, Any] = {}
         self.user_weights = True
         self.attempt = 1
@@ -153,7 +155,9 @@ class Stage:
         item = StandIn(edge=edge, what=what, where=where or self.place())
         if item not in self.standins:
             self.standins[item] = None
-            self.write(RehearsalReport(ended="stopped", why="the process died", **self.told()))
+            if len(self.standins) >= self._next_told:  # of hundreds not each: all are told again with every one
+                self._next_told = 1 + len(self.standins) * 33 // 32
+                self.write(RehearsalReport(ended="stopped", why="the process died", **self.told()))
 
     def told(self) -> dict[str, Any]:
         stubs = tuple(self.learned.get("used", ()))
@@ -243,13 +247,19 @@ class Stage:
         original = getattr(owner, name, None)
         if original is None:
             return
-        named = functools.cache(functools.partial(_first_names, original, around))  # few of a hundred are ever called so
+        # Found out where a call needs them, which few of a hundred do: to ask a function in C copies all of `sys.modules`.
+        most: int | None = None
+        names: list[str] | None = None
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            names = named() if kwargs else []
-            while len(args) < len(names) and names[len(args)] in kwargs:
-                args = (*args, kwargs.pop(names[len(args)]))
+            nonlocal most, names
+            if kwargs:
+                most = _positional(around) if most is None else most
+                if len(args) < most:
+                    names = _first_names(original, most) if names is None else names
+                    while len(args) < len(names) and names[len(args)] in kwargs:
+                        args = (*args, kwargs.pop(names[len(args)]))
             return around(original, *args, **kwargs)
 
         self.patch(owner, name, call)
@@ -294,15 +304,19 @@ def _moved(value: Any, before: str, after: str) -> Any:
     return after + value[len(before) :] if below else value
 
 
-def _first_names(original: Callable[..., Any], around: Callable[..., Any]) -> list[str]:
-    """By which names a function takes the arguments that `around` takes by position, `original` aside."""
+def _positional(around: Callable[..., Any]) -> int:
+    """How many arguments it takes by position, the original aside."""
+    return sum(item.kind in _BY_POSITION for item in inspect.signature(around).parameters.values()) - 1
+
+
+def _first_names(original: Callable[..., Any], most: int) -> list[str]:
+    """By which names a function takes the first of its arguments, `most` of them."""
     try:
         given = list(inspect.signature(original).parameters.values())
-        taken = [item for item in inspect.signature(around).parameters.values() if item.kind in _BY_POSITION]
     except (TypeError, ValueError):  # of a function in C that does not tell
         return []
     plain = list(itertools.takewhile(lambda item: item.kind == item.POSITIONAL_OR_KEYWORD, given))
-    return [item.name for item in plain[: len(taken) - 1]]
+    return [item.name for item in plain[:most]]
 
 
 def _remove(owner: Any, name: str) -> None:

@@ -68,7 +68,7 @@ def _colors(folder: Path) -> Colors:
         out=models / "colors",
         row=(3, SIDE, SIDE),
         config=GraphConfig(backend="onnxruntime", buckets=(1, 4), max_tuning_seconds=1),
-        labels=LABELS,
+        labels=(LABELS,),
         preprocessing=Preprocessing(geometry=(Resize(size=(SIDE, SIDE)),), mean=(0.5,) * 3, std=(0.25,) * 3),
         provenance={},
     )

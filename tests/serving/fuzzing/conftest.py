@@ -3,4 +3,6 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+
+def pytest_configure() -> None:
+    sys.path.insert(0, str(Path(__file__).parent))

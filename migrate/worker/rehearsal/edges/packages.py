@@ -19,6 +19,7 @@ from typing import Any
 from ...module_alias import Alias
 from ...stub_modules import wraps_its_name
 from .. import other_python
+from ..imports import loaded_under
 from ..paths import expects_absence
 from ..places import failed_at, frames, is_users, other_folder
 from ..stage import Stage
@@ -40,7 +41,7 @@ _DEEPEST = 4
 
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
-    for name in [name for name in sys.modules if name.partition(".")[0] in stage.learned.get(_SHADOWING, ())]:
+    for name in loaded_under(stage.learned.get(_SHADOWING, ())):
         del sys.modules[name]
     finder = _Finder(stage)
     sys.meta_path.append(finder)

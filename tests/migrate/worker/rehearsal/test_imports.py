@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from headrace.migrate.worker.rehearsal.imports import Imports, watched_imports
+from headrace.migrate.worker.rehearsal.imports import Imports, loaded_under, watched_imports
 
 
 @pytest.fixture
@@ -52,3 +52,9 @@ def test_only_the_users_modules_are_compiled_by_the_rehearsal(library):
 def test_what_is_not_there_is_still_not_there(library):
     with watched_imports(Imports(), str(library), as_it_is), pytest.raises(ModuleNotFoundError, match="rehearsed_nothing"):
         import rehearsed_nothing  # noqa: F401
+
+
+def test_modules_that_are_loaded_are_found_with_those_below_them():
+    assert {"json", "json.decoder"} <= set(loaded_under(["json", "rehearsed_nothing"]))
+    assert not any(name.startswith("jsonschema") for name in loaded_under(["json"]))
+    assert loaded_under(["rehearsed_nothing"]) == []

@@ -43,6 +43,17 @@ def test_what_stands_in_is_told_once_and_at_once(tmp_path):
     assert (told.ended, told.why, told.user_weights) == ("stopped", "the process died", False)
 
 
+def test_hundreds_of_them_are_told_in_few_reports(tmp_path, monkeypatch):
+    stage, written = stage_in(tmp_path), []
+    monkeypatch.setattr(stage, "write", written.append)
+    for number in range(800):
+        stage.note("data", f"{number}.png", "main.py:3")
+    counts = [len(report.standins) for report in written]
+    assert counts[:30] == list(range(1, 31))
+    assert len(counts) < 150
+    assert counts[-1] > 0.96 * 800
+
+
 def test_the_next_attempt_knows_what_was_learned(tmp_path):
     stage = stage_in(tmp_path)
     assert stage.learn("cuda", True)

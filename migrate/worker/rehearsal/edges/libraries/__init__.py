@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib.util
+import itertools
 import linecache
 import os
 import re
@@ -30,7 +31,7 @@ __all__ = ["ENVIRONMENT", "idle", "lesson", "remedy", "stand_in"]
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
     finders = list(sys.meta_path)
-    modules = set(sys.modules)
+    last = next(reversed(sys.modules))  # to go through all of them copies the page of each name in a fork
     finder = Finder(stage)
     if importlib.util.find_spec("tensorboard") is None:
         sys.meta_path.insert(0, FirstFinder(finder, [TENSORBOARD]))
@@ -73,7 +74,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     with holding(ENVIRONMENT):
         yield
     sys.meta_path[:] = finders
-    for name in set(sys.modules) - modules:
+    for name in list(itertools.takewhile(lambda name: name != last, reversed(sys.modules))):
         if isinstance(sys.modules[name], StandInModule | Silent):
             del sys.modules[name]
 
