@@ -63,12 +63,13 @@ def training_script(context: Context, group: Group) -> str | None:
 
 
 def _runs_once(context: Context, site: CallSite) -> bool:
-    """Whether a call's loop runs once in a process, and its own function puts the model in evaluation mode."""
+    """Whether a call's loop runs once in a process, and its own function puts the model in evaluation mode before."""
     module, function = site.module, site.function
     if loop_around(module, site.loop or site.call, function) is not None:
         return False
     around = [function] if function is not None else main_statements(module)
-    if site.loop is None or not _calls_eval(call for item in around for call in inside(item, ast.Call)):
+    before = (call for item in around for call in inside(item, ast.Call) if call.lineno < site.call.lineno)
+    if site.loop is None or not _calls_eval(before):
         return False
     return function is None or (function.name == "main" and _guarded(module)) or runs_once(context, function)
 
@@ -193,9 +194,11 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
 
 def _takes_gradient(module: Module, site: CallSite) -> bool:
     """Whether the function, or at module level the statement, around a call asks for gradients: of the inputs, for an attack or
-    a map of saliency, say."""
+    a map of saliency, say; or a statement after it does."""
     if always_gradless(module, site.call):
         return False
+    if always_differentiated(module, site.call):
+        return True
     scope = site.function or [site.call, *module.ancestors(site.call)][-2]
     called = {last_name(call.func) for call in inside(scope, ast.Call)}
     stored = {node.attr for node in inside(scope, ast.Attribute) if isinstance(node.ctx, ast.Store)}
