@@ -180,7 +180,19 @@ loss.backward()
 """
 
 
-@pytest.mark.parametrize("source", [STEP, MOVED, SHOWN, f"{SHOWN}other = torch.load('net.pt')\nother.eval()\n"])
+HOOKED = """
+class Extractor:
+    def keep(self, gradient):
+        self.gradient = gradient
+
+    def outputs(self, image):
+        features = self.model.features(image)
+        features.register_hook(self.keep)
+        return self.model.classifier(features.flatten(1))
+"""
+
+
+@pytest.mark.parametrize("source", [STEP, MOVED, HOOKED, SHOWN, f"{SHOWN}other = torch.load('net.pt')\nother.eval()\n"])
 def test_what_is_always_differentiated_gets_no_step_of_evaluation(tmp_path, source):
     (tmp_path / "main.py").write_text("import torch\n" + source)
     (change,) = rewrite(survey(tmp_path), select=["PS201", "PS202", "PS203"])
