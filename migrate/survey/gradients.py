@@ -151,8 +151,9 @@ def always_differentiated(module: Module, call: ast.Call) -> bool:
         if any(_differentiates(module, node) for item in simple for node in inside(item, ast.Call)):
             return True
         above = module.parents[statement]
-        once = isinstance(above, ast.For | ast.While) and isinstance(above.body[-1], ast.Break)
-        if not (once or isinstance(above, ast.With)):
+        if not isinstance(above, ast.With | ast.For | ast.While):
+            return False
+        if not (isinstance(above, ast.With) or isinstance(above.body[-1], ast.Break)):
             return False
         statement = above
 
