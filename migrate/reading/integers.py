@@ -75,7 +75,7 @@ class Integers:
         for item in ast.walk(node):
             if isinstance(item, ast.expr) and self._is_first(item):
                 return True
-            if isinstance(item, ast.Call) and dotted(item.func) == "len":
+            if isinstance(item, ast.Call) and dotted(item.func) == "len" and not any(map(self._has_no_rows, item.args)):
                 return True
             if isinstance(item, ast.Name) and any(
                 (index == 0 and is_shape(value)) or (index is None and value is not node and self._is_first(value))
@@ -83,6 +83,13 @@ class Integers:
             ):
                 return True
         return False
+
+    def _has_no_rows(self, node: ast.expr) -> bool:
+        """Whether it is a shape, whose length is how many dimensions there are, or what the module itself holds."""
+        values = (
+            [value for value, index in self._assigned.get(node.id, []) if index is None] if isinstance(node, ast.Name) else []
+        )
+        return is_shape(node) or (bool(values) and all(map(is_shape, values))) or (dotted(node) or "").startswith("self.")
 
     @staticmethod
     def _is_first(value: ast.expr) -> bool:

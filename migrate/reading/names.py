@@ -118,6 +118,13 @@ def import_line(module: Module, positions: Positions, statement: str) -> Edit | 
     return positions.insert_before(body[0], statement)
 
 
+def is_bound(module: Module, name: str) -> bool:
+    """Whether a file may mean something of its own by the name of a builtin."""
+    bound = any(node.id == name and not isinstance(node.ctx, ast.Load) for node in module.of_kind(ast.Name))
+    bound = bound or any(node.arg == name for node in module.of_kind(ast.arg))
+    return bound or name in module.imports or name in module.definitions or bool(module.star_imports)
+
+
 def mentions(module: Module, name: str) -> bool:
     """Whether a file reads a name, or a dotted one, anywhere: in f-strings and in lists of exports, too."""
     root = name.partition(".")[0]

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import json
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..reading.scopes import Module, dotted, last_name
+from ..reading.source import walk
 from ..slicing.interprocedural import Point
 
 _NAMES = re.compile(
@@ -19,6 +24,7 @@ _SPLIT = re.compile(r"(^|_)(idx|index)_?to_?(class|label)|id2(class|label|name)|
 _PREDICTION = re.compile(r"pred|argmax", re.I)
 _TWO = 2
 """So many names by index may be anything: `{0: "off", 1: "on"}`; and what `get` is given, with what it gives instead."""
+_MOST_BYTES = 1_000_000
 _OTHER = re.compile(r"colou?r|marker|style|path|file|url", re.I)
 """Tables that a prediction may be looked up in and that hold no names of classes."""
 
@@ -44,6 +50,31 @@ def all_class_names(modules: Iterable[Module]) -> Iterator[tuple[str, ...]]:
     """Every literal statement of class names in the given files."""
     for module in modules:
         yield from (found.names for found in _candidates(module) if found.names is not None)
+
+
+def stored_names(root: Path, modules: Iterable[Module], width: int) -> Iterator[tuple[str, ...]]:
+    """The names of so many classes in each JSON file that the sources name, by their index or each with it, such as a script
+    that trains leaves: `json.dump(classes, open("classes.json", "w"))`."""
+    texts = (node.value for module in modules for node in module.of_kind(ast.Constant) if isinstance(node.value, str))
+    named = {posixpath.basename(text) for text in texts if text.endswith(".json")}
+    for path in walk(root, (".json",)):
+        if posixpath.basename(path) not in named:
+            continue
+        names: tuple[str, ...] = ()
+        with contextlib.suppress(OSError, ValueError, RecursionError), (root / path).open("rb") as file:
+            names = _by_index(json.loads(file.read(_MOST_BYTES)))
+        if len(names) == len(set(names)) == width:
+            yield names
+
+
+def _by_index(stored: object) -> tuple[str, ...]:
+    """The names that {"0": "ant"}, {"ant": 0} or ["ant"] states; none where it states something else."""
+    pairs: list[tuple[object, object]] = list(enumerate(stored)) if isinstance(stored, list) else []
+    if isinstance(stored, dict):
+        pairs = [(key, value) if isinstance(value, str) else (value, key) for key, value in stored.items()]
+    found = {int(str(at)): name for at, name in pairs if str(at).isascii() and str(at).isdigit() and isinstance(name, str)}
+    whole = len(found) == len(pairs) and sorted(found) == list(range(len(pairs)))
+    return tuple(found[at] for at in range(len(found))) if whole else ()
 
 
 def looked_up_names(modules: Iterable[Module]) -> Iterator[tuple[str, ...]]:

@@ -17,6 +17,8 @@ _HOOKS = frozenset(
     ["register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_backward_hook"]
 )
 
+_KEEPS = frozenset(["register_hook", "retain_grad"])
+
 
 def groups(context: Context) -> list[Group]:
     """The evaluation and prediction calls of a file, by function and model; those whose results are always differentiated only
@@ -63,12 +65,13 @@ def training_script(context: Context, group: Group) -> str | None:
 
 
 def _runs_once(context: Context, site: CallSite) -> bool:
-    """Whether a call's loop runs once in a process, and its own function puts the model in evaluation mode."""
+    """Whether a call's loop runs once in a process, and its own function puts the model in evaluation mode before."""
     module, function = site.module, site.function
     if loop_around(module, site.loop or site.call, function) is not None:
         return False
     around = [function] if function is not None else main_statements(module)
-    if site.loop is None or not _calls_eval(call for item in around for call in inside(item, ast.Call)):
+    before = (call for item in around for call in inside(item, ast.Call) if call.lineno < site.call.lineno)
+    if site.loop is None or not _calls_eval(before):
         return False
     return function is None or (function.name == "main" and _guarded(module)) or runs_once(context, function)
 
@@ -176,7 +179,11 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
             raise RejectedError(f"what it is given is no tensor: {part} is read beside")
         if not falls_back and _taken_by_name(module, site):
             raise RejectedError("the output is taken apart by name")
-        if site.mapped or (always_differentiated(module, site.call) if falls_back else _takes_gradient(module, site)):
+        if (
+            site.mapped
+            or _hooks_gradients(module, site)
+            or (always_differentiated(module, site.call) if falls_back else _takes_gradient(module, site))
+        ):
             raise RejectedError("the code around the call takes gradients, which a graph does not give")
         if not falls_back and _mode_before(module, site) == "train":
             raise RejectedError(
@@ -193,9 +200,11 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
 
 def _takes_gradient(module: Module, site: CallSite) -> bool:
     """Whether the function, or at module level the statement, around a call asks for gradients: of the inputs, for an attack or
-    a map of saliency, say."""
+    a map of saliency, say; or a statement after it does."""
     if always_gradless(module, site.call):
         return False
+    if always_differentiated(module, site.call):
+        return True
     scope = site.function or [site.call, *module.ancestors(site.call)][-2]
     called = {last_name(call.func) for call in inside(scope, ast.Call)}
     stored = {node.attr for node in inside(scope, ast.Attribute) if isinstance(node.ctx, ast.Store)}
@@ -205,6 +214,13 @@ def _takes_gradient(module: Module, site: CallSite) -> bool:
         or "requires_grad" in stored
         or ("torch.autograd.grad" in expanded)
     )
+
+
+def _hooks_gradients(module: Module, site: CallSite) -> bool:
+    """Whether the class around a call, or its function, keeps gradients of what lies between layers, for a map of them."""
+    around = next((node for node in module.ancestors(site.call) if isinstance(node, ast.ClassDef)), site.function)
+    hooked = around is not None and any(last_name(call.func) in _KEEPS for call in inside(around, ast.Call))
+    return hooked and not always_gradless(module, site.call)
 
 
 def _mode_before(module: Module, site: CallSite) -> str | None:
@@ -248,9 +264,17 @@ def _is_collection(module: Module, site: CallSite) -> bool:
 
 
 def _taken_by_name(module: Module, site: CallSite) -> bool:
+    """Whether a part of the output, or of an item of it, is taken by its name: a detector gives `model(images)[0]["boxes"]`."""
+    taken: ast.AST = site.call
+    while isinstance(module.parents[taken], ast.Subscript):
+        taken = module.parents[taken]
+        assert isinstance(taken, ast.Subscript)
+        if text_of(taken.slice) is not None:
+            return True
+    statement = module.parents[taken]
+    names = set(map(dotted, statement.targets)) if isinstance(statement, ast.Assign) else set()
     return any(
-        text_of(node.slice) is not None
-        and (node.value is site.call or (site.fact.outputs is not None and dotted(node.value) == site.fact.outputs))
+        text_of(node.slice) is not None and dotted(node.value) in names - {None}
         for node in inside(site.function or module.tree, ast.Subscript)
     )
 

@@ -58,8 +58,8 @@ class Renames(Repair):
             for use in uses(module, old):
                 if has_fallback(module, use):
                     continue
-                if isinstance(use, ast.Attribute):
-                    yield from self._use(context, use, old)
+                if isinstance(use, ast.Attribute):  # whoever gives a library's name a value needs none of the library's
+                    yield from self._use(context, use, old) if isinstance(use.ctx, ast.Load) else ()
                 elif use.id == old and old in self.modules and self._is_imported_plainly(module, old):
                     new = self.modules[old]
                     yield self.fix(context, use, self._message(old, new), [Edit(*context.positions.span(use), new)])

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
-from ..reading.names import has_fallback
+from ..reading.names import has_fallback, is_bound
 from ..rewriting.rule import Context, Fix, Repair, diff
 
 _BUILTINS = {"xrange": "range", "raw_input": "input", "unicode": "str", "unichr": "chr", "long": "int", "basestring": "str"}
@@ -46,11 +46,9 @@ class Python2Names(Repair):
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module
-        bound = {node.id for node in module.of_kind(ast.Name) if not isinstance(node.ctx, ast.Load)}
-        bound |= {node.arg for node in module.of_kind(ast.arg)} | set(module.imports) | set(module.definitions)
-        bound |= set(_BUILTINS) if module.star_imports else set()
+        own = {name for name in _BUILTINS if is_bound(module, name)}
         for name in module.of_kind(ast.Name):
-            if name.id in _BUILTINS and name.id not in bound and not has_fallback(module, name):
+            if name.id in _BUILTINS and name.id not in own and not has_fallback(module, name):
                 new = _BUILTINS[name.id]
                 message = f"Python 3 has no {name.id}; write {new}"
                 yield self.fix(context, name, message, [Edit(*context.positions.span(name), new)])

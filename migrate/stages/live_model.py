@@ -12,7 +12,7 @@ from ..proving.worker_protocol import Rehearsed, SeenModel
 from ..reading.facts import Script
 from ..reading.finding import Finding
 from ..reading.recipe import Recipe, TransformRecipe
-from ..resolving.labels import all_class_names, looked_up_names
+from ..resolving.labels import all_class_names, looked_up_names, stored_names
 from ..resolving.ranking import listed, taken_of
 from ..resolving.resolve import tidy
 from ..resolving.resolved import ChainStep, Resolved
@@ -271,6 +271,7 @@ def _names(migration: Migration, best: SeenModel, static: Resolved | None) -> tu
             fitting = [item for item in ([near] if near is not None else []) if len(item) == width]
             fitting = fitting or [item for item in stated if len(item) == width]
             fitting = fitting or [item for item in {*looked_up_names(modules)} if len(item) == width]
+            fitting = fitting or list({*stored_names(migration.surveyed.root, modules, width)} if width else ())
             found.append(fitting[0] if len(fitting) == 1 else None)
         else:
             found.append(names)

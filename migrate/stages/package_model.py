@@ -218,15 +218,21 @@ def serve(migration: Migration, outcomes: Sequence[ModelOutcome]) -> list[ModelO
 def _recorded(migration: Migration, resolved: Resolved, originals: Originals) -> tuple[Recorded | None, bool]:
     """Images that the scripts fed a model, and whether it was this one: its own call if it saw several, else an evaluation.
 
-    The names of a data set that stood in are made ones, and no labels.
+    Scripts with models of their own may share a call, as one in `evaluate(model, loader)`: only in a run of the model's own
+    script it is its own. The names of a data set that stood in are made ones, and no labels.
     """
     own = site_of(resolved.loop) if resolved.loop is not None else ""
-    untrained = [original.run for original in originals.runs.values() if not original.run.losses]
-    sites = {site: _without_made_names(run, recorded) for run in untrained for site, recorded in run.sites.items()}
-    evaluations = sorted({site_of(loop) for loop in migration.surveyed.loops if loop.kind == "evaluate"} & sites.keys())
+    runs = {path: original.run for path, original in originals.runs.items() if not original.run.losses}
+    script = resolved.script.path if resolved.script is not None else None
+    mine = {script: runs[script]} if script in runs else runs
+    all_sites, sites = (
+        {site: _without_made_names(run, recorded) for run in of.values() for site, recorded in run.sites.items()}
+        for of in ({path: run for path, run in runs.items() if path not in mine} | mine, mine)
+    )
+    evaluations = sorted({site_of(loop) for loop in migration.surveyed.loops if loop.kind == "evaluate"} & all_sites.keys())
     if own in sites and (len(sites[own].inputs) > 1 or not evaluations):
         return sites[own], True
-    return (sites[evaluations[0]], False) if evaluations else (None, False)
+    return (all_sites[evaluations[0]], False) if evaluations else (None, False)
 
 
 def _without_made_names(run: ScriptRun, recorded: Recorded) -> Recorded:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import AmbiguousError, MigrateError
-from ..proving.confined_run import patience
+from ..proving.confined_run import TIME_LIMIT, patience
 from ..proving.rehearsal_protocol import kept_in, saved_by_training
 from ..proving.sandbox import Sandbox
 from ..proving.worker_pool import RUNNING, WorkerPool
@@ -54,6 +54,9 @@ _PREVIEW_SECONDS = 20.0
 """The same for a preview, which is waited for."""
 _SECONDS = 150.0
 """What one run may take at most, times `patience`; the worker ends it by itself long before."""
+_UNENDED = (
+    "it was still running after {:.0f} s, in one call of a library that nothing can interrupt; --entry takes another script"
+)
 
 
 def ready_to_run(options: Options, scratch: Path) -> WorkerPool:
@@ -243,7 +246,9 @@ def _run(
     asked = Rehearse(recipe=recipe, read=read, patience=patience(), quick=migration.options.preview)
     answer = ask(asked, sandbox, progress)
     if isinstance(answer, Failed):
-        answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=())
+        ours = TIME_LIMIT in answer.error and sandbox.limits.timeout < migration.sandbox.limits.timeout
+        why = _UNENDED.format(sandbox.limits.timeout) if ours else answer.error
+        answer = Rehearsed(models=(), why=why, where=answer.where, weights_from=())
     assert isinstance(answer, Rehearsed)
     migration.stood_in[script.path] = frozenset(answer.edges)
     if any(item.startswith("servers: POST ") for item in answer.standins):

@@ -41,6 +41,10 @@ _END = re.compile(r"^(\|.*|&&?|;|\d?>>?.*|&>.*|<|#.*)$")
 _ASSIGNMENT = re.compile(
     r"^\s*(?:export\s+|set\s+|ARG\s+|ENV\s+)?([A-Za-z_]\w*)\s?[:?]?=\s?([^\s$`(]+|\"[^\"$`]*\"|'[^']*')\s*(?:#.*)?$"
 )
+_TYPED_ASSIGNMENT = re.compile(
+    r"^\s*(?:[$>]\s+)?(?:export\s+|set\s+)?([A-Za-z_]\w*)=([^\s$`(]+|\"[^\"$`]*\"|'[^']*')\s*(?:#.*)?$"
+)
+"""The same of a document's block, which may hold a program too: without blanks around the sign."""
 _FOR = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^\s;$`{]+)")
 _NAMED = re.compile(r"<[^<>\s][^<>]*>")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=](?P<default>(?:[^${}]|\$\([^()]*\))*))?\}|\$\((\w+)\)|\$(\w+)|%(\w+)%")
@@ -93,9 +97,11 @@ def commands_in(root: Path, path: str, text: str, points: Mapping[str, str], giv
             continue
         if (shell or fenced) and line.lstrip().startswith("#"):
             continue  # explained, or left out
-        filled = _filled(line, variables) if shell else line
+        filled = _filled(line, variables) if shell or fenced else line
         if shell and (found := _ASSIGNMENT.match(filled) or _FOR.match(filled)) is not None and OPEN not in found[2]:
             variables.setdefault(found[1], found[2].strip("\"'"))
+        elif fenced and (found := _TYPED_ASSIGNMENT.match(filled)) is not None and OPEN not in found[2]:
+            variables[found[1]] = found[2].strip("\"'")
         if installed is not None and (shell or fenced or _TYPED.match(line)):
             filled = installed.sub(lambda found: f"{found[1]}python -m {points[found[2]]} ", filled)
         for part, code in _parts(filled, shell or fenced):

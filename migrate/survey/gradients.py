@@ -140,7 +140,7 @@ def always_gradless(module: Module, call: ast.AST) -> bool:
 
 def always_differentiated(module: Module, call: ast.Call) -> bool:
     """Whether what a call gives is always differentiated: by a statement after it, in its block or in that of the `with` around
-    it."""
+    it, or of the loop that is left after one round."""
     if always_gradless(module, call):
         return False
     statement = module.statement_of(call)
@@ -151,7 +151,9 @@ def always_differentiated(module: Module, call: ast.Call) -> bool:
         if any(_differentiates(module, node) for item in simple for node in inside(item, ast.Call)):
             return True
         above = module.parents[statement]
-        if not isinstance(above, ast.With):
+        if not isinstance(above, ast.With | ast.For | ast.While):
+            return False
+        if not (isinstance(above, ast.With) or isinstance(above.body[-1], ast.Break)):
             return False
         statement = above
 

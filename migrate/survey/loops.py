@@ -98,12 +98,25 @@ def find_calls(module: Module, table: ModelTable) -> list[CallSite]:
     skipped: set[ast.AST] = {
         node for node in module.nodes if isinstance(node, ast.ClassDef) and is_network(module, node, table)
     }
+    skipped.update(_put_in_place(module))
     evidence = _ModelNames(module, table)
     found = []
     for node, function in _calls(module, skipped):
         if not _is_foreign(module, node, function) and (site := _read(module, node, function, evidence)) is not None:
             found.append(site)
     return sorted(found, key=lambda site: (site.fact.call_line, site.fact.call_column))
+
+
+def _put_in_place(module: Module) -> Iterator[ast.AST]:
+    """Functions that become a network's own: `model.forward = partial(forward_backbone, model)`."""
+    given = {
+        name.id
+        for node in module.of_kind(ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and target.attr == "forward"
+        for name in inside(node.value, ast.Name)
+    }
+    return (node for node in module.of_kind(ast.FunctionDef) if node.name in given)
 
 
 def _root(name: str) -> str:

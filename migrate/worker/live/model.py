@@ -100,6 +100,7 @@ def see_models(recipe: Recipe, read: Recipe | None = None, patience: float = 1.0
     found = [
         _described(seen, recipe, weights.get(seen.ordinal, ()), as_read, own_data=ended.user_data)
         for seen in calls.seen.values()
+        if seen.latest is not None or not late  # a call that was ended in its midst tells nothing
     ]
     none = "; ".join(filter(None, ("it came to its end and called no model with images", ended.remedy)))
     if late:

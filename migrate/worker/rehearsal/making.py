@@ -19,7 +19,7 @@ from PIL import Image
 
 from ...proving.rehearsal_protocol import GUESSED
 from . import hints
-from .forms import birds, imagenet_names, json_files, known_sets, parted_folders, splits
+from .forms import birds, imagenet_names, json_files, known_sets, nifti, parted_folders, splits
 from .forms.examples import example_of
 from .stage import Stage
 
@@ -252,6 +252,7 @@ class Maker:
             (LISTS, self._lines),
             ((".npy",), self._array),
             ((".mat",), self._matlab),
+            (nifti.ENDINGS, nifti.volume),
             ((".npz",), self._arrays),
             (_PICKLES, self._pickle),
             ((".zip",), self._zip),

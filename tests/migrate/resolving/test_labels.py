@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.migrate.resolving.labels import all_class_names, looked_up_names
+from headrace.migrate.resolving.labels import all_class_names, looked_up_names, stored_names
 from headrace.migrate.survey.survey import project_index, survey
 
 
@@ -56,3 +56,26 @@ def test_a_table_is_known_by_what_is_looked_up_in_it(tmp_path: Path, source: str
     (tmp_path / "app.py").write_text(f"import torch\n\ndef show(self, net, x):\n    {lines}\n")
     modules = project_index(survey(tmp_path)).repository.modules.values()
     assert list(looked_up_names(modules)) == ([names] if names is not None else [])
+
+
+@pytest.mark.parametrize(
+    ("stored", "names"),
+    [
+        ('{"0": "ant", "2": "cat", "1": "bee"}', ("ant", "bee", "cat")),
+        ('{"bee": 1, "ant": 0, "cat": 2}', ("ant", "bee", "cat")),
+        ('["ant", "bee", "cat"]', ("ant", "bee", "cat")),
+        ('{"0": "ant", "1": "bee"}', None),
+        ('{"0": "ant", "1": "bee", "3": "cat"}', None),
+        ('{"0": "ant", "1": "ant", "2": "cat"}', None),
+        ('{"lr": 1, "epochs": 3, "seed": 0}', None),
+        ('{"names": ["ant", "bee", "cat"]}', None),
+        ("[" * 100_000, None),
+    ],
+)
+def test_names_that_a_script_left_in_a_file_are_those_of_so_many_classes(tmp_path, stored, names):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/classes.json").write_text(stored)
+    (tmp_path / "out/other.json").write_text('["a", "b", "c"]')
+    (tmp_path / "train.py").write_text("import json, torch\njson.dump(classes, open('out/classes.json', 'w'))\n")
+    modules = project_index(survey(tmp_path)).repository.modules.values()
+    assert list(stored_names(tmp_path, modules, 3)) == ([names] if names is not None else [])

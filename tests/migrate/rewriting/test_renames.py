@@ -65,6 +65,8 @@ def test_forms_of_imports(tmp_path, code, before, after):
         ("PS116", "import numpy as np\n\n\ndef f():\n    np = other\n    return np.int(3)\n"),
         ("PS116", "import mine as np\nx = np.int(3)\n"),
         ("PS116", "import numpy as np\nx = f'{np.int(3)} np.int'  # np.int\n"),
+        ("PS116", "import numpy as np\n\nnp.int = int\n"),
+        ("PS108", "import timm.data.transforms as T\n\n\ndef own(name):\n    return name\n\n\nT._pil_interp = own\n"),
         ("PS108", "from models.layers import DropPath\nfrom .timm.models.layers import x\n"),
         ("PS120", "class transforms:\n    Scale = 1\n\n\nx = transforms.Scale\n"),
         ("PS119", "from mine import Image\nx = Image.ANTIALIAS\n"),

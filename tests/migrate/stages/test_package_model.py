@@ -13,7 +13,7 @@ from headrace.errors import AmbiguousError
 from headrace.migrate.proving.confined_run import Completed, Limits
 from headrace.migrate.proving.rehearsal_protocol import RehearsalReport, StandIn
 from headrace.migrate.proving.verify import Recorded, ScriptRun
-from headrace.migrate.reading.facts import CheckpointSite, Factory, Survey
+from headrace.migrate.reading.facts import CheckpointSite, Factory, Loop, Script, Survey
 from headrace.migrate.reading.recipe import Recipe, TransformRecipe
 from headrace.migrate.reporting.checkpoint_report import report_checkpoints
 from headrace.migrate.reporting.progress import Stages
@@ -23,7 +23,7 @@ from headrace.migrate.stages import package_model
 from headrace.migrate.stages.all_models import package_all
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.package_model import ModelOutcome
-from headrace.migrate.stages.scripts.originals import Originals
+from headrace.migrate.stages.scripts.originals import OriginalRun, Originals
 from headrace.migrate.stages.worker_client import model_name
 
 pytestmark = pytest.mark.usefixtures("warm_sandbox")
@@ -219,3 +219,31 @@ def test_names_of_a_data_set_that_stood_in_are_no_labels(standins: tuple[tuple[s
     report = RehearsalReport(ended="finished", standins=tuple(StandIn(edge=edge, what=what) for edge, what in standins))
     run = ScriptRun(done=done, sites={"main.py:3": recorded}, rehearsal=report)
     assert package_model._without_made_names(run, recorded).classes == names
+
+
+def test_a_call_that_several_scripts_share_is_the_models_own_in_its_own_script_alone(tmp_path: Path) -> None:
+    """Both evaluate by one function, each a model of its own; the one that ran last was taken for the other's."""
+    call = Loop(
+        path="net.py", function="evaluate", line=8, kind="evaluate", model="model", inputs="x", call_line=9, call_column=0
+    )
+    done = Completed(argv=(), exit=0, stdout="", stderr="", stopped=None, seconds=1.0, isolation={})
+    rows = np.zeros((2, 3, 4, 4), np.float32)
+
+    def run(number: float) -> OriginalRun:
+        sites = {"net.py:9": Recorded(inputs=rows, outputs=np.full((2, 2), number, np.float32))}
+        return OriginalRun(argv=(), run=ScriptRun(done=done, sites=sites))
+
+    def of(script: str, runs: dict[str, OriginalRun]) -> tuple[float, bool]:
+        made = Migration(
+            scratch=tmp_path, surveyed=Survey(root=tmp_path, loops=(call,)), options=Options(), stages=Stages(None)
+        )
+        found = Resolved(name="Net", recipe=recipe(), script=Script(path=script, roles=("evaluate",), loops=(call,)), loop=call)
+        recorded, own = package_model._recorded(made, found, Originals(runs=runs))
+        assert recorded is not None
+        return float(recorded.outputs[0, 0]), own
+
+    runs = {"first.py": run(1.0), "last.py": run(2.0)}
+    assert of("first.py", runs) == (1.0, True)
+    assert of("last.py", runs) == (2.0, True)
+    silent = OriginalRun(argv=(), run=ScriptRun(done=done, sites={}))
+    assert of("first.py", {**runs, "first.py": silent}) == (2.0, False)

@@ -102,6 +102,13 @@ def test_lines_go_on_and_places_are_told(tmp_path: Path) -> None:
     ]
 
 
+def test_a_line_gets_the_variables_that_stand_in_blocks_before_it(tmp_path: Path) -> None:
+    text = "```\nMODEL=net_t # net_{t, s}\npython3 main.py \\\n/path/to/data \\\n--model $MODEL --out ${OUT}\n```\n"
+    text += "```python\nOUT = 'here'\n```\n```bash\n$ export MODEL='net_s'\npython main.py --model ${MODEL} --out $OUT\n```\n"
+    (tmp_path / "main.py").touch()
+    assert read(tmp_path, text) == [("main.py", "? --model net_t --out ?"), ("main.py", "--model net_s --out ?")]
+
+
 def test_a_command_goes_on_in_lines_that_are_options(tmp_path: Path) -> None:
     text = "```\npython3 ./tools/train.py\n--data ./a b\n  --config_file ./config/x.cfg\n-v\n```\n--not mine\n"
     assert read(tmp_path, text) == [("tools/train.py", "--data ./a b --config_file ./config/x.cfg -v")]

@@ -170,13 +170,45 @@ def attack(model, images, labels, steps):
 """
 
 
-@pytest.mark.parametrize("source", [STEP, MOVED])
+SHOWN = """
+model = torch.nn.Linear(2, 2)
+for images, labels in loader:
+    outputs = model(images)
+    loss = torch.nn.functional.cross_entropy(outputs, labels)
+    break
+loss.backward()
+"""
+
+
+HOOKED = """
+class Extractor:
+    def keep(self, gradient):
+        self.gradient = gradient
+
+    def outputs(self, image):
+        features = self.model.features(image)
+        features.register_hook(self.keep)
+        return self.model.classifier(features.flatten(1))
+"""
+
+
+@pytest.mark.parametrize("source", [STEP, MOVED, HOOKED, SHOWN, f"{SHOWN}other = torch.load('net.pt')\nother.eval()\n"])
 def test_what_is_always_differentiated_gets_no_step_of_evaluation(tmp_path, source):
     (tmp_path / "main.py").write_text("import torch\n" + source)
     (change,) = rewrite(survey(tmp_path), select=["PS201", "PS202", "PS203"])
     (said,) = change.findings
     assert said.message.endswith("the code around the call takes gradients, which a graph does not give")
     assert b"headrace" not in change.after
+
+
+def test_a_model_that_is_put_in_evaluation_mode_after_its_calls_is_one_that_is_trained_meanwhile(tmp_path):
+    """A notebook measures its model before the training, and evaluates another one at its end."""
+    source = SHOWN.replace("    break\n", "    print(loss.item())\n").replace("loss.backward()", "")
+    trained = "def fit(loss, optimizer):\n    loss.backward()\n    optimizer.step()\n"
+    (tmp_path / "main.py").write_text(f"import torch\n{source}{trained}other = torch.load('net.pt')\nother.eval()\n")
+    (change,) = rewrite(survey(tmp_path), select=["PS201", "PS203"])
+    assert [item.code for item in change.findings] == ["PS203"]
+    assert b"eval_step = headrace.evaluation_step(model)" in change.after
 
 
 def test_what_is_differentiated_on_a_condition_gets_one(tmp_path):

@@ -125,6 +125,25 @@ def test_a_method_of_a_class_itself_is_no_model_and_what_a_class_holds_is(tmp_pa
     assert [name for _, name, _, _ in loops(tmp_path, OF_CLASSES)] == ["Service.model"]
 
 
+PUT_IN_PLACE = """
+from functools import partial
+
+def cut(model):
+    def last_only(self, x):
+        return self.backbone(x)[-1]
+
+    model.forward = {value}
+    return model
+"""
+
+
+@pytest.mark.parametrize("value", ["partial(last_only, model)", "last_only.__get__(model)", "last_only"])
+def test_a_function_that_becomes_a_networks_forward_is_its_own_method(tmp_path, value):
+    source = PUT_IN_PLACE.replace("{value}", value)
+    assert loops(tmp_path, source) == []
+    assert len(loops(tmp_path, source.replace("model.forward", "model.other"))) == 1
+
+
 @pytest.mark.parametrize("framework", ["mxnet", "tensorflow", "paddle", "flax.linen"])
 def test_another_frameworks_network_is_no_model(tmp_path, framework):
     root = framework.partition(".")[0]

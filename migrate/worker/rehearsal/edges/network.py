@@ -100,6 +100,7 @@ def _nothing_serves(where: str | None) -> str:
 
 def _torch(stage: Stage, maker: Maker, torch: Any) -> None:
     weights.install(stage, torch, tuple(maker.names), maker.arrays)
+    making: list[str] = []
 
     def load(original: Any, repo: str, model: str, *args: Any, **named: Any) -> Any:
         try:
@@ -110,10 +111,14 @@ def _torch(stage: Stage, maker: Maker, torch: Any) -> None:
             named = {name: value for name, value in named.items() if name not in _FETCHING}
             if _REPOSITORIES.search(str(repo)):
                 return _library_model(str(repo), model, args, named)
-            if model not in _own_models(stage):
+            if model in making or model not in _own_models(stage):  # what it makes may itself begin with another's
                 raise ConnectionError(f"the code of {model} is that of {repo}, which cannot be fetched here") from error
             stage.note("network", f"{model} is that of the repository's own hubconf.py, not of {repo}")
-            return original(str(stage.root), model, *args, source="local", **named)
+            making.append(model)
+            try:
+                return original(str(stage.root), model, *args, source="local", **named)
+            finally:
+                making.pop()
 
     def models(original: Any, repo: str, *args: Any, **named: Any) -> Any:
         try:

@@ -387,6 +387,17 @@ def test_a_script_that_was_ended_is_not_said_to_have_come_to_its_end(tmp_path: P
     assert found.where.startswith("run.py:")
 
 
+def test_a_model_whose_first_call_was_ended_is_not_said_to_give_no_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.migrate.worker.live.model._SECONDS", 1.0)
+    endless = "class Slow(Net):\n    def forward(self, images):\n        while True:\n            sum(range(1000))\n"
+    found = see_models(script(tmp_path, DATA, endless, "model = Slow()\n", EVALUATE))
+    assert found.models == ()
+    assert found.why is not None
+    assert "it was still running after" in found.why
+
+
 def test_on_a_busy_machine_an_attempt_may_take_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.migrate.worker.live.model._SECONDS", 0.5)
     waits = ("import time\n", "start = time.monotonic()\n", "while time.monotonic() < start + 1.5:\n    pass\n")

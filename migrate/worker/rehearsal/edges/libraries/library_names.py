@@ -32,7 +32,8 @@ DISTRIBUTIONS = {
     "dateutil": "python-dateutil", "discord": "discord.py", "docx": "python-docx", "dotenv": "python-dotenv",
     "faiss": "faiss-cpu", "fitz": "pymupdf", "git": "gitpython", "hydra": "hydra-core", "ignite": "pytorch-ignite",
     "imblearn": "imbalanced-learn", "jwt": "pyjwt", "magic": "python-magic", "mpl_toolkits": "matplotlib",
-    "multipart": "python-multipart", "nrrd": "pynrrd", "PIL": "pillow", "pl_bolts": "lightning-bolts",
+    "multipart": "python-multipart", "nrrd": "pynrrd", "openslide": "openslide-python", "osgeo": "gdal",
+    "PIL": "pillow", "pl_bolts": "lightning-bolts",
     "psycopg2": "psycopg2-binary", "pytorch_grad_cam": "grad-cam", "serial": "pyserial", "skimage": "scikit-image",
     "sklearn": "scikit-learn", "skopt": "scikit-optimize", "telebot": "pyTelegramBotAPI",
     "telegram": "python-telegram-bot", "umap": "umap-learn", "websocket": "websocket-client", "yaml": "pyyaml",
@@ -40,10 +41,11 @@ DISTRIBUTIONS = {
 }  # fmt: skip
 """Names under which libraries are installed, where they are others than they are imported by."""
 COMMON = frozenset([
-    "boto3", "click", "einops", "fastapi", "fire", "flask", "gradio", "h5py", "httpx", "imageio", "jinja2", "joblib",
-    "lightgbm", "matplotlib", "numba", "numpy", "onnx", "onnxruntime", "pandas", "plotly", "polars", "psutil", "pyarrow",
-    "pydantic", "pydicom", "redis", "requests", "rich", "scipy", "seaborn", "sqlalchemy", "statsmodels", "streamlit",
-    "tabulate", "tifffile", "torchmetrics", "tqdm", "uvicorn", "xgboost",
+    "boto3", "click", "dask", "einops", "fastapi", "fire", "flask", "geopandas", "gradio", "h5py", "httpx", "imageio",
+    "imgaug", "jinja2", "joblib", "lightgbm", "lmdb", "matplotlib", "networkx", "nibabel", "numba", "numpy", "onnx",
+    "onnxruntime", "optuna", "pandas", "plotly", "polars", "psutil", "pyarrow", "pycocotools", "pydantic", "pydicom",
+    "rasterio", "ray", "redis", "requests", "rich", "scipy", "seaborn", "SimpleITK", "skorch", "sqlalchemy",
+    "statsmodels", "streamlit", "tabulate", "tifffile", "torchmetrics", "tqdm", "uvicorn", "xgboost", "zarr",
 ])  # fmt: skip
 """Others that everybody means by these names."""
 ENVIRONMENT = {

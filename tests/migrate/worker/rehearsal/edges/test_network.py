@@ -69,6 +69,17 @@ def test_the_repositorys_own_models_are_had_without_fetching_it(rehearsed):
     ]
 
 
+def test_the_repositorys_own_models_may_begin_with_anothers(rehearsed):
+    files = {
+        "hubconf.py": "from net import net\n",
+        "net.py": "import torch\n\n\ndef net():\n    first = torch.hub.load('who/first', 'net')\n    return first\n",
+        "main.py": "from net import net\nnet()\n",
+    }
+    done = rehearsed(files)
+    assert (done.report.ended, done.report.where) == ("stopped", "net.py:5")
+    assert done.report.why == "ConnectionError: the code of net is that of who/first, which cannot be fetched here"
+
+
 def test_settings_in_a_checkpoint_are_no_text_of_the_same_name(rehearsed):
     """`--config base.yaml` says nothing of the settings object that the training saved under "config"."""
     text = (

@@ -30,6 +30,14 @@ def test_what_a_missing_library_would_compute_of_images_stops_the_script(rehears
     assert named.report.remedy == "install nobody_has_this into the environment in which headrace runs"
 
 
+@pytest.mark.parametrize(("library", "distribution"), [("nibabel", "nibabel"), ("openslide", "openslide-python")])
+def test_of_a_library_that_everybody_knows_nothing_is_to_be_feared(rehearsed, library, distribution):
+    if importlib.util.find_spec(library) is not None:
+        pytest.skip(f"{library} is installed here")
+    done = rehearsed({"main.py": f"import torch\nimport {library}\ntorch.nn.Linear(2, 1)({library}.load('a'))\n"})
+    assert done.report.remedy == f"install {distribution} into the environment in which headrace runs"
+
+
 def test_libraries_that_own_the_script_are_to_be_installed(rehearsed):
     text = "import hydra\n@hydra.main(config_path='conf')\ndef main(cfg):\n    print(cfg)\nmain()\n"
     done = rehearsed({"main.py": text})
