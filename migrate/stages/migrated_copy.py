@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import re
+import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import MigrateError
+from ...scratch import remove_tree
 from ..rewriting.rewrite import Change
 from .copy_tree import LEFT_OUT, MARKER, Copied, copy_tree
 
 MODELS_FOLDERS = ("models", "model_repository")
+_NEW, _OLD = ".headrace-new", ".headrace-old"
 WRITTEN = ".headrace-written.json"
 """What was written, so that a later run drops nothing that came since."""
 
 
 def check_output(repository: Path, out: Path) -> None:
-    """Refuse to write over what Headrace did not write. Raises MigrateError."""
-    out, repository = out.resolve(), repository.resolve()
+    """Refuse to write over what Headrace did not write, and where nothing can be put. Raises MigrateError."""
+    given, out, repository = out, out.resolve(), repository.resolve()
     if out == repository or repository.is_relative_to(out):
         raise MigrateError(f"--out {out} holds the repository itself; name a folder of its own")
     if out.exists() and not out.is_dir():
         raise MigrateError(f"--out {out} is a file; name a folder")
+    above = next(folder for folder in out.parents if folder.exists())
+    if not above.is_dir():
+        raise MigrateError(f"--out {given}: {above} is a file; name another folder")
+    remedy = "name a folder in it" if out.is_dir() else "name another folder"  # since all of `out` is replaced, in one rename
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise MigrateError(f"--out {given}: this user may write nothing in {above}; {remedy}")
+    if out.is_mount():
+        raise MigrateError(f"--out {given}: a disk is mounted there, whose place nothing can take; {remedy}")
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
         raise MigrateError(
             f"--out {out} is not empty and was not written by headrace migrate; name another folder or remove it"
@@ -89,35 +103,91 @@ def write_output(
     Until everything is written, `out` is as it was; what Headrace wrote there before is replaced. Raises MigrateError where
     something else lies there too, or was changed since.
     """
-    out = Path(os.path.abspath(out))
+    out = out.resolve()
+    recover_output(out)
     check_output(repository, out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f".{out.name}.{os.getpid()}.new")
-    former = out.with_name(f".{out.name}.{os.getpid()}.old")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        if changes is None:
+    token = secrets.token_hex(4)
+    aside, former = _beside(out, token, _NEW), _beside(out, token, _OLD)
+    with contextlib.ExitStack() as stack:
+        stack.callback(remove_tree, aside)
+        with locked(out.parent):
             aside.mkdir()
-            copied = Copied()
-        else:
-            copied = copy_tree(repository, aside, leave_out=(out, aside), progress=progress)
-            apply(changes, aside)
-        if models is not None:
-            shutil.copytree(models, aside / models_folder(repository), symlinks=True)
-        text = json.dumps(report(copied), indent=2, ensure_ascii=False) + "\n"
-        with (aside / MARKER).open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        (aside / WRITTEN).write_text(json.dumps(_states(aside)), encoding="utf-8")
-        if out.exists():
-            out.rename(former)
-        aside.rename(out)
+            stack.enter_context(locked(aside))
+        _fill(repository, aside, changes, out=out, models=models, report=report, progress=progress)
+        with locked(out.parent):
+            try:
+                if out.exists():
+                    out.rename(former)
+                aside.rename(out)
+            finally:
+                if former.exists() and not out.exists():
+                    former.rename(out)
+                remove_tree(former)
+
+
+def _fill(
+    repository: Path,
+    aside: Path,
+    changes: Sequence[Change] | None,
+    *,
+    out: Path,
+    models: Path | None,
+    report: Callable[[Copied], dict[str, Any]],
+    progress: Callable[[float, str], None] | None,
+) -> None:
+    copied = Copied()
+    if changes is not None:
+        copied = copy_tree(repository, aside, leave_out=(out, aside), progress=progress)
+        apply(changes, aside)
+    if models is not None:
+        shutil.copytree(models, aside / models_folder(repository), symlinks=True)
+    text = json.dumps(report(copied), indent=2, ensure_ascii=False) + "\n"
+    with (aside / MARKER).open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    (aside / WRITTEN).write_text(json.dumps(_states(aside)), encoding="utf-8")
+
+
+def recover_output(out: Path) -> str | None:
+    """Put in order what a killed `write_output` left beside `out`: what was found, if anything was."""
+    out = out.resolve()
+    if not out.parent.is_dir() or not any(_left(out)):
+        return None
+    said = None
+    with locked(out.parent):
+        for place in _left(out):
+            if place.name.endswith(_OLD) and not os.path.lexists(out):  # killed between the two renames
+                place.rename(out)
+                said = f"an earlier run was killed while it replaced {out}: what stood there is back"
+                continue
+            with contextlib.suppress(BlockingIOError), locked(place, wait=False):  # of one that still runs
+                remove_tree(place)
+                said = said or f"an earlier run was killed while it wrote {out}: its unfinished copy was removed"
+    return said
+
+
+def _left(out: Path) -> list[Path]:
+    form = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}({re.escape(_NEW)}|{re.escape(_OLD)})")
+    found = (path for path in out.parent.iterdir() if form.fullmatch(path.name))
+    return sorted(path for path in found if path.is_dir() and not path.is_symlink())
+
+
+def _beside(out: Path, token: str, kind: str) -> Path:
+    return out.with_name(f".{out.name}.{token}{kind}")
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """With the folder's lock, which the kernel takes from a process that dies. Raises BlockingIOError where another has it and
+    it is not to be waited for."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        if former.exists() and not out.exists():
-            former.rename(out)
-        shutil.rmtree(former, ignore_errors=True)
+        os.close(handle)
 
 
 def apply(changes: Sequence[Change], tree: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import ArtifactError, ParityError
+from ...scratch import ScratchFolder
 from ...specs import Precision
 from .. import backends, formats
 from ..artifact.package import CLASSIFY, DECODE, place_package
@@ -68,10 +68,10 @@ def export(
         raise ArtifactError(f"{out} is where the package itself lies; name another place with --out")
     with opened(folder, images=images, trusted=trusted, int8=precision.is_int8) as model:
         if wanted.repository:
-            with tempfile.TemporaryDirectory(prefix="headrace-") as made:
-                candidate = _made(wanted, model, precision, Path(made))
+            with ScratchFolder() as made:
+                candidate = _made(wanted, model, precision, made)
                 _check_models(out, model.package.artifact.name, overwrite)
-                place_package(Path(made), out, model.package.artifact.name)
+                place_package(made, out, model.package.artifact.name)
         elif wanted.suffix:
             with replacing_file(out) as written:
                 candidate = _made(wanted, model, precision, written)
