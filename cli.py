@@ -129,9 +129,14 @@ def main() -> None:
 
 
 def _end_in_order_on_sigterm() -> None:
-    """Have SIGTERM, as of `timeout` or at a job's end, remove what lies in temporary folders, as Ctrl-C does."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    """Have SIGTERM, as of `timeout` or at a job's end, remove what lies in temporary folders, as Ctrl-C does; and SIGHUP, of a
+    terminal that is closed, unless it is ignored (`nohup`) or a server's."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    closed = getattr(signal, "SIGHUP", None) if sys.argv[1:2] != ["serve"] else None
+    for number in filter(None, (signal.SIGTERM, closed)):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
 def _named_place(error: OSError) -> str | None:

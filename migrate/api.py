@@ -20,6 +20,7 @@ from .proving.sandbox import trust_repository as may_run
 from .proving.worker_pool import WorkerPool
 from .reading.facts import Factory, Survey
 from .reading.finding import Finding
+from .reading.source import SourceFile
 from .reporting.cell_locations import locate_in_cells
 from .reporting.checkpoint_report import report_checkpoints
 from .reporting.progress import Stages
@@ -237,7 +238,7 @@ def migrate(
             _add_findings(report, placed.findings)
         elif target is not None:
             progress = stages.start("Writing the migrated copy" if scripts else "Writing the package")
-            _write(root, target, changes if scripts else None, report, models, progress)
+            _write(root, target, changes if scripts else None, report, models, unrepaired.files, progress)
     return report
 
 
@@ -427,6 +428,7 @@ def _write(
     changes: Sequence[Change] | None,
     report: Report,
     models: Path | None,
+    read: Sequence[SourceFile],
     progress: Callable[[float, str], None],
 ) -> None:
     def finish(copied: Copied) -> dict[str, object]:
@@ -439,4 +441,4 @@ def _write(
         report.out = str(target)
         return report.to_json()
 
-    write_output(root, target, changes, models=models, report=finish, progress=progress)
+    write_output(root, target, changes, models=models, report=finish, read=read, progress=progress)

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...errors import MigrateError
 from ...scratch import remove_tree
+from ..reading.source import SourceFile, folders, head
 from ..rewriting.rewrite import Change
 from .copy_tree import LEFT_OUT, MARKER, Copied, copy_tree
 
@@ -64,7 +65,7 @@ def _changed_since(out: Path) -> list[str]:
 def _states(out: Path) -> dict[str, list[int]]:
     """Size and time of each file, the target's length of each link."""
     found = {}
-    for folder, names, files in os.walk(out):
+    for folder, names, files in folders(out):
         names[:] = [name for name in names if name not in LEFT_OUT or name == ".headrace"]
         for name in (*files, *(name for name in names if os.path.islink(os.path.join(folder, name)))):
             path = Path(folder, name)
@@ -73,11 +74,16 @@ def _states(out: Path) -> dict[str, list[int]]:
     return found
 
 
+def _text(content: dict[str, Any]) -> bytes:
+    """As JSON. Names that are not UTF-8 have escapes in place of their bytes."""
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+
+
 def record_repository(out: Path, repository: Path) -> None:
     """Have the report in a migrated copy name what the user gave, where that was unpacked to be migrated."""
     marker = out / MARKER
     content = {**json.loads(marker.read_text(encoding="utf-8")), "repository": str(repository)}
-    marker.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    marker.write_bytes(_text(content))
     written = json.loads((out / WRITTEN).read_text(encoding="utf-8"))
     (out / WRITTEN).write_text(json.dumps({**written, MARKER: _states(out)[MARKER]}), encoding="utf-8")
 
@@ -95,13 +101,14 @@ def write_output(
     *,
     models: Path | None,
     report: Callable[[Copied], dict[str, Any]],
+    read: Sequence[SourceFile] = (),
     progress: Callable[[float, str], None] | None = None,
 ) -> None:
     """Copy the repository to `out` with the changes made, add the packaged models and the report (which may tell of the copy).
     Where `changes` is None only the models and the report are wanted.
 
     Until everything is written, `out` is as it was; what Headrace wrote there before is replaced. Raises MigrateError where
-    something else lies there too, or was changed since.
+    something else lies there too, or was changed since, and where a source is no longer what was `read` and proved.
     """
     out = out.resolve()
     recover_output(out)
@@ -114,7 +121,7 @@ def write_output(
         with locked(out.parent):
             aside.mkdir()
             stack.enter_context(locked(aside))
-        _fill(repository, aside, changes, out=out, models=models, report=report, progress=progress)
+        _fill(repository, aside, changes, out=out, models=models, report=report, read=read, progress=progress)
         with locked(out.parent):
             try:
                 if out.exists():
@@ -134,20 +141,33 @@ def _fill(
     out: Path,
     models: Path | None,
     report: Callable[[Copied], dict[str, Any]],
+    read: Sequence[SourceFile],
     progress: Callable[[float, str], None] | None,
 ) -> None:
     copied = Copied()
     if changes is not None:
         copied = copy_tree(repository, aside, leave_out=(out, aside), progress=progress)
+        if changed := [file.path for file in read if file.data and not _is_as_read(file, aside, repository)]:
+            raise MigrateError(
+                f"{', '.join(changed[:5])}{f' and {len(changed) - 5} more' if len(changed) > 5 else ''} changed while the "
+                "repository was migrated, so what was proved is not what is there; run headrace migrate again"
+            )
         apply(changes, aside)
     if models is not None:
         shutil.copytree(models, aside / models_folder(repository), symlinks=True)
-    text = json.dumps(report(copied), indent=2, ensure_ascii=False) + "\n"
-    with (aside / MARKER).open("w", encoding="utf-8") as file:
-        file.write(text)
+    with (aside / MARKER).open("wb") as file:
+        file.write(_text(report(copied)))
         file.flush()
         os.fsync(file.fileno())
     (aside / WRITTEN).write_text(json.dumps(_states(aside)), encoding="utf-8")
+
+
+def _is_as_read(file: SourceFile, *trees: Path) -> bool:
+    """Whether the first of the trees that has the file, the copy before the repository, has its bytes."""
+    for tree in trees:
+        with contextlib.suppress(OSError):
+            return head(tree / file.path, len(file.data) + 1) == file.data
+    return False
 
 
 def recover_output(out: Path) -> str | None:

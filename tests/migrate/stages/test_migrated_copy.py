@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import MigrateError
+from headrace.migrate.reading.source import SourceFile
 from headrace.migrate.rewriting.rewrite import Change
 from headrace.migrate.stages.copy_tree import Copied
 from headrace.migrate.stages.migrated_copy import check_output, models_folder, recover_output, write_output
@@ -237,3 +238,27 @@ def test_where_nothing_can_be_put_is_told_before_anything_is_run(
     for name, remedy in (("out", "name a folder in it"), ("other/deep", "name another folder")):
         with pytest.raises(MigrateError, match=f"this user may write nothing in {tmp_path}; {remedy}"):
             check_output(repository, tmp_path / name)
+
+
+def test_what_changed_since_it_was_read_is_not_written_as_proved(repository: Path, tmp_path: Path) -> None:
+    """Whether a rule changes the file or not: what was run and packaged was made of the former one."""
+    out, read = (
+        tmp_path / "out",
+        [SourceFile("evaluate.py", b"before\r\n"), SourceFile("net.py", b"net"), SourceFile("big.py", b"")],
+    )
+
+    def act() -> None:
+        write_output(repository, out, [CHANGE], models=None, report=lambda _: {"schema": 1}, read=read)
+
+    for edit, named in (
+        (lambda: (repository / "net.py").write_bytes(b"net, edited"), "net.py"),
+        ((repository / "net.py").unlink, "net.py"),
+        (lambda: (repository / "evaluate.py").write_bytes(b"before\r\n# edited"), "evaluate.py"),
+    ):
+        (repository / "net.py").write_bytes(b"net")
+        act()
+        edit()
+        with pytest.raises(MigrateError, match=f"^{named} changed while the repository was migrated.*run headrace"):
+            act()
+        assert (out / "net.py").read_bytes() == b"net"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "repository"]
