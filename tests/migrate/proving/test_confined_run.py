@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import psutil
 import pytest
 
 from headrace.migrate.proving import confined_run
-from headrace.migrate.proving.confined_run import Completed, Limits, clean_environment, run
+from headrace.migrate.proving.confined_run import INTERPRETER, Completed, Limits, clean_environment, run
+from headrace.migrate.proving.visible_files import visible_files
 
 
 def python(tmp_path: Path, code: str, **limits: float) -> Completed:
@@ -260,3 +262,24 @@ def test_an_interpreter_that_was_called_by_way_of_another_folder_runs(tmp_path: 
     called = os.path.relpath(sys.executable, scratch)
     done = subprocess.run([called, "-c", code, scratch], cwd=scratch, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.strip() == "2.0", done.stderr
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_nothing_is_run_for_a_starter_that_was_killed_meanwhile(tmp_path: Path, trusted: bool) -> None:
+    """It is killed before the walls stand, when no signal tells of its end yet; nobody reads the status any more then."""
+    status_read, status_write = os.pipe()
+    os.close(status_read)
+    settings = {
+        "status_fd": status_write, "memory_bytes": 2**32, "file_bytes": 2**20, "tasks": 100, "processes": 10,
+        "shared_memory_bytes": 2**20, "network": False, "trusted": trusted, "walled": False, "home": str(tmp_path),
+        "writable": [str(tmp_path)], "readable": [str(path) for path in visible_files({})],
+    }  # fmt: skip
+    program = [sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
+    try:
+        subprocess.run(
+            [INTERPRETER, "-I", str(confined_run.CONFINE), json.dumps(settings), *program], pass_fds=[status_write],
+            cwd=tmp_path, env=clean_environment(tmp_path), check=False,
+        )  # fmt: skip
+    finally:
+        os.close(status_write)
+    assert not (tmp_path / "ran").exists()
