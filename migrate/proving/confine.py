@@ -24,7 +24,6 @@ import os
 import platform
 import re
 import resource
-import select
 import signal
 import socket
 import struct
@@ -85,7 +84,7 @@ def main() -> None:
             _refuse(limits, str(error))
         # Without a process namespace, orphans at least come back to this process, where the parent finds them.
         _libc().prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        _end_with_parent(limits)
+        _libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     init = os.fork()
     if init == 0:
         try:
@@ -334,7 +333,7 @@ def _init(command: list[str], held: dict[str, bool], limits: dict[str, Any]) -> 
     """
     counts = False
     if sys.platform == "linux":
-        _end_with_parent(limits)
+        _libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if limits["walled"]:
         counts = True
     elif not limits["trusted"]:
@@ -355,7 +354,7 @@ def _init(command: list[str], held: dict[str, bool], limits: dict[str, Any]) -> 
                 for capability in set(range(64)) - KEPT_CAPABILITIES:
                     _libc().prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
                 _libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-                _end_with_parent(limits)
+                _libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 own = () if limits["trusted"] else ("/tmp", "/run")  # noqa: S108
                 held["filesystem"] |= _landlock([*limits["writable"], "/dev", *own])
                 held["syscalls"] = _deny_system_calls()
@@ -376,15 +375,6 @@ def _init(command: list[str], held: dict[str, bool], limits: dict[str, Any]) -> 
         elif pid == child:
             # A namespace's process 1 cannot end itself by signal, so the number travels as 128 + n, as in a shell.
             os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
-
-
-def _end_with_parent(limits: dict[str, Any]) -> None:
-    """Be killed when the process above is, and end now where whoever reads the status was killed before this was said."""
-    _libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    status = select.poll()
-    status.register(limits["status_fd"], 0)
-    if status.poll(0):  # a pipe that nobody reads any more
-        os._exit(REFUSED)
 
 
 def _landlock(writable: list[str]) -> bool:

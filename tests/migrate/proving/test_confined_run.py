@@ -283,3 +283,29 @@ def test_nothing_is_run_for_a_starter_that_was_killed_meanwhile(tmp_path: Path, 
     finally:
         os.close(status_write)
     assert not (tmp_path / "ran").exists()
+
+
+WITHOUT_NAMESPACES = """
+import sys
+from pathlib import Path
+from headrace.migrate.proving import confine
+from headrace.migrate.proving.confined_run import clean_environment, run
+assert confine._libc().prctl(confine.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+assert confine._deny_system_calls()
+place = Path(sys.argv[1])
+run(
+    [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], cwd=place, trusted=True,
+    environment=clean_environment(place), writable=[place], on_line=lambda line: print(line, flush=True),
+)
+"""
+
+
+def test_without_namespaces_a_program_ends_with_what_started_it(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_NAMESPACES, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as starter:
+        assert starter.stdout is not None
+        program = psutil.Process(int(starter.stdout.readline()))
+        starter.kill()
+    psutil.wait_procs([program], timeout=60)
+    assert not program.is_running() or program.status() == psutil.STATUS_ZOMBIE
