@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from ._version import __version__
 from .console import print_error
-from .errors import HeadraceError, disk_fault
+from .errors import DiskFault, HeadraceError, disk_fault
 
 # What is not as a path that somebody named says.
 _OF_PLACES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY)
@@ -120,12 +120,19 @@ def main() -> None:
         raise SystemExit(2) from None
     except OSError as error:
         if fault := disk_fault(error):
-            print_error(HeadraceError(f"{fault}; free space there, or name a folder that this user may write to"))
+            print_error(HeadraceError(f"{fault}; {_remedy(fault, error)}"))
         elif place := _named_place(error):
             print_error(HeadraceError(f"{place}: {error.strerror}; name another place"))
         else:
             raise
         raise SystemExit(2) from None
+
+
+def _remedy(fault: DiskFault, error: OSError) -> str:
+    if error.errno == errno.EFBIG:  # a limit of the process, seldom one of the file system
+        return "raise the limit on the size of a file (ulimit -f), or name a folder on another file system"
+    where = "there" if fault.place else "where it writes (TMPDIR, --out)"
+    return f"free space {where}, or name a folder that this user may write to"
 
 
 def _end_in_order_on_sigterm() -> None:

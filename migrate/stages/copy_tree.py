@@ -187,6 +187,9 @@ def copy_file(path: Path, place: Path) -> None:
         try:
             fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
         except OSError:  # another file system, or one that does not share blocks
-            shutil.copyfileobj(reader, writer, 1024 * 1024)
+            try:
+                shutil.copyfileobj(reader, writer, 1024 * 1024)
+            except OSError as error:  # a write names no file
+                raise OSError(error.errno, error.strerror, str(place)) from error
     with contextlib.suppress(PermissionError):
         shutil.copystat(path, place)

@@ -9,11 +9,12 @@ from typing import Any
 
 from ...errors import ArtifactError, ParityError
 from ...scratch import ScratchFolder
-from ...specs import Precision
+from ...specs import FP32, Precision
 from .. import backends, formats
+from ..artifact.manifest import ONNX_FILE
 from ..artifact.package import CLASSIFY, DECODE, place_package
 from ..artifact.plan import Choice
-from ..base.atomic import old_model_stays, replacing, replacing_file
+from ..base.atomic import library_writes, old_model_stays, replacing, replacing_file
 from ..base.config import GraphConfig
 from ..base.session import Session, Target
 from ..formats import Format
@@ -86,7 +87,10 @@ def export(
 def _made(wanted: Format, model: Opened, precision: Precision, path: Path) -> Candidate:
     """Write it there, open it by its own runtime, and hold it against the package. Raises ParityError."""
     package, reference = model.package, model.reference
-    wanted.write(package, precision, path)
+    source = sum((package.artifact.path / name).stat().st_size for name in package.artifact.files if name.startswith(ONNX_FILE))
+    least = source // (4 if precision.is_int8 else 1 if precision == FP32 else 2)
+    with library_writes(path if path.is_dir() else path.parent, least):
+        wanted.write(package, precision, path)
     session: Session = wanted.open(path, package)
     try:
         # Any backend but eager, which would be taken for the reference.
