@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .graph import ModuleGraph
 
 _PATIENCE = 10.0  # seconds; about what the capture and the plan of a ResNet-50 take on two cores
+_IN_PLACE = "computes in place of its input, which the script may read afterwards (x = x.clone() before that keeps it)"
 _OPENING = 1.0  # seconds; about what opening a packaged model takes
 
 
@@ -197,6 +198,8 @@ class TieredGraph:
 
     def _by_a_graph(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
         """What a graph answers, or the module where it is compared with one; None where the module is to answer."""
+        if self._writes and self.refused is not None:
+            return None
         if not account.eager_next and self._graph is not None and self._graph.ready(*inputs):  # it sees changes itself
             return self._timed(account, True, self._graph, *inputs)
         self._notice_changes(thoroughly=self.packaged is not None or self._may_look() or account.pays(self._stretch))
@@ -267,16 +270,16 @@ class TieredGraph:
         does; then the module answers from now on."""
         if not (self.packaged is not None or self._may_look() or account.pays(self._stretch)):
             return False
-        if not self._has_spent(1e-9):
-            self._eagerly(*(value.clone() for value in inputs))  # so that there is what a call leaves
+        if not self._has_spent(1e-9) and self._seen.sets_for_others():
+            self._eagerly(*inputs)  # so that there is what a call leaves
         if (name := self._seen.kept_for_others()) is not None:
-            what = f"keeps tensors in {name!r}, which no module reads"
+            self._leave(f"keeps tensors in {name!r}, which no module reads")
         elif self._writes:
-            what = "computes in place of its input, which the script may read afterwards (x = x.clone() before that keeps it)"
-        else:
-            return False
+            self._leave(_IN_PLACE)
+        return self.refused is not None
+
+    def _leave(self, what: str) -> None:
         self.refuse(CaptureError(f"forward {what}; a graph's call would leave it as it is"))
-        return True
 
     def _is_observed(self) -> bool:
         if self._observed or self._hooks != RemovableHandle.next_id:
@@ -393,6 +396,11 @@ class TieredGraph:
             self.refuse(error)
             return None
         account.cost, account.compiled = time.perf_counter() - begin, True
+        latest = self.graph._latest
+        if latest is not None and latest.captured.written:  # no call of the module has shown that yet
+            self._writes = True
+            self._leave(_IN_PLACE)
+            return None
         return outputs
 
 

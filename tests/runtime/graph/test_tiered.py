@@ -310,7 +310,7 @@ def test_a_module_that_changes_its_input_answers_itself(patience, caplog):
             assert torch.equal(graph(ours), model(theirs))
         assert torch.equal(ours, theirs)
         assert ours[0, 0, 0, 0] == 0.5
-    assert graph.captures == 0
+    assert graph.captures == (patience == 0.0)  # where no call of the module was there to show it
     assert caplog.text.count("computes in place of its input") == 1
 
 
