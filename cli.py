@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from ._version import __version__
 from .console import print_error
-from .errors import HeadraceError, disk_fault
+from .errors import DiskFault, HeadraceError, disk_fault
 
 # What is not as a path that somebody named says.
 _OF_PLACES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY)
@@ -122,7 +122,7 @@ def main() -> None:
         raise SystemExit(2) from None
     except OSError as error:
         if fault := disk_fault(error):
-            print_error(HeadraceError(f"{fault}; free space there, or name a folder that this user may write to"))
+            print_error(HeadraceError(f"{fault}; {_remedy(fault, error)}"))
         elif place := _named_place(error):
             print_error(HeadraceError(f"{place}: {error.strerror}; name another place"))
         else:
@@ -130,8 +130,16 @@ def main() -> None:
         raise SystemExit(2) from None
 
 
+def _remedy(fault: DiskFault, error: OSError) -> str:
+    if error.errno == errno.EFBIG:  # a limit of the process, seldom one of the file system
+        return "raise the limit on the size of a file (ulimit -f), or name a folder on another file system"
+    where = "there" if fault.place else "where it writes (TMPDIR, --out)"
+    return f"free space {where}, or name a folder that this user may write to"
+
+
 def _end_in_order_on_sigterm() -> None:
-    """Have SIGTERM, as of `timeout` or at a job's end, remove what lies in temporary folders, as Ctrl-C does.
+    """Have SIGTERM, as of `timeout` or at a job's end, remove what lies in temporary folders, as Ctrl-C does; and SIGHUP, of a
+    terminal that is closed, unless it is ignored (`nohup`) or a server's.
 
     A library of C++ that is being imported makes an error of its own of the exit, or crashes; so it is asked again soon.
     """
@@ -146,8 +154,12 @@ def _end_in_order_on_sigterm() -> None:
             frame = frame.f_back
         sys.exit(128 + number)
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, end)
+    if threading.current_thread() is not threading.main_thread():
+        return
+    closed = getattr(signal, "SIGHUP", None) if sys.argv[1:2] != ["serve"] else None
+    for number in filter(None, (signal.SIGTERM, closed)):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
 
 
 def _named_place(error: OSError) -> str | None:

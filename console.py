@@ -17,10 +17,11 @@ __all__ = ["check_format", "make_console", "print_error"]
 
 _IN_FILES = 160  # columns of a table where nobody says how wide a line is: eighty break most of its cells
 
-# What steers a terminal: names of files, and what servers answer, may hold it.
-_STEERING = {
-    code: chr(code).encode("unicode_escape").decode() for code in (*range(32), *range(127, 160)) if code not in (9, 10)
-}
+# What steers a terminal, turns the order of a line's characters round, or is half a character, as bytes of a name become that
+# are not UTF-8: names of files, and what servers answer, may hold it.
+_CONTROLS = (*range(9), *range(11, 32), *range(127, 160))
+_ORDER = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000))
+_STEERING = {code: chr(code).encode("unicode_escape").decode() for code in (*_CONTROLS, *_ORDER)}
 
 
 def make_console(*, stderr: bool = False) -> Console:

@@ -392,6 +392,10 @@ PRECISIONS = (FP32, BF16, FP16, FP8, INT8, INT8_BF16)
 """Every precision that a backend may declare."""
 
 
+MOST_LABEL = 10_000
+"""Characters: what is longer is no name, and each answer would carry it."""
+
+
 @dataclass(frozen=True)
 class Labels:
     """Class names in the order of the model's outputs."""
@@ -402,6 +406,8 @@ class Labels:
         for name in self.names:
             if not isinstance(name, str):
                 raise ValueError(f"label {name!r} is no text; give str({name!r})")
+            if len(name) > MOST_LABEL:
+                raise ValueError(f"label {name[:40]!r}... has {len(name):,} characters; a label may have {MOST_LABEL:,}")
             if not name or any(character in name for character in "\r\n"):
                 raise ValueError(f"label {name!r} is empty or holds a line break")
 

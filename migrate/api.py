@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
+from ..scratch import ScratchFolder
 from .proving.confined_run import Limits, patience
 from .proving.sandbox import trust_repository as may_run
 from .proving.worker_pool import WorkerPool
 from .reading.facts import Factory, Survey
 from .reading.finding import Finding
+from .reading.source import SourceFile
 from .reporting.cell_locations import locate_in_cells
 from .reporting.checkpoint_report import report_checkpoints
 from .reporting.progress import Stages
@@ -34,7 +35,7 @@ from .stages.copy_tree import Copied
 from .stages.in_place import write_if_proved
 from .stages.journal import interrupted, models_in_place, recover
 from .stages.left_eager import run_or_leave_eager
-from .stages.migrated_copy import check_output, models_folder, record_repository, write_output
+from .stages.migrated_copy import check_output, models_folder, record_repository, recover_output, write_output
 from .stages.migration import Migration, Options
 from .stages.package_model import ModelOutcome, note_weights
 from .stages.reached_by_run import with_reached
@@ -117,6 +118,7 @@ def migrate(
         raise MigrateError("--out writes a copy and --write the repository itself; choose one")
     if all_models and model is not None:
         raise ValueError("give model or all_models, not both")
+    unfinished = recover_output(target) if target is not None else None
     if target is not None:
         check_output(root, target)
     half_done = recover(root) if write else interrupted(root)
@@ -128,6 +130,8 @@ def migrate(
     if half_done:
         was = "was taken back first" if write else "left these files half done; headrace undo puts them in order"
         remarks.append(Finding("", 1, 0, "PS510", f"an interrupted --write {was}: {', '.join(half_done)}", "note"))
+    if unfinished is not None:
+        remarks.append(Finding("", 1, 0, "PS510", unfinished, "note"))
     limits = Limits(timeout=timeout * patience(), memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
     weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None
     options = Options(
@@ -150,7 +154,7 @@ def migrate(
         limits=limits,
     )
     with Stages(console) as stages, contextlib.ExitStack() as opened:
-        scratch = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True)))
+        scratch = opened.enter_context(ScratchFolder())
         runs = None
         if not check:
             options = replace(options, trust_repository=may_run(trust_repository))
@@ -234,7 +238,7 @@ def migrate(
             _add_findings(report, placed.findings)
         elif target is not None:
             progress = stages.start("Writing the migrated copy" if scripts else "Writing the package")
-            _write(root, target, changes if scripts else None, report, models, progress)
+            _write(root, target, changes if scripts else None, report, models, unrepaired.files, progress)
     return report
 
 
@@ -242,8 +246,8 @@ def _archive(archive: Path, *, write: bool, entry: str | None, **asked: Any) -> 
     """Migrate what a model archive holds, from its handler on; the archive itself stays as it is."""
     if write:
         raise MigrateError(f"{archive} is a model archive, which --write does not change; --out DIR writes a migrated copy")
-    with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch:
-        folder = Path(scratch) / (archive.name.partition(".")[0] or "archive")
+    with ScratchFolder() as scratch:
+        folder = scratch / (archive.name.partition(".")[0] or "archive")
         handler = unpacked(archive, folder)
         report = migrate(folder, entry=entry or handler, **asked)
         report.repository = str(archive)
@@ -424,6 +428,7 @@ def _write(
     changes: Sequence[Change] | None,
     report: Report,
     models: Path | None,
+    read: Sequence[SourceFile],
     progress: Callable[[float, str], None],
 ) -> None:
     def finish(copied: Copied) -> dict[str, object]:
@@ -436,4 +441,4 @@ def _write(
         report.out = str(target)
         return report.to_json()
 
-    write_output(root, target, changes, models=models, report=finish, progress=progress)
+    write_output(root, target, changes, models=models, report=finish, read=read, progress=progress)

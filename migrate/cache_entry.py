@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from ..errors import MigrateError, disk_fault
 from ..trust import own_folder
+from .stages.migrated_copy import locked
 
 _ASIDE = ".new-"
 _REMEDY = "name another cache folder in HEADRACE_CACHE"
@@ -36,15 +36,15 @@ def made_aside(entry: Path, complete: Callable[[], bool]) -> Iterator[Path]:
     """
     parent = entry.parent
     with _explained(parent), contextlib.ExitStack() as stack:
-        with _locked(parent):  # for what takes no time: nobody waits here for a package that another one makes
+        with locked(parent):  # for what takes no time: nobody waits here for a package that another one makes
             _remove_left(parent)
             aside = Path(tempfile.mkdtemp(prefix=_ASIDE, dir=parent))
             stack.callback(shutil.rmtree, aside, ignore_errors=True)
-            stack.enter_context(_locked(aside))
+            stack.enter_context(locked(aside))
         filled = aside / "entry"
         filled.mkdir(mode=0o700)
         yield filled
-        with _locked(parent):
+        with locked(parent):
             if complete():
                 return
             if os.path.lexists(entry):  # somebody removed files of it, or a process of an earlier version died
@@ -64,19 +64,7 @@ def _explained(cache: Path) -> Iterator[None]:
         raise MigrateError(f"{cache} cannot keep what is packaged: {fault.reason}; free space there, or {_REMEDY}") from error
 
 
-@contextlib.contextmanager
-def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """With the folder's lock, which the kernel takes from a process that dies. Raises BlockingIOError where another has it and
-    it is not to be waited for."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
-    finally:
-        os.close(handle)
-
-
 def _remove_left(parent: Path) -> None:
     for folder in parent.glob(f"{_ASIDE}*"):
-        with contextlib.suppress(BlockingIOError), _locked(folder, wait=False):
+        with contextlib.suppress(BlockingIOError), locked(folder, wait=False):
             shutil.rmtree(folder, ignore_errors=True)

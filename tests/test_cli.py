@@ -1,5 +1,6 @@
 """The command line as a user meets it: subprocesses, exit statuses, messages."""
 
+import errno
 import importlib.metadata
 import json
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace import cli
 from headrace.runtime.base.session import visible_gpus
 
 
@@ -33,6 +35,29 @@ def test_no_arguments_show_the_commands():
     shown = shown.stdout + shown.stderr
     for command in ("migrate", "compile", "serve", "bench", "doctor"):
         assert command in shown
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "/a/b"), "No space left (/a/b); free space there, or name a folder"),
+        (OSError(errno.ENOSPC, "No space left"), "No space left; free space where it writes (TMPDIR, --out), or name a folder"),
+        (
+            OSError(errno.EFBIG, "File too large", "/a/b"),
+            "File too large (/a/b); raise the limit on the size of a file (ulimit -f)",
+        ),
+    ],
+)
+def test_what_the_disk_does_not_take_is_told_with_what_to_do(monkeypatch, capsys, error, said):
+    def fails():
+        raise error
+
+    monkeypatch.setattr(cli, "app", fails)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"error: {said}")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")

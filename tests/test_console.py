@@ -15,6 +15,14 @@ def test_errors(capsys):
     assert capsys.readouterr().err == f"error: the first\nsecond [line] of {SPELLED}\n"
 
 
+def test_what_turns_a_line_round_or_is_no_character(capsys):
+    """As `exe.txt` of a name that ends in `txt.exe`; and names that are not UTF-8, which no stream in UTF-8 takes."""
+    make_console().print("a\u202etxt.exe\u2028\u2066\udcff \u00e9\u4e2d")
+    assert capsys.readouterr().out == "a\\u202etxt.exe\\u2028\\u2066\\udcff \u00e9\u4e2d\n"
+    print_error(HeadraceError("a\u202etxt.exe\udcff"))
+    assert capsys.readouterr().err == "error: a\\u202etxt.exe\\udcff\n"
+
+
 @pytest.mark.parametrize("form", ["text", "table"])
 def test_whatever_a_console_prints(capsys, form):
     from rich.table import Table

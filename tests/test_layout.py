@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PARTS = ("kernels", "migrate", "runtime", "serving")
 SOURCES = sorted([*ROOT.glob("*.py"), *(path for part in PARTS for path in (ROOT / part).rglob("*.py"))])
 
-# What each part may import of the others; "specs", "errors", "extras" and "trust" are open to all.
+# What each part may import of the others; "specs", "errors", "extras", "trust" and "scratch" are open to all.
 ALLOWED = {
     "kernels": set(),
     "runtime": {"kernels"},
@@ -207,7 +207,7 @@ def _upwards(path, names):
         allowed = {"migrate", "runtime"}
     for name in names:
         part, *rest = name.split(".")[1:]
-        if part in ("specs", "errors", "extras", "trust", "_version", own[0]) or own[0] in ("__init__", "__main__"):
+        if part in ("specs", "errors", "extras", "trust", "scratch", "_version", own[0]) or own[0] in ("__init__", "__main__"):
             continue
         if module == BASELINE and rest[:1] == ["worker"]:
             continue

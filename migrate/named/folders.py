@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 import os
 import shlex
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AmbiguousError, MigrateError
+from ...scratch import ScratchFolder
 from ..cache_entry import kept_folder
 from ..prepared import place_in, planned, prepared
 from .source import Options
@@ -74,10 +74,10 @@ class Repository:
     def planned(self, options: Options, console: Console | None) -> Iterator[tuple[Path, str]]:
         """A models folder with it and a measured plan, and the model's name, for as long as the block lasts. The path may be a
         model archive. Raises what `prepared.planned` raises."""
-        with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
+        with ScratchFolder() as scratch:
             with _choices_of_migrate(self.path):
                 made = planned(
-                    self.path, Path(scratch) / "migrated", entry=self.entry, model=options.name, console=console,
+                    self.path, scratch / "migrated", entry=self.entry, model=options.name, console=console,
                     trust_repository=options.trust_repository, tuning_seconds=options.max_tuning_seconds,
                     **_asked(self.path, options),
                 )  # fmt: skip

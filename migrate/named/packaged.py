@@ -7,7 +7,6 @@ import difflib
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import psutil
 
 from ..._version import __version__
 from ...errors import MigrateError
+from ...scratch import ScratchFolder
 from ..cache_entry import kept_folder, made_aside
 from ..prepared import files_digest
 from ..proving.confined_run import Limits
@@ -132,8 +132,8 @@ def _made(subject: Packageable, options: Options, console: Console | None, *, pl
         raise MigrateError("--precision int8 needs real images for its ranges: --images DIR")
     if options.name is not None and options.name != model_name(options.name):
         raise MigrateError(f"--name {options.name!r} cannot name a model: letters, digits, dot, dash and underscore may")
-    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch, Stages(console) as stages:
-        sandbox = sandbox_for(subject, options, Path(scratch))
+    with ScratchFolder() as scratch, Stages(console) as stages:
+        sandbox = sandbox_for(subject, options, scratch)
         made = subject.package(sandbox, options, stages, planned=planned)
         if not isinstance(made, ModelPackaged):
             raise MigrateError(f"{subject.what}: {said(made)}")

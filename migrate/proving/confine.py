@@ -354,6 +354,7 @@ def _init(command: list[str], held: dict[str, bool], limits: dict[str, Any]) -> 
                 for capability in set(range(64)) - KEPT_CAPABILITIES:
                     _libc().prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
                 _libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+                _libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 own = () if limits["trusted"] else ("/tmp", "/run")  # noqa: S108
                 held["filesystem"] |= _landlock([*limits["writable"], "/dev", *own])
                 held["syscalls"] = _deny_system_calls()

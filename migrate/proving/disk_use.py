@@ -24,19 +24,25 @@ class DiskUse:
         resolved = {folder.resolve() for folder in folders}
         self.folders = [folder for folder in resolved if not any(other in folder.parents for other in resolved)]
         self._next = 0.0
+        self._hidden = False
+        self._free = self._left()
         self._before = self._occupied(())
         self._seen = 0
 
     def allowance(self, wanted: int) -> int:
         """The bytes that may be added: `wanted`, or less where the disk has not that much left."""
-        free = [shutil.disk_usage(folder).free for folder in self.folders if folder.exists()]
-        return min([wanted, *(int(_OF_FREE * amount) for amount in free)])
+        return min([wanted, *(int(_OF_FREE * amount) for amount in self._left())])
+
+    def _left(self) -> list[int]:
+        return [shutil.disk_usage(folder).free for folder in self.folders if folder.exists()]
 
     def growth(self, processes: Sequence[psutil.Process], *, now: bool = False) -> int:
         """Bytes added so far; counted anew from time to time, or `now`."""
         if now or time.monotonic() >= self._next:
             started = time.monotonic()
             self._seen = self._occupied(processes) - self._before
+            if self._hidden:  # what others write counts too then: more than the bound is better than less
+                self._seen = max([self._seen, *(then - now for then, now in zip(self._free, self._left(), strict=False))])
             ended = time.monotonic()
             self._next = ended + max(0.2, (ended - started) / _SHARE)
         return self._seen
@@ -45,13 +51,18 @@ class DiskUse:
         found: dict[tuple[int, int], int] = {}
         waiting = [os.fspath(folder) for folder in self.folders]
         while waiting:
-            with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:  # gone meanwhile, or closed to us
-                for entry in entries:
-                    with contextlib.suppress(OSError):
-                        status = entry.stat(follow_symlinks=False)
-                        found[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
-                        if entry.is_dir(follow_symlinks=False):
-                            waiting.append(entry.path)
+            try:
+                with os.scandir(waiting.pop()) as entries:
+                    for entry in entries:
+                        with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                            status = entry.stat(follow_symlinks=False)
+                            found[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
+                            if entry.is_dir(follow_symlinks=False):
+                                waiting.append(entry.path)
+            except FileNotFoundError:
+                continue
+            except OSError:  # closed to us, or deeper than a path may be long
+                self._hidden = True
         devices = {device for device, _ in found}
         for process in processes:
             with contextlib.suppress(OSError), os.scandir(f"/proc/{process.pid}/fd") as entries:

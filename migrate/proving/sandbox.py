@@ -23,6 +23,7 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import SandboxError
+from ...scratch import ScratchFolder
 from ...trust import REMEDY, is_trusted
 from .confined_run import INTERPRETER, Completed, Limits, clean_environment, run
 
@@ -164,7 +165,6 @@ def trust_repository(asked: bool) -> bool:
 @functools.cache
 def missing_isolation() -> str | None:
     """Why this platform cannot isolate the user's code, tried once; None where it can."""
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        place = Path(folder)
+    with ScratchFolder() as place:
         done = run([INTERPRETER, "-I", "-c", ""], cwd=place, environment=clean_environment(place), writable=[place])
         return None if done.isolation.get("filesystem") else done.why or "the platform has no such means"

@@ -359,7 +359,12 @@ class Repository:
         """Folders of this repository that its files add to Python's search path."""
         texts = ((module, module.file.text or "") for module in self.modules.values())
         added = (folder for module, text in texts if "sys.path" in text for folder in added_folders(module.tree, module.path))
-        return tuple(dict.fromkeys(folder for folder in added if any(path.startswith(f"{folder}/") for path in self.modules)))
+        return tuple(dict.fromkeys(folder for folder in added if folder in self.folders))
+
+    @cached_property
+    def folders(self) -> frozenset[str]:
+        """Those that hold sources, in folders of their own too; without the repository's own."""
+        return frozenset(folder for path in self.modules for folder in upward(posixpath.dirname(path)) if folder)
 
     @cached_property
     def function_names(self) -> frozenset[str]:
@@ -392,7 +397,7 @@ class Repository:
     def lies_in(self, root: str, folder: str) -> bool:
         """Whether a top-level import name is a file or a folder of sources right in this folder of the repository."""
         place = posixpath.join(folder, root)
-        return f"{place}.py" in self.modules or any(path.startswith(f"{place}/") for path in self.modules)
+        return f"{place}.py" in self.modules or place in self.folders
 
     def lookup(self, name: str, importer: str, seen: set[tuple[str, str]]) -> tuple[Module, Definition] | None:
         """The definition that a dotted name such as "models.resnet.ResNet" denotes."""

@@ -6,6 +6,7 @@ text and encoded back the same way. What cannot be read or parsed becomes a Find
 
 import ast
 import codecs
+import contextlib
 import io
 import os
 import tokenize
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...trust import open_regular
 from .finding import Finding
 from .notebooks.notebook import Notebook, read_notebook
 from .text_lines import split_lines
@@ -25,6 +27,8 @@ __all__ = [
     "STORED",
     "SUFFIXES",
     "SourceFile",
+    "folders",
+    "head",
     "parse_source",
     "read_source",
     "readme_text",
@@ -87,7 +91,7 @@ def read_source(root: Path, path: str) -> SourceFile:
         if size > limit:
             message = f"skipped: {size:,} bytes is more than the {limit:,} that a source file may have"
             return SourceFile(path, b"", problem=Finding(path, 1, 0, "PS003", message, "note"))
-        data = absolute.read_bytes()
+        data = head(absolute, limit)
     except OSError as error:
         return SourceFile(
             path, b"", problem=Finding(path, 1, 0, "PS002", f"cannot be read: {error.strerror or error}", "error")
@@ -95,10 +99,17 @@ def read_source(root: Path, path: str) -> SourceFile:
     return parse_source(path, data)
 
 
+def head(path: Path, most: int) -> bytes:
+    """The beginning of a file of the repository, at most so many bytes. Raises OSError, also for what is no file: pipes and
+    devices, which would be waited for."""
+    with open_regular(path) as file:
+        return file.read(most)
+
+
 def readme_text(root: Path) -> str:
     """What the README files at the root of a repository say, one after the other."""
     files = (path for path in sorted(root.iterdir()) if path.name.lower().startswith("readme") and path.is_file())
-    return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
+    return "\n".join(head(path, MAX_BYTES).decode(errors="replace") for path in files)
 
 
 def parse_source(path: str, data: bytes) -> SourceFile:
@@ -153,6 +164,23 @@ def _depth(tree: ast.AST) -> int:
     return depth
 
 
+def folders(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As `os.walk`, and at any depth: before Python 3.12 that one recurses, and a thousand folders in each other end it."""
+    waiting = [os.fspath(root)]
+    while waiting:
+        here = waiting.pop()
+        inner: list[str] = []
+        files: list[str] = []
+        with contextlib.suppress(OSError), os.scandir(here) as found:
+            for item in found:
+                is_folder = False
+                with contextlib.suppress(OSError):  # a link to itself
+                    is_folder = item.is_dir()
+                (inner if is_folder else files).append(item.name)
+        yield here, inner, files
+        waiting += [os.path.join(here, name) for name in reversed(inner) if not os.path.islink(os.path.join(here, name))]
+
+
 def walk(root: Path, suffixes: tuple[str, ...] = (".py",), closed: list[str] | None = None) -> Iterator[str]:
     """Relative POSIX paths of the files with those suffixes, sorted, at most MAX_FILES. `closed` gets unreadable folders.
 
@@ -160,7 +188,7 @@ def walk(root: Path, suffixes: tuple[str, ...] = (".py",), closed: list[str] | N
     that lead to folders, so that no loop can arise.
     """
     count = 0
-    for folder, directories, names in os.walk(root, followlinks=False):
+    for folder, directories, names in folders(root):
         here = Path(folder)
         wanted = sorted(name for name in directories if _wanted(here / name))
         directories[:] = [name for name in wanted if os.access(here / name, os.R_OK | os.X_OK)]

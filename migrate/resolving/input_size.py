@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..reading.scopes import Function, Module, last_name, parameters
-from ..reading.source import walk
+from ..reading.source import head, walk
 
 Shape = tuple[int, int, int]
 _DATASETS = {
@@ -104,7 +104,7 @@ def from_settings(root: Path) -> tuple[Shape, str, int] | None:
     found: dict[Shape, tuple[str, int]] = {}
     for path in itertools.islice(walk(root, _SETTINGS), _MOST_SETTINGS):
         try:
-            text = (root / path).read_bytes()[:_MOST_BYTES].decode(errors="replace")
+            text = head(root / path, _MOST_BYTES).decode(errors="replace")
         except OSError:
             continue
         for number, line in enumerate(text.splitlines(), start=1):

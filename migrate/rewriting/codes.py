@@ -92,7 +92,7 @@ PS509 preprocessing-note
     A remark on the recovered preprocessing, for example where training and evaluation differ.
 PS510 write-recovered
     An earlier --write was interrupted. Another --write, or headrace undo, gives its files their old bytes before anything else;
-    what writes nothing only tells of them.
+    what writes nothing only tells of them. Or an earlier --out was: what stood there before is back.
 PS511 not-written
     The files could not be changed in place; they are as they were.
 PS512 repairs-compared

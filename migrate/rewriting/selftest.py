@@ -2,11 +2,10 @@
 
 import ast
 import difflib
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
+from ...scratch import ScratchFolder
 from ..survey.survey import survey
 from .rewrite import Change, rewrite
 from .rule import Rule
@@ -79,9 +78,9 @@ def _invalid(rule: Rule, source: str, expected: str | None) -> str | None:
 
 
 def _run(rule: Rule, source: str) -> list[Change] | str:
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        (Path(folder) / "script.py").write_text(source, encoding="utf-8", newline="")
-        surveyed = survey(Path(folder))
+    with ScratchFolder() as folder:
+        (folder / "script.py").write_text(source, encoding="utf-8", newline="")
+        surveyed = survey(folder)
         if surveyed.errors:
             return f"the example does not parse: {surveyed.errors[0]}"
         return rewrite(surveyed, rules=[rule], unsafe=rule.safety == "unsafe")

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...trust import open_regular
+from ..reading.source import folders
+
 FICLONE = 0x40049409  # ioctl_ficlone(2): both files share their blocks until one of them is written
 HUGE_BYTES = 4 * 2**30
 MARKER = "headrace-report.json"
@@ -41,30 +44,32 @@ def copy_tree(
     """Copy `source` to the new or empty folder `target`.
 
     Folders of more than `huge` bytes right below each other's limit become links to the original, files too. Links inside the
-    repository stay as they are; links out of it keep leading where they led. Virtual environments, caches, sockets and pipes,
-    and earlier outputs of Headrace stay out.
+    repository stay as they are; links out of it keep leading where they led. Virtual environments, caches, sockets, pipes and
+    devices, links to these, and earlier outputs of Headrace stay out.
     """
     source = source.resolve()
     done = Copied()
     target.mkdir(parents=True, exist_ok=True)
     files = list(_files(source, target, leave_out, with_git, done))
-    sizes = [path.lstat().st_size for path in files]
+    sizes = [_size(path) for path in files]
     total = sum(sizes)
     linked = _too_big(source, files, sizes, huge) if total > huge else set()
     done.linked = sorted(folder.relative_to(source).as_posix() for folder in linked)
     for big in linked:
         place = target / big.relative_to(source)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        _make(place.parent)
         place.symlink_to(big)
     copied = 0
     for path, size in zip(files, sizes, strict=True):
         if not linked.isdisjoint((path, *path.parents)):
             continue
         place = target / path.relative_to(source)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        _make(place.parent)
         try:
             if _copy_one(source, path, place):
                 done.leading_out.append(path.relative_to(source).as_posix())
+        except FileNotFoundError:  # a program that runs there removed it meanwhile
+            done.left_out.append(path.relative_to(source).as_posix())
         except PermissionError:
             place.unlink(missing_ok=True)
             done.unreadable.append(path.relative_to(source).as_posix())
@@ -76,7 +81,7 @@ def copy_tree(
 
 def _files(source: Path, target: Path, leave_out: tuple[Path, ...], with_git: bool, done: Copied) -> Iterator[Path]:
     avoided = {target.resolve(), *(path.resolve() for path in leave_out)}
-    for folder, names, files in os.walk(source, followlinks=False):
+    for folder, names, files in folders(source):
         here = Path(folder)
         for name in list(names):
             path = here / name
@@ -90,15 +95,46 @@ def _files(source: Path, target: Path, leave_out: tuple[Path, ...], with_git: bo
             elif not os.access(path, os.R_OK | os.X_OK):
                 names.remove(name)
                 done.unreadable.append(path.relative_to(source).as_posix())
-            elif not any(path.iterdir()):
-                (target / path.relative_to(source)).mkdir(parents=True, exist_ok=True)
+            elif _is_empty(path):
+                _make(target / path.relative_to(source))
         for name in files:
             path = here / name
-            kind = path.lstat().st_mode
-            if path in avoided or not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
+            if not os.path.lexists(path):
+                continue
+            if path in avoided or _is_special(path):
                 done.left_out.append(path.relative_to(source).as_posix())
             else:
                 yield path
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it is a pipe, a socket or a device, whose reading may never end; or a link to one."""
+    with contextlib.suppress(OSError):  # a link to nowhere, a loop of links, or it is gone
+        kind = path.stat().st_mode
+        return not (stat.S_ISREG(kind) or stat.S_ISDIR(kind))
+    return False
+
+
+def _make(folder: Path) -> None:
+    """With those above it, however many there are: `mkdir` recurses."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for place in reversed(missing):
+        place.mkdir(exist_ok=True)
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return path.lstat().st_size
+    return 0
+
+
+def _is_empty(folder: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return not any(folder.iterdir())
+    return False
 
 
 def is_environment(folder: Path) -> bool:
@@ -147,10 +183,13 @@ def _copy_one(source: Path, path: Path, place: Path) -> bool:
 
 def copy_file(path: Path, place: Path) -> None:
     """Copy a file to a place where none is, with its times and rights."""
-    with path.open("rb") as reader, place.open("xb") as writer:
+    with open_regular(path) as reader, place.open("xb") as writer:
         try:
             fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
         except OSError:  # another file system, or one that does not share blocks
-            shutil.copyfileobj(reader, writer, 1024 * 1024)
+            try:
+                shutil.copyfileobj(reader, writer, 1024 * 1024)
+            except OSError as error:  # a write names no file
+                raise OSError(error.errno, error.strerror, str(place)) from error
     with contextlib.suppress(PermissionError):
         shutil.copystat(path, place)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ...scratch import remove_tree
 from ..proving.confined_run import Limits
 from ..proving.sandbox import Sandbox
 from ..proving.trace_transform import Traced
@@ -128,7 +128,7 @@ class Migration:
             self.tree.mkdir(exist_ok=True)  # it stays: a pool may write to this folder and to none that comes in its place
             self.tree.chmod(0o700)
             for left in self.tree.iterdir():
-                shutil.rmtree(left, ignore_errors=True) if left.is_dir() and not left.is_symlink() else left.unlink()
+                remove_tree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
             self.copy_to(self.tree, progress)
             self.kept[self.tree] = KeptCopy(self.surveyed.root.resolve(), self.tree)
         apply(self.repairs, self.tree)

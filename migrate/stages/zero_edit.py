@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ...errors import MigrateError, NothingToMigrateError, SandboxError
+from ...scratch import ScratchFolder
 from ...trust import REMEDY, is_trusted
 from ..proving.confined_run import Limits
 from ..proving.sandbox import trust_repository
@@ -78,14 +79,14 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console, *, t
     known = {item.path: item for item in surveyed.scripts if item.path == path} if surveyed is not None else {}
     found = known.get(path) or Script(path=path, roles=(), loops=surveyed.loops if surveyed is not None else ())
     assert surveyed is not None
-    with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch, Stages(console) as stages:
+    with ScratchFolder() as scratch, Stages(console) as stages:
         here = Path.cwd().resolve()
         options = Options(
             limits=Limits(memory_bytes=psutil.virtual_memory().total * 3 // 4, timeout=1800.0),
             trust_repository=trust_repository(trusted),
             readable=() if Path.home().resolve().is_relative_to(here) else (here,),
         )
-        migration = Migration(scratch=Path(scratch), surveyed=surveyed, options=options, stages=stages)
+        migration = Migration(scratch=scratch, surveyed=surveyed, options=options, stages=stages)
         migration.fresh_tree("Copying the repository")
         cwd = migration.tree / here.relative_to(root) if here.is_relative_to(root) else here
         stages.start(f"Running {path}")

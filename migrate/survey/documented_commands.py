@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..reading.arguments import OPEN
 from ..reading.facts import Command
-from ..reading.source import walk
+from ..reading.source import head, walk
 from .entry_points import entry_points
 
 _DOCUMENTS = ("README", ".md", ".rst", ".sh", ".bat", "Makefile", "Dockerfile", "readme.txt", "README.txt")
@@ -79,8 +79,8 @@ def _commands(root: Path, path: str, points: Mapping[str, str]) -> Iterator[Comm
 
 
 def _text(root: Path, path: str) -> str:
-    with contextlib.suppress(OSError), (root / path).open("rb") as file:
-        return file.read(_MOST_BYTES).decode(errors="replace")
+    with contextlib.suppress(OSError):
+        return head(root / path, _MOST_BYTES).decode(errors="replace")
     return ""
 
 

@@ -8,6 +8,8 @@ import re
 import tomllib
 from pathlib import Path
 
+from ..reading.source import head
+
 _MOST_BYTES = 500_000
 _POINT = re.compile(r"([A-Za-z][\w.-]*)\s*=\s*([A-Za-z_][\w.]*)\s*:\s*[\w.]+")
 
@@ -53,5 +55,4 @@ def _file(root: Path, module: str) -> Path | None:
 
 
 def _read(path: Path) -> str:
-    with path.open("rb") as file:
-        return file.read(_MOST_BYTES).decode(errors="replace")
+    return head(path, _MOST_BYTES).decode(errors="replace")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ..reading.source import walk
+from ..reading.source import head, walk
 
 MANIFEST = "MAR-INF/MANIFEST.json"
 _DOCUMENTS = ("README", ".md", ".rst", ".sh", ".txt", "Makefile", "Dockerfile", ".ipynb", ".yml", ".yaml")
@@ -55,7 +55,7 @@ def model_archives(root: Path) -> tuple[ModelArchive, ...]:
 def _of_manifest(root: Path, path: str) -> ModelArchive | None:
     folder = posixpath.dirname(posixpath.dirname(path))
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        model = json.loads((root / path).read_bytes())["model"]
+        model = json.loads(head(root / path, _MOST_BYTES))["model"]
         given = {key: model.get(key) for key in ("modelName", "handler", "modelFile", "serializedFile", "configFile")}
         if not all(value is None or isinstance(value, str) for value in given.values()) or not given["handler"]:
             return None
@@ -67,8 +67,8 @@ def _of_manifest(root: Path, path: str) -> ModelArchive | None:
 
 def _of_document(root: Path, path: str) -> Iterator[ModelArchive]:
     text = ""
-    with contextlib.suppress(OSError), (root / path).open("rb") as file:
-        text = file.read(_MOST_BYTES).decode(errors="replace")
+    with contextlib.suppress(OSError):
+        text = head(root / path, _MOST_BYTES).decode(errors="replace")
     if "torch-model-archiver" not in text:
         return
     if path.endswith(".ipynb"):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..reading.finding import Finding
-from ..reading.source import walk
+from ..reading.source import head, walk
 
 
 class Pointer(NamedTuple):
@@ -36,9 +36,8 @@ def pointer_in(path: Path) -> Pointer | None:
     """The pointer at a path; None where the file holds itself."""
     with contextlib.suppress(OSError):
         if path.is_file() and path.stat().st_size < _MOST_BYTES:
-            with path.open("rb") as file:
-                head = file.read(_MOST_BYTES)
-            return next((told for start, told in _HEADS.items() if head.startswith(start)), None)
+            start = head(path, _MOST_BYTES)
+            return next((told for beginning, told in _HEADS.items() if start.startswith(beginning)), None)
     return None
 
 
@@ -51,8 +50,8 @@ def pointers(root: Path) -> Iterator[tuple[str, Pointer]]:
 
 
 def _speaks_of_one(attributes: Path) -> bool:
-    with contextlib.suppress(OSError), attributes.open("rb") as file:
-        return re.search(rb"filter\s*=\s*lfs|annex", file.read(_MOST_ATTRIBUTES)) is not None
+    with contextlib.suppress(OSError):
+        return re.search(rb"filter\s*=\s*lfs|annex", head(attributes, _MOST_ATTRIBUTES)) is not None
     return False
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..reading.finding import Finding
+from ..reading.source import head
 
 _PATH = re.compile(r"\s*path\s*=\s*(.+?)\s*$")
 _MOST_BYTES = 100_000
@@ -33,8 +34,8 @@ def submodule_paths(root: Path) -> list[str]:
 
 def _stated(root: Path) -> Iterator[tuple[int, str]]:
     text = ""
-    with contextlib.suppress(OSError), (root / ".gitmodules").open("rb") as file:
-        text = file.read(_MOST_BYTES).decode(errors="replace")
+    with contextlib.suppress(OSError):
+        text = head(root / ".gitmodules", _MOST_BYTES).decode(errors="replace")
     for number, line in enumerate(text.splitlines(), 1):
         if (found := _PATH.match(line)) is not None:
             yield number, found[1]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..reading.facts import Command
-from ..reading.source import SourceFile
+from ..reading.source import SourceFile, head
 from .documented_commands import commands_in, opened
 
 LAUNCHES = ".vscode/launch.json"
@@ -43,8 +43,8 @@ def _said(root: Path, path: str, text: str) -> Iterator[Command]:
 def _launched(root: Path) -> Iterator[Command]:
     """What Visual Studio Code starts."""
     text = ""
-    with contextlib.suppress(OSError), (root / LAUNCHES).open("rb") as file:
-        text = file.read(_MOST_BYTES).decode(errors="replace")
+    with contextlib.suppress(OSError):
+        text = head(root / LAUNCHES, _MOST_BYTES).decode(errors="replace")
     for launch in _launches(text):
         program, arguments = launch.get("program"), launch.get("args", [])
         if isinstance(arguments, str):

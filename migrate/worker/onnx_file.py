@@ -25,6 +25,7 @@ from ...runtime.base.task import GivenLabels, Task
 from ...runtime.tuning.autotuner import Progress
 from ...runtime.tuning.random_rows import random_rows
 from ...runtime.tuning.retune import PortableSource, retune
+from ...scratch import ScratchFolder
 from ...specs import Preprocessing, Signature, TensorSpec
 from ..proving.worker_protocol import PackageOnnx
 from .packaging import Packaged
@@ -48,8 +49,8 @@ def package_onnx(request: PackageOnnx, tell: Progress) -> Packaged:
         precision=request.precision, device=request.device, task=request.task,  # type: ignore[arg-type]
         max_tuning_seconds=request.max_tuning_seconds, budget=request.budget,
     )  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
-        files, source = Path(staging) / "files", Path(request.path)
+    with ScratchFolder() as staging:
+        files, source = staging / "files", Path(request.path)
         files.mkdir()
         model = _read(source)
         signature = _signature(model, request.input)

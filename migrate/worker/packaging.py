@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +39,7 @@ from ...runtime.tuning.randomize import device_of, drawn, noise
 from ...runtime.tuning.reference import known_answers, noise_where_off
 from ...runtime.tuning.source import CapturedSource
 from ...runtime.tuning.tune import tune
+from ...scratch import ScratchFolder
 from ...specs import Preprocessing
 from ..proving.worker_protocol import Duel
 from .portable_parity import portable_parity
@@ -109,8 +109,8 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
     if order.preprocessing is not None:
         check_fit(order.preprocessing, captured.signature)
     source = CapturedSource.of(captured) if order.planned else CapturedSource(captured, captured)
-    with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
-        directory = Path(staging) / "files"
+    with ScratchFolder() as staging:
+        directory = staging / "files"
         directory.mkdir()
         # Before anything is compiled: a backend may leave guards of its own in the program that it was given.
         tell(0.1, "comparing with the original's outputs")
@@ -138,7 +138,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
         order = _told(order, captured)
         images = () if order.images is None else (order.images,)
         tell(0.95, "writing the model")
-        files = Path(staging) / "kept"
+        files = staging / "kept"
         copy_model_files(() if plan is None else plan.files, directory, files)
         path = write_package(
             order.out,
@@ -263,8 +263,8 @@ def _tune(
     # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.
     other = drawn(model, source.captured.example)
     proved = CapturedSource.of(_captured(other, source.captured.example, order))
-    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
-        plan = tune(proved, order.config, directory=Path(scratch), device=device, progress=tell)
+    with ScratchFolder() as scratch:
+        plan = tune(proved, order.config, directory=scratch, device=device, progress=tell)
     return source.prepare_all(plan, directory), proved.captured
 
 

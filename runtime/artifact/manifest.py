@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...errors import ArtifactError, DigestError
-from ..base.regular_file import open_regular
+from ...trust import open_regular
 
 FORMAT = 1
 MANIFEST = "headrace.json"

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import ArtifactError
 from ...specs import Signature, TensorSpec
-from ..base.regular_file import open_regular
+from ...trust import open_regular
 
 FILE = "config.pbtxt"
 MOST_ROWS = 16_384

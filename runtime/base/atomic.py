@@ -19,8 +19,9 @@ from ...errors import ArtifactError, disk_fault
 
 try:
     import fcntl
+    import resource
 except ImportError:  # not on Windows: two writers of one repository then have to take turns by themselves
-    fcntl = None  # type: ignore[assignment]
+    fcntl = resource = None  # type: ignore[assignment]
 
 _NEW, _OLD = ".headrace-new-", ".headrace-old-"
 P = ParamSpec("P")
@@ -183,6 +184,20 @@ def _flush(folder: Path) -> None:
             with (Path(place) / name).open("rb") as file:
                 os.fsync(file.fileno())
         flush_folder(Path(place))
+
+
+@contextlib.contextmanager
+def library_writes(folder: Path, size: int) -> Iterator[None]:
+    """For a library that writes a file of at least so many bytes in `folder` by itself, and says of a disk that does not take
+    it only that something failed ("iostream error"): then OSError is raised, with the reason and the folder."""
+    try:
+        yield
+    except Exception as error:
+        largest = resource.getrlimit(resource.RLIMIT_FSIZE)[0] if resource is not None else -1
+        if not isinstance(error, OSError) and (0 <= largest < size or shutil.disk_usage(folder).free < size):
+            code = errno.EFBIG if 0 <= largest < size else errno.ENOSPC
+            raise OSError(code, os.strerror(code), str(folder)) from error
+        raise
 
 
 @contextlib.contextmanager

@@ -25,8 +25,10 @@ _SUM_LIMIT = 5e-3  # what a softmax in bf16 may lack of one
 _REPEATED = 6  # how often a module is asked again whether it answers the same
 _EXACT = 1e-6  # of the range, in float64, where rounding cannot be the reason
 _BESIDE, _STARK = 3, (1.0, 1000.0, -1000.0)  # what the first of three rows stands beside
+_OTHER_KERNELS = 5e-2  # of the range: for another layout a GPU's libraries have others, which round to TF32 otherwise
 _TESTS_BATCH = "look for code that tests the batch size"
 _MIXES = "a row's result depends on the other rows of its batch, so it cannot be batched; look for batch statistics"
+_BY_LAYOUT = "what the module answers depends on how its input lies in memory; look for is_contiguous() and stride()"
 _VARIES = (
     "the module answers the same input differently each time; look for random numbers (torch, random, numpy), "
     "and for attributes that it changes"
@@ -67,10 +69,12 @@ def in_behavior(
         if draws and _varies(module, inputs, expected):  # the same by chance
             return [Obstacle("PG109", _VARIES, *place)]
         mixed = max(largest_difference(a, b[: a.shape[0]]) for a, b in zip(alone, expected, strict=True))
-        if mixed > _LIMIT and _rows_mix(program, rows):
+        if mixed > _LIMIT and _rows_mix(program, inputs):
             return values_taken(program) or [Obstacle("PG107", _MIXES, *place)]
     if _depends_on_neighbors(program, graph, rows):
         return values_taken(program) or [Obstacle("PG107", _MIXES, *place)]
+    if _depends_on_layout(module, graph, rows):
+        return [Obstacle("PG111", _BY_LAYOUT, *place)]
     return []
 
 
@@ -146,6 +150,18 @@ def _depends_on_neighbors(program: ExportedProgram, graph: Any, rows: tuple[torc
     except Exception:  # noqa: BLE001 - a model may check its inputs, and raise what it likes
         return False
     return max(largest_difference(a[:1], b[:1]) for a, b in zip(*found, strict=True)) > _EXACT
+
+
+def _depends_on_layout(module: torch.nn.Module, graph: Any, rows: tuple[torch.Tensor, ...]) -> bool:
+    """Whether the module answers images otherwise whose channels come last in memory, as arrays of pixels that are permuted."""
+    if all(value.ndim != 4 for value in rows):
+        return False
+    inputs = [value[:2].contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value[:2] for value in rows]
+    try:
+        answered = flatten(module(*inputs), torch.is_tensor, lambda where, value: None)[0]
+    except Exception:  # noqa: BLE001 - it may view what only another layout allows; then no script calls it so
+        return False
+    return _difference(answered, graph(*(value[:2].clone() for value in rows))) > _OTHER_KERNELS
 
 
 def _with_stark_neighbors(value: torch.Tensor) -> torch.Tensor:

@@ -52,6 +52,7 @@ class CapturedGraph:
     The program takes the inputs in the signature's order and returns a flat tuple of tensors in the signature's order.
     `example` has two rows of each input; `batches` are those at which it was proved equal to the module.
     `task` says what each output is.
+    `written` says that the module computes in place of an input, which the program leaves as it is.
     `passes` names the rewrites that were applied since, `disabled` those that may not be. `calibration` is what int8 takes its
     ranges from.
     """
@@ -64,6 +65,7 @@ class CapturedGraph:
     batches: tuple[int, ...] = ()
     passes: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
+    written: bool = False
     calibration: Calibration | None = field(default=None, repr=False)
 
     @property
@@ -122,7 +124,7 @@ def capture(
         )
         if leaves or not problems:
             problems += obstacles.in_outputs(leaves, structure.names(), example[0].shape[0], _DTYPES, module)
-        program, found = _export(module, example)
+        program, found, written = _export(module, example)
         if state:  # what is only known to be somewhere in the module has its explanation
             found = [item for item in found if (item.path, item.line) != of_forward(module)]
         problems += found
@@ -136,7 +138,7 @@ def capture(
         problems = in_behavior(module, program, example, PROVED_BATCHES)
         refuse(f"the graph of {title} does not do what the module does", problems)
         found_task = Task.of(signature, task, activated=activated(module, program, example, leaves, signature))
-    return CapturedGraph(program, signature, found_task, structure, example, PROVED_BATCHES)
+    return CapturedGraph(program, signature, found_task, structure, example, PROVED_BATCHES, written=written)
 
 
 def refuse(summary: str, problems: Sequence[Obstacle]) -> None:
@@ -173,7 +175,8 @@ def _runs(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> bool:
     return True
 
 
-def _export(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tuple[ExportedProgram | None, list[Obstacle]]:
+def _export(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tuple[ExportedProgram | None, list[Obstacle], bool]:
+    """The program, what stands in its way, and whether the module computes in place of an input."""
     shapes = (tuple({0: Dim("batch", min=1, max=MAX_BATCH)} for _ in example),)
     flat = _Flat(module)
     try:
@@ -182,9 +185,9 @@ def _export(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tuple
             if written := written_inputs(program):
                 flat = _Flat(module, written)
                 program = torch.export.export(flat, example, dynamic_shapes=shapes, strict=False)
-            return without_batch_squeeze(program), []
+            return without_batch_squeeze(program), [], bool(written)
     except Exception as error:  # noqa: BLE001 - torch.export raises what the user's code and its own internals raise
-        return None, diagnose(flat, module, example, shapes, error)
+        return None, diagnose(flat, module, example, shapes, error), False
 
 
 def _signature(

@@ -54,7 +54,7 @@ class Reads:
     """
 
     members: Iterable[object]
-    places: list[tuple[dict[str, Any], str]] = field(default_factory=list)
+    places: list[tuple[Mapping[str, Any], str]] = field(default_factory=list)
     cells: list[tuple[str, types.CellType]] = field(default_factory=list)
     sets: str | None = None
     names: frozenset[str] = frozenset()
@@ -95,6 +95,9 @@ class Reads:
             attributes = getattr(own, "__dict__", {})
             named = (read | (anywhere if isinstance(own, nn.Module) else set())) - written - {"training"}
             self.places += [(attributes, name) for name in sorted(named & attributes.keys())]
+            for table in _class_tables(own):  # an attribute of the object's own may come in place of its class's
+                known = sorted(name for name in named & table.keys() if not hasattr(table[name], "__get__"))
+                self.places += [(place, name) for name in known for place in (table, attributes)]
 
     @staticmethod
     def _methods(own: object, found: Names) -> Iterator[Any]:
@@ -126,6 +129,11 @@ class Reads:
         return [(item, None) for item in reached if isinstance(item, calls)] + [
             (item, own) for item in around if isinstance(item, calls)
         ]
+
+
+def _class_tables(own: object) -> list[Mapping[str, Any]]:
+    """The attributes of an object's classes that are the user's own."""
+    return [vars(kind) for kind in type(own).__mro__ if kind.__module__.partition(".")[0] not in (*_LIBRARIES, "builtins")]
 
 
 def _called(part: object) -> Any:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import ArtifactError, ParityError
-from ...specs import Precision
+from ...scratch import ScratchFolder
+from ...specs import FP32, Precision
 from .. import backends, formats
+from ..artifact.manifest import ONNX_FILE
 from ..artifact.package import CLASSIFY, DECODE, place_package
 from ..artifact.plan import Choice
-from ..base.atomic import old_model_stays, replacing, replacing_file
+from ..base.atomic import library_writes, old_model_stays, replacing, replacing_file
 from ..base.config import GraphConfig
 from ..base.session import Session, Target
 from ..formats import Format
@@ -68,10 +69,10 @@ def export(
         raise ArtifactError(f"{out} is where the package itself lies; name another place with --out")
     with opened(folder, images=images, trusted=trusted, int8=precision.is_int8) as model:
         if wanted.repository:
-            with tempfile.TemporaryDirectory(prefix="headrace-") as made:
-                candidate = _made(wanted, model, precision, Path(made))
+            with ScratchFolder() as made:
+                candidate = _made(wanted, model, precision, made)
                 _check_models(out, model.package.artifact.name, overwrite)
-                place_package(Path(made), out, model.package.artifact.name)
+                place_package(made, out, model.package.artifact.name)
         elif wanted.suffix:
             with replacing_file(out) as written:
                 candidate = _made(wanted, model, precision, written)
@@ -86,7 +87,10 @@ def export(
 def _made(wanted: Format, model: Opened, precision: Precision, path: Path) -> Candidate:
     """Write it there, open it by its own runtime, and hold it against the package. Raises ParityError."""
     package, reference = model.package, model.reference
-    wanted.write(package, precision, path)
+    source = sum((package.artifact.path / name).stat().st_size for name in package.artifact.files if name.startswith(ONNX_FILE))
+    least = source // (4 if precision.is_int8 else 1 if precision == FP32 else 2)
+    with library_writes(path if path.is_dir() else path.parent, least):
+        wanted.write(package, precision, path)
     session: Session = wanted.open(path, package)
     try:
         # Any backend but eager, which would be taken for the reference.

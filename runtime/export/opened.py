@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ArtifactError
+from ...scratch import ScratchFolder
 from ..artifact.artifact import Artifact, load_artifact
 from ..artifact.known_answers import differs, recorded_span
 from ..base.calibration import Calibration
@@ -51,7 +51,7 @@ def opened(folder: Path, *, images: Path | None, trusted: bool, int8: bool) -> I
             found, _, judging = judging.split(GraphConfig(precision="fp32,int8"))
             calibration, remark = (found, "") if isinstance(found, Calibration) else (None, found)
     plan = artifact.lossless_plan()
-    with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
+    with ScratchFolder() as directory:
         session = artifact.open_choice(plan, plan.first())
         try:
             if why := changed(artifact, session):
@@ -65,7 +65,7 @@ def opened(folder: Path, *, images: Path | None, trusted: bool, int8: bool) -> I
                 seconds=_SECONDS,
                 span=recorded_span(artifact.answers),
             )
-            yield Opened(Packaged(artifact, Path(directory), calibration, remark), reference, session, remark)
+            yield Opened(Packaged(artifact, directory, calibration, remark), reference, session, remark)
         finally:
             session.close()
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...scratch import ScratchFolder
 from ...specs import FP32, INT8, Precision
 from .. import backends
 from ..artifact.manifest import ONNX_FILE
@@ -30,14 +30,14 @@ class Triton(Format):
     def write(self, package: Packaged, precision: Precision, path: Path) -> None:
         artifact, source = package.artifact, package.onnx(precision)
         data = source.with_name(f"{source.name}.data")
-        with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
-            shutil.copyfile(source, Path(staging) / ONNX_FILE)
+        with ScratchFolder() as staging:
+            shutil.copyfile(source, staging / ONNX_FILE)
             if data.exists():
-                shutil.copyfile(data, Path(staging) / data.name)
+                shutil.copyfile(data, staging / data.name)
             write_package(
                 path / artifact.name,
                 name=artifact.name,
-                files_from=Path(staging),
+                files_from=staging,
                 signature=artifact.signature,
                 preprocessing=artifact.preprocessing,
                 task=artifact.task,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from ...errors import BackendError, ParityError
+from ...scratch import ScratchFolder
 from ...specs import Preprocessing
 from ..artifact.parity import Gate
 from ..artifact.plan import Plan
@@ -47,7 +47,7 @@ class Compiled:
     passes: tuple[PassRecord, ...]
     plan: Plan
     runner: Runner
-    folder: tempfile.TemporaryDirectory[str]
+    folder: ScratchFolder
     watch: Watch
     key: str | None = None  # of the cache; None where the plan was not made by a call
 
@@ -138,8 +138,8 @@ class Compiler:
             folder, plan, records, runner = found
             how = "as an earlier process measured"
         else:
-            folder = tempfile.TemporaryDirectory(prefix="headrace-")
-            directory = Path(folder.name)
+            folder = ScratchFolder()
+            directory = folder.path
             try:
                 with locked(captured.example):
                     source = CapturedSource.of(captured)
@@ -157,14 +157,14 @@ class Compiler:
 
     def _from_cache(
         self, captured: CapturedGraph, config: GraphConfig, key: str, device: str
-    ) -> tuple[tempfile.TemporaryDirectory[str], Plan, tuple[PassRecord, ...], Runner] | None:
+    ) -> tuple[ScratchFolder, Plan, tuple[PassRecord, ...], Runner] | None:
         """What an earlier process measured, held against eager on rows that nobody has seen; None where there is nothing."""
-        folder = tempfile.TemporaryDirectory(prefix="headrace-")
-        cached = look_up(key, Path(folder.name))
+        folder = ScratchFolder()
+        cached = look_up(key, folder.path)
         if cached is None or not set(self.config.buckets or ()) <= set(cached.plan.choices):
             folder.cleanup()
             return None
-        runner = Runner(captured.signature, cached.plan, Path(folder.name))
+        runner = Runner(captured.signature, cached.plan, folder.path)
         try:
             with locked(captured.example):
                 why = _wrong(captured, cached.plan, runner, config, device)

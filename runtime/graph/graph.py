@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from ...errors import ArtifactError, BackendError, InputError
+from ...scratch import ScratchFolder
 from ...specs import Preprocessing, Signature
 from ..artifact.package import copy_model_files, write_package
 from ..artifact.parity import ParityRecord
@@ -273,7 +273,7 @@ class Graph(Staging):
                 compiled = self._ready(compiled.captured.example, None)
             self._compiler().extend(compiled)
             folder = Path(path)
-            with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
+            with ScratchFolder() as staging:
                 structure = compiled.captured.structure.to_json()
                 digests = {"weights": weights_digest(distinct_modules(vars(self))), "program": self._program()}
                 facts = {**(provenance or {}), "outputs": structure, **digests}
@@ -281,11 +281,11 @@ class Graph(Staging):
                     write_onnx(compiled.source.optimized, compiled.runner.directory)
                 except BackendError as error:  # an operator has no form in ONNX: the plan's own files run it all the same
                     facts["no_portable_graph"] = str(error)
-                copy_model_files(compiled.plan.files, compiled.runner.directory, Path(staging))
+                copy_model_files(compiled.plan.files, compiled.runner.directory, staging)
                 return write_package(
                     folder,
                     name=folder.name,
-                    files_from=Path(staging),
+                    files_from=staging,
                     signature=compiled.captured.signature,
                     preprocessing=preprocessing or self._preprocessing,
                     labels=labels,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -42,8 +43,9 @@ def training_inside(modules: Sequence[nn.Module]) -> list[nn.Module]:
 
 
 def acting_otherwise(modules: Sequence[nn.Module]) -> list[nn.Module]:
-    """Those that compute something else in training mode: their `forward` asks for it."""
-    return [module for module in modules if _asks_for_training(module)]
+    """Those that compute something else in training mode: their `forward` asks for it, or that of a module that has them."""
+    asking = {id(part) for module in modules if _asks_parts_for_training(module) for part in module.children()}
+    return [module for module in modules if id(module) in asking or _asks_for_training(module)]
 
 
 def set_for_others(modules: Sequence[nn.Module]) -> list[tuple[dict[str, Any], str]]:
@@ -83,6 +85,19 @@ def _asks_for_training(module: nn.Module) -> bool:
         return float(module.dropout) > 0
     code = _forward(module)
     return code is not None and "training" in names_in(code).read
+
+
+def _asks_parts_for_training(module: nn.Module) -> bool:
+    """Whether its `forward` reads `self.part.training`, or that of anything but itself."""
+    code = _forward(module)
+    if code is None or "training" not in names_in(code).read:
+        return False
+    before = ""
+    for step in dis.get_instructions(code):
+        if step.opname == "LOAD_ATTR" and step.argval == "training" and before not in code.co_varnames[:1]:
+            return True
+        before = str(step.argval)
+    return False
 
 
 def _kind(module: nn.Module) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from torch import nn
 from ..capture.code_reads import PLAIN, Reads, content, plain
 
 _FIXED = (*PLAIN, types.FunctionType, types.BuiltinFunctionType, type, torch.dtype, torch.device)
+_ENVIRONMENT = frozenset(("environ", "getenv"))
 _DERIVED = frozenset(("_reversed_padding_repeated_twice", "_headrace_evaluation"))
 
 
@@ -26,7 +28,8 @@ class ReadValues:
         """`paths` names objects by the identity of their attributes' table; `version` tells a tensor's states apart."""
         reads = Reads(code)
         self._version, self._members = version, reads.names
-        seen: dict[tuple[int, str], tuple[dict[str, Any], str, tuple[str, str]]] = {}
+        self._environment = not _ENVIRONMENT.isdisjoint(reads.names)
+        seen: dict[tuple[int, str], tuple[Mapping[str, Any], str, tuple[str, str]]] = {}
         for table, name in reads.places:
             if name in reads.filled or name in _DERIVED or isinstance(table.get(name), nn.Module):
                 continue
@@ -58,25 +61,34 @@ class ReadValues:
             for table, name, label in zip(self._tables, self._names, self._labels, strict=True)
             if name in table
         }
-        return found | {("variable", name): self._plain(content(cell)) for name, cell in self._cells}
+        found |= {("variable", name): self._plain(content(cell)) for name, cell in self._cells}
+        return found | {("global", "os.environ"): _variables()} if self._environment else found
 
     def _plain(self, value: Any) -> Hashable:
         return plain(value, self._version, self._members)
 
     def _remember(self) -> None:
-        values = list(map(dict.get, self._tables, self._names))
+        values = self._held()
         self._pinned = values  # so that their ids are not used again
         self._ids = self._identities()
         self._volatile = [index for index, value in enumerate(values) if not _is_fixed(value)]
         self._state = self._in_place()
 
     def _identities(self) -> list[int]:
-        return list(map(id, map(dict.get, self._tables, self._names)))
+        return list(map(id, self._held()))
+
+    def _held(self) -> list[Any]:
+        return [table.get(name) for table, name in zip(self._tables, self._names, strict=True)]
 
     def _in_place(self) -> list[Hashable]:
         tables, names = self._tables, self._names
         held = [self._plain(tables[index].get(names[index])) for index in self._volatile]
-        return held + [self._plain(content(cell)) for _, cell in self._cells]
+        held += [self._plain(content(cell)) for _, cell in self._cells]
+        return [*held, _variables()] if self._environment else held
+
+
+def _variables() -> Hashable:
+    return frozenset(os.environ.items())
 
 
 def _is_fixed(value: Any) -> bool:

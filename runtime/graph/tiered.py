@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .graph import ModuleGraph
 
 _PATIENCE = 10.0  # seconds; about what the capture and the plan of a ResNet-50 take on two cores
+_IN_PLACE = "computes in place of its input, which the script may read afterwards (x = x.clone() before that keeps it)"
 _OPENING = 1.0  # seconds; about what opening a packaged model takes
 
 
@@ -85,7 +86,8 @@ class TieredGraph:
     A module that cannot be captured stays eager, with one warning; with patience 0 that raises CaptureError, as for any graph,
     unless it is TorchScript, which is a graph already and answers itself.
     So does one, while that lasts, at whose layers a hook of the script's looks on (`observers`), or of which a part is in
-    training mode while the whole is in evaluation mode; and one whose calls keep tensors in attributes that no module reads.
+    training mode while the whole is in evaluation mode; and one whose calls keep tensors in attributes that no module reads, or
+    change their inputs.
     `eager` is called instead of the module, where that runs in a wrapper. What else a graph does (`compile`, `save`, `debug`,
     `plan`) is done by the `graph` behind it, for which `compile` does not wait.
     """
@@ -114,6 +116,7 @@ class TieredGraph:
         self._seen = _Seen(model)
         self._hooks = -1  # how many there had been in the process when it was last looked whether one looks on here
         self._observed = False
+        self._writes = False  # whether calls have changed their inputs
         self._mixed = False  # whether it was told that parts of it train
         self._looked = False
         self._put_off = False  # packages of another program, with the same weights
@@ -195,6 +198,8 @@ class TieredGraph:
 
     def _by_a_graph(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
         """What a graph answers, or the module where it is compared with one; None where the module is to answer."""
+        if self._writes and self.refused is not None:
+            return None
         if not account.eager_next and self._graph is not None and self._graph.ready(*inputs):  # it sees changes itself
             return self._timed(account, True, self._graph, *inputs)
         self._notice_changes(thoroughly=self.packaged is not None or self._may_look() or account.pays(self._stretch))
@@ -239,13 +244,16 @@ class TieredGraph:
 
         An autocast around the call is the caller's.
         """
-        modules = self._seen.modules
-        with torch.no_grad():
-            with LOCK.beside():
-                if not any(map(_trains, modules)):
+        modules, before = self._seen.modules, _versions(inputs)
+        try:
+            with torch.no_grad():
+                with LOCK.beside():
+                    if not any(map(_trains, modules)):
+                        return self._call_eagerly(*inputs)
+                with LOCK, _evaluating(modules):  # whose modes other threads' calls would see
                     return self._call_eagerly(*inputs)
-            with LOCK, _evaluating(modules):  # whose modes other threads' calls would see
-                return self._call_eagerly(*inputs)
+        finally:
+            self._writes = self._writes or before != _versions(inputs)
 
     def _as_it_is(self, *inputs: torch.Tensor) -> Any:
         """The module in the modes that its parts are in."""
@@ -258,18 +266,20 @@ class TieredGraph:
             return self._call_eagerly(*inputs)
 
     def _keeps_for_others(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> bool:
-        """Whether calls leave something in an attribute that the script may read, which no graph's call does; then the module
-        answers from now on."""
+        """Whether calls leave something that the script may read, in an attribute or in their inputs, which no graph's call
+        does; then the module answers from now on."""
         if not (self.packaged is not None or self._may_look() or account.pays(self._stretch)):
             return False
         if not self._has_spent(1e-9) and self._seen.sets_for_others():
             self._eagerly(*inputs)  # so that there is what a call leaves
-        if (name := self._seen.kept_for_others()) is None:
-            return False
-        self.refuse(
-            CaptureError(f"forward keeps tensors in {name!r}, which no module reads; a graph's call would leave it as it is")
-        )
-        return True
+        if (name := self._seen.kept_for_others()) is not None:
+            self._leave(f"keeps tensors in {name!r}, which no module reads")
+        elif self._writes:
+            self._leave(_IN_PLACE)
+        return self.refused is not None
+
+    def _leave(self, what: str) -> None:
+        self.refuse(CaptureError(f"forward {what}; a graph's call would leave it as it is"))
 
     def _is_observed(self) -> bool:
         if self._observed or self._hooks != RemovableHandle.next_id:
@@ -386,6 +396,11 @@ class TieredGraph:
             self.refuse(error)
             return None
         account.cost, account.compiled = time.perf_counter() - begin, True
+        latest = self.graph._latest
+        if latest is not None and latest.captured.written:  # no call of the module has shown that yet
+            self._writes = True
+            self._leave(_IN_PLACE)
+            return None
         return outputs
 
 
@@ -413,6 +428,11 @@ def _evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def _versions(inputs: Sequence[torch.Tensor]) -> list[int]:
+    """How often each was written to; those of an inference mode do not count that."""
+    return [value._version for value in inputs if not value.is_inference()]
 
 
 def _trains(module: nn.Module) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +15,7 @@ import numpy as np
 
 from ..._version import __version__
 from ...errors import ArtifactError, BackendError
+from ...scratch import ScratchFolder
 from ...specs import Signature
 from .. import backends
 from ..artifact.agreement import Array
@@ -138,8 +138,7 @@ def retune(
         judging = JudgingData((found,), labels if single else None)
     device = "cpu" if config.device == "auto" else config.device
     buckets = config.buckets or tuple(bucket for bucket in config.planned(device) if bucket <= artifact.max_batch_size)
-    with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
-        directory = Path(staging)
+    with ScratchFolder() as directory:
         for name in (name for name in artifact.files if name.startswith(ONNX_FILE)):
             shutil.copyfile(artifact.path / name, directory / name)
         answers, span = artifact.answers, recorded_span(artifact.answers)

@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from ...runtime.artifact.package import place_package
 from ...runtime.artifact.plan import Choice
 from ...runtime.artifact.same_model import how_another
 from ...runtime.base.child import end_with_parent
+from ...scratch import ScratchFolder
 from ..models.oversight.plan_account import gain
 
 _NICE = 19
@@ -50,7 +50,7 @@ class Planner:
         self._what, self._models, self._name, self._report = what, models, name, report
         self._served = load_artifact(models / name)
         self._before: Choice = self._served.plan_here().first()
-        self._aside: tempfile.TemporaryDirectory[str] | None = None
+        self._aside: ScratchFolder | None = None
         self._stopped = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._wait, name="headrace-planner", daemon=True)
@@ -61,9 +61,9 @@ class Planner:
 
     def start(self) -> None:
         """Call it from the main thread, whose end ends the process."""
-        self._aside = tempfile.TemporaryDirectory(prefix="headrace-")
+        self._aside = ScratchFolder()
         self._process = subprocess.Popen(
-            [*self._compile, "--out", self._aside.name, "--", self._what], stdin=subprocess.DEVNULL,
+            [*self._compile, "--out", str(self._aside.path), "--", self._what], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
             preexec_fn=_begin,  # noqa: PLW1509 - there are no other threads yet
         )  # fmt: skip
@@ -108,7 +108,7 @@ class Planner:
     def _placed(self) -> str:
         """Put what was planned in its place if it is the model that serves; what came of it."""
         assert self._aside is not None
-        made = Path(self._aside.name)
+        made = self._aside.path
         another = how_another(self._served, load_artifact(made / self._name)) if (made / self._name).is_dir() else "name"
         if another is not None:
             return (

@@ -188,7 +188,8 @@ def test_killed_while_it_runs_the_tree_is_old_or_new(headrace, warm_torch, root)
     assert after is None or b"headrace.compile" in after["evaluate.py"]
 
 
-def test_ended_by_sigterm_it_leaves_no_temporary_files(root):
+@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGHUP])
+def test_ended_in_order_it_leaves_no_temporary_files(root, ended_by):
     scratch = root.parent / "scratch"
     scratch.mkdir()
     command = [sys.executable, "-m", "headrace", "migrate", str(root), "--entry", "evaluate.py", "--input-size", "3,2,2"]
@@ -199,8 +200,8 @@ def test_ended_by_sigterm_it_leaves_no_temporary_files(root):
         while not any(scratch.glob("headrace-*/repository")) and process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
         assert process.poll() is None
-        process.terminate()
-        assert process.wait(120) == 128 + signal.SIGTERM
+        process.send_signal(ended_by)
+        assert process.wait(120) == 128 + ended_by
     finally:
         process.kill()
     assert list(scratch.glob("headrace-*")) == []

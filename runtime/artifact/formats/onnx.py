@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....errors import BackendError
+from ....scratch import ScratchFolder
 from ... import backends
 from ...backends.shared.onnx_session import OnnxSession, open_onnx
 from ...base.session import Target
@@ -53,8 +53,8 @@ def _unshared(path: Path) -> Iterator[Path]:
     if [entry.name for entry in path.parent.iterdir()] == [path.name]:
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="headrace-") as own:
-        yield Path(shutil.copytree(path.parent, Path(own) / "graph")) / path.name
+    with ScratchFolder() as own:
+        yield Path(shutil.copytree(path.parent, own / "graph")) / path.name
 
 
 class _Strings:

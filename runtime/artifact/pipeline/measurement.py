@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ....errors import BackendError
+from ....scratch import ScratchFolder
 from ..agreement import Array
 from ..split.cutting import like, needed, reads
 from .cutting import Chain, Value
@@ -50,8 +50,8 @@ def measure(chain: Chain, places: Sequence[int], rows: Sequence[Array], *, threa
     read = {name for node in nodes for name in reads(node)}
     constants = needed(chain.model, read - {name for node in nodes for name in node.output})
     ends = [*graph.output, *map(helper.make_empty_tensor_value_info, looked_at)]
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        path = Path(folder) / "graph.onnx"
+    with ScratchFolder() as folder:
+        path = folder / "graph.onnx"
         whole = like(chain.model, [*constants, *nodes], list(graph.input), ends, list(weights.values()))
         onnx.save_model(whole, str(path), save_as_external_data=True, location="weights")
         del whole
@@ -59,7 +59,7 @@ def measure(chain: Chain, places: Sequence[int], rows: Sequence[Array], *, threa
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # which would fuse nodes
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4
-        options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "profile")
+        options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
         try:
             session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
             seen = []

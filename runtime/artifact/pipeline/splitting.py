@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ....errors import ArtifactError, ParityError
+from ....scratch import ScratchFolder
 from ... import backends
 from ...base.session import Target, default_threads
 from ..agreement import Array
@@ -55,8 +55,8 @@ def cut_model(folder: Path, out: Path, stages: int) -> Pipeline:
     chain = Chain.of(graph)
     threads = max(1, default_threads() // stages)
     measured = measure(chain, chain.places(stages), whole.rows, threads=threads)
-    with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
-        tried = sorted(_rounds(whole, chain, measured, stages, Path(staging), threads), key=lambda one: max(one.seconds))
+    with ScratchFolder() as staging:
+        tried = sorted(_rounds(whole, chain, measured, stages, staging, threads), key=lambda one: max(one.seconds))
         best, difference = _first_alike(whole, tried)
         whole.write(best.folder, best.mesh.to_json(), f"it is {best.mesh.described}")
     return Pipeline(whole.target, ROWS, tuple(1000 * one for one in best.seconds), difference)

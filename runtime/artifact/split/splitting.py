@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from ....errors import ArtifactError, ParityError
+from ....scratch import ScratchFolder
 from ..agreement import best_classes
 from ..manifest import digest
 from .cutting import cut
@@ -34,10 +34,10 @@ def split_model(folder: Path, out: Path, ranks: int) -> tuple[Path, float]:
         raise ArtifactError(f"{artifact.name}: {error}") from None
     if not 2 <= ranks <= min(MAX_RANKS, classes):
         raise ArtifactError(f"{artifact.name} has {classes} classes; --ranks takes 2 to {min(MAX_RANKS, classes)}, got {ranks}")
-    with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
-        mesh = _write_parts(whole, Path(staging), [classes * number // ranks for number in range(ranks + 1)])
-        difference = _compare(whole, Path(staging), mesh)
-        whole.write(Path(staging), mesh.to_json(), f"it is {mesh.described}")
+    with ScratchFolder() as staging:
+        mesh = _write_parts(whole, staging, [classes * number // ranks for number in range(ranks + 1)])
+        difference = _compare(whole, staging, mesh)
+        whole.write(staging, mesh.to_json(), f"it is {mesh.described}")
     return whole.target, difference
 
 

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import typer
 from ....console import check_format, make_console
 from ....errors import HeadraceError, InputError, MigrateError
 from ....extras import require
+from ....scratch import ScratchFolder
 
 if TYPE_CHECKING:
     from .operators import Model
@@ -157,8 +157,8 @@ def _described(what: str, rows: int, row: tuple[int, ...] | None, *, trusted: bo
         raise MigrateError(
             f"{what} holds a graph already; plan-parallel takes code: timm:NAME, torchvision:NAME, FILE.py:EXPRESSION"
         )
-    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
-        sandbox = sandbox_for(subject, options, Path(scratch))
+    with ScratchFolder() as scratch:
+        sandbox = sandbox_for(subject, options, scratch)
         recipe = subject.recipe if subject.recipe.root else subject.recipe.in_copy(sandbox.readable_folder())
         with WorkerPool(sandbox, (*PACKAGING, *subject.preload)) as pool:
             if row is None:

@@ -12,7 +12,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ....errors import InputError
+from ....scratch import ScratchFolder
 from ..mesh import world
 from .operators import KINDS, NO_COPY, Model, Operator
 from .rates import COLLECTIVES, Link, Rates, volume
@@ -78,7 +78,7 @@ def measured_apart(mesh: tuple[int, ...], device: str, model: Model) -> dict[str
     """`measure` by a job of its own on this machine, as JSON. Raises InputError where it cannot be."""
     check_apart(mesh, device)
     ranks = math.prod(mesh)
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+    with ScratchFolder() as folder:
         asked, answered = Path(folder, "model.json"), Path(folder, "rates.json")
         asked.write_text(json.dumps(model.to_json()), encoding="utf-8")
         job = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(ranks)]

@@ -10,6 +10,7 @@ from ....errors import ArtifactError
 from ....runtime.artifact.formats import Format, formats
 from ....runtime.artifact.manifest import MANIFEST
 from ....runtime.artifact.model_config import FILE, ModelConfig, parse_config, read_config
+from ....specs import MOST_LABEL
 
 _MOST_FILES = 10_000
 _MOST_LABEL_BYTES = 16 << 20
@@ -74,7 +75,9 @@ def labels_of(root: Path, folder: Path, config: ModelConfig) -> Mapping[str, tup
                 text = file.read(_MOST_LABEL_BYTES + 1)
             if len(text) > _MOST_LABEL_BYTES:
                 raise ArtifactError(f"{path} is larger than {_MOST_LABEL_BYTES:,} bytes; it holds no labels")
-            found[tensor.name] = tuple(line.decode("utf-8", "replace") for line in text.splitlines())
+            names = found[tensor.name] = tuple(line.decode("utf-8", "replace") for line in text.splitlines())
+            if (longest := max(map(len, names), default=0)) > MOST_LABEL:
+                raise ArtifactError(f"{path} has a label of {longest:,} characters; a label may have {MOST_LABEL:,}")
     return found
 
 

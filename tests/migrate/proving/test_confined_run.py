@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import psutil
 import pytest
 
 from headrace.migrate.proving import confined_run
-from headrace.migrate.proving.confined_run import Completed, Limits, clean_environment, run
+from headrace.migrate.proving.confined_run import INTERPRETER, Completed, Limits, clean_environment, run
+from headrace.migrate.proving.visible_files import visible_files
 
 
 def python(tmp_path: Path, code: str, **limits: float) -> Completed:
@@ -260,3 +262,50 @@ def test_an_interpreter_that_was_called_by_way_of_another_folder_runs(tmp_path: 
     called = os.path.relpath(sys.executable, scratch)
     done = subprocess.run([called, "-c", code, scratch], cwd=scratch, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.strip() == "2.0", done.stderr
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_nothing_is_run_for_a_starter_that_was_killed_meanwhile(tmp_path: Path, trusted: bool) -> None:
+    """It is killed before the walls stand, when no signal tells of its end yet; nobody reads the status any more then."""
+    status_read, status_write = os.pipe()
+    os.close(status_read)
+    settings = {
+        "status_fd": status_write, "memory_bytes": 2**32, "file_bytes": 2**20, "tasks": 100, "processes": 10,
+        "shared_memory_bytes": 2**20, "network": False, "trusted": trusted, "walled": False, "home": str(tmp_path),
+        "writable": [str(tmp_path)], "readable": [str(path) for path in visible_files({})],
+    }  # fmt: skip
+    program = [sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
+    try:
+        subprocess.run(
+            [INTERPRETER, "-I", str(confined_run.CONFINE), json.dumps(settings), *program], pass_fds=[status_write],
+            cwd=tmp_path, env=clean_environment(tmp_path), check=False,
+        )  # fmt: skip
+    finally:
+        os.close(status_write)
+    assert not (tmp_path / "ran").exists()
+
+
+WITHOUT_NAMESPACES = """
+import sys
+from pathlib import Path
+from headrace.migrate.proving import confine
+from headrace.migrate.proving.confined_run import clean_environment, run
+assert confine._libc().prctl(confine.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+assert confine._deny_system_calls()
+place = Path(sys.argv[1])
+run(
+    [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], cwd=place, trusted=True,
+    environment=clean_environment(place), writable=[place], on_line=lambda line: print(line, flush=True),
+)
+"""
+
+
+def test_without_namespaces_a_program_ends_with_what_started_it(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_NAMESPACES, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as starter:
+        assert starter.stdout is not None
+        program = psutil.Process(int(starter.stdout.readline()))
+        starter.kill()
+    psutil.wait_procs([program], timeout=60)
+    assert not program.is_running() or program.status() == psutil.STATUS_ZOMBIE

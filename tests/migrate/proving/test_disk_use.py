@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from headrace.migrate.proving.disk_use import DiskUse
+from headrace.scratch import remove_tree
 
 
 def test_growth_counts_once_what_was_added(tmp_path: Path) -> None:
@@ -35,6 +36,25 @@ def test_deleted_files_that_are_open_count(tmp_path: Path) -> None:
         (tmp_path / "gone").unlink()
         assert use.growth((), now=True) < 2**16
         assert use.growth([psutil.Process()], now=True) >= 2**21
+
+
+def test_what_lies_deeper_than_a_path_may_be_long_counts(tmp_path: Path) -> None:
+    """A program goes down folder by folder and writes there; no path leads to that from outside."""
+    use = DiskUse([tmp_path])
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(30):
+        os.mkdir("d" * 200, dir_fd=here)
+        inner = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    file = os.open("hidden", os.O_CREAT | os.O_WRONLY, dir_fd=here)
+    for _ in range(64):
+        os.write(file, os.urandom(2**20))
+    os.fsync(file)
+    os.close(file)
+    os.close(here)
+    assert use.growth((), now=True) > 2**25  # others on this disk may have removed some meanwhile
+    remove_tree(tmp_path / ("d" * 200))
 
 
 def test_room_is_no_more_than_the_disk_has(tmp_path: Path) -> None:

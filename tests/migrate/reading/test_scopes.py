@@ -131,3 +131,25 @@ def test_a_file_is_not_read_again_for_each_of_its_imports(monkeypatch):
     monkeypatch.setattr(ast, "walk", lambda node: walked.append(isinstance(node, ast.Module)) or walk(node))
     assert {*names, "late0", "late1", "late2"} <= set(module.imports)
     assert sum(walked) <= 3
+
+
+def test_whether_a_name_leads_into_the_repository_is_asked_of_its_folders_once():
+    """Each import of thousands of files looked through the paths of all of them."""
+
+    class Counted(dict):
+        looked = 0
+
+        def __iter__(self):
+            Counted.looked += 1
+            return super().__iter__()
+
+    paths = ["a/b/c/deep.py", "a/b/x.py", "top.py", "ab/y.py"]
+    repository = Repository([parse_source(path, b"import torch\n") for path in paths])
+    assert repository.folders == {"a", "a/b", "a/b/c", "ab"}
+    repository.modules = Counted(repository.modules)
+    found = [
+        name for name in ("a", "b", "top", "ab", "torch", "x", "c") for _ in range(9) if repository.has_package(name, "top.py")
+    ]
+    assert sorted(set(found)) == ["a", "ab", "top"]
+    assert repository.has_package("c.deep", "a/b/x.py")
+    assert Counted.looked <= 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 from headrace.migrate.stages.copy_tree import copy_tree
@@ -95,3 +97,18 @@ def test_progress_ends_at_one(tmp_path: Path) -> None:
     copy_tree(make(tmp_path / "a", one=b"1", two=b"22"), tmp_path / "b", progress=lambda fraction, _: seen.append(fraction))
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
+
+
+def test_a_file_that_the_disk_does_not_take_is_named(tmp_path: Path) -> None:
+    make(tmp_path / "a", big=bytes(200_000))
+    (tmp_path / "other").mkdir()
+    limited = (
+        "import resource, signal, sys; from pathlib import Path; from headrace.migrate.stages import copy_tree\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "copy_tree.FICLONE = 0\n"  # which would take no room
+        "copy_tree.copy_tree(Path(sys.argv[1]), Path(sys.argv[2]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", limited, tmp_path / "a", tmp_path / "b"], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip().endswith(f"File too large: '{tmp_path / 'b' / 'big'}'")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import MigrateError
+from headrace.migrate.reading.source import SourceFile
 from headrace.migrate.rewriting.rewrite import Change
 from headrace.migrate.stages.copy_tree import Copied
-from headrace.migrate.stages.migrated_copy import check_output, models_folder, write_output
+from headrace.migrate.stages.migrated_copy import check_output, models_folder, recover_output, write_output
 
 pytestmark = pytest.mark.usefixtures("warm_sandbox")
 
@@ -135,3 +140,125 @@ def test_a_link_out_of_the_repository_becomes_a_file_of_the_copy(repository: Pat
     write(repository, tmp_path / "out")
     assert (tmp_path / "out/evaluate.py").read_bytes() == b"after\r\n"
     assert precious.read_bytes() == b"before\r\n"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from headrace.migrate.rewriting.rewrite import Change
+from headrace.migrate.stages import migrated_copy
+repository, out, moment = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+rename, fill = Path.rename, migrated_copy._fill
+def renamed(self, target):
+    rename(self, target)
+    if str(target).endswith(moment) or str(self).endswith(moment):
+        os.kill(os.getpid(), signal.SIGKILL)
+def filled(*args, **named):
+    fill(*args, **named)
+    if moment == "filled":
+        os.kill(os.getpid(), signal.SIGKILL)
+Path.rename, migrated_copy._fill = renamed, filled
+change = Change("evaluate.py", b"before\\r\\n", b"second\\r\\n", ["PS201"], [])
+migrated_copy.write_output(repository, out, [change], models=None, report=lambda copied: {"schema": 1})
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "holds", "said"),
+    [
+        ("filled", b"after\r\n", "its unfinished copy was removed"),
+        (".headrace-old", b"after\r\n", "what stood there is back"),
+        (".headrace-new", b"second\r\n", "its unfinished copy was removed"),
+    ],
+)
+def test_a_kill_at_any_moment_leaves_one_of_both_whole_and_nothing_beside_it(
+    repository: Path, tmp_path: Path, moment: str, holds: bytes, said: str
+) -> None:
+    out = tmp_path / "out"
+    write(repository, out)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(repository), str(out), moment], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert any(path.name.startswith(".out.") for path in tmp_path.iterdir())
+    assert said in (recover_output(out) or "")
+    assert (out / "evaluate.py").read_bytes() == holds
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "repository"]
+    assert recover_output(out) is None
+    write(repository, out)
+    assert (out / "evaluate.py").read_bytes() == b"after\r\n"
+
+
+def test_what_another_run_writes_meanwhile_is_left_to_it(repository: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    inner: list[object] = []
+
+    def meanwhile(_copied: Copied) -> dict:
+        inner.append(recover_output(out))
+        write(repository, out)
+        return {"schema": 1}
+
+    write_output(repository, out, [], models=None, report=meanwhile)
+    assert inner == [None]
+    assert (out / "evaluate.py").read_bytes() == b"before\r\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "repository"]
+
+
+def test_a_user_s_own_folder_beside_it_is_not_taken_for_a_leftover(tmp_path: Path) -> None:
+    for name in (".out.mine.headrace-new", ".out.01234567.headrace-new.tar", ".other.01234567.headrace-new"):
+        (tmp_path / name).mkdir()
+    assert recover_output(tmp_path / "out") is None
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_is_followed_and_stays(repository: Path, tmp_path: Path, there: bool) -> None:
+    (tmp_path / "disk").mkdir()
+    out, place = tmp_path / "out", tmp_path / "disk" / "migrated"
+    if there:
+        place.mkdir()
+    out.symlink_to(place)
+    for _ in range(2):
+        write(repository, out)
+        assert (place / "evaluate.py").read_bytes() == b"after\r\n"
+        assert out.is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "out", "repository"]
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["migrated"]
+
+
+def test_where_nothing_can_be_put_is_told_before_anything_is_run(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(MigrateError, match="evaluate.py is a file; name another folder"):
+        check_output(repository, repository / "evaluate.py" / "out")
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda self: self.name == "out")
+    with pytest.raises(MigrateError, match="a disk is mounted there, whose place nothing can take; name a folder in it"):
+        check_output(repository, tmp_path / "out")
+    check_output(repository, tmp_path / "out" / "inner")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as on a disk that is read-only, or for another user
+    for name, remedy in (("out", "name a folder in it"), ("other/deep", "name another folder")):
+        with pytest.raises(MigrateError, match=f"this user may write nothing in {tmp_path}; {remedy}"):
+            check_output(repository, tmp_path / name)
+
+
+def test_what_changed_since_it_was_read_is_not_written_as_proved(repository: Path, tmp_path: Path) -> None:
+    """Whether a rule changes the file or not: what was run and packaged was made of the former one."""
+    out, read = (
+        tmp_path / "out",
+        [SourceFile("evaluate.py", b"before\r\n"), SourceFile("net.py", b"net"), SourceFile("big.py", b"")],
+    )
+
+    def act() -> None:
+        write_output(repository, out, [CHANGE], models=None, report=lambda _: {"schema": 1}, read=read)
+
+    for edit, named in (
+        (lambda: (repository / "net.py").write_bytes(b"net, edited"), "net.py"),
+        ((repository / "net.py").unlink, "net.py"),
+        (lambda: (repository / "evaluate.py").write_bytes(b"before\r\n# edited"), "evaluate.py"),
+    ):
+        (repository / "net.py").write_bytes(b"net")
+        act()
+        edit()
+        with pytest.raises(MigrateError, match=f"^{named} changed while the repository was migrated.*run headrace"):
+            act()
+        assert (out / "net.py").read_bytes() == b"net"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "repository"]

@@ -67,6 +67,33 @@ def test_a_full_disk_is_explained_and_the_old_model_stays(tmp_path, warm_python)
     np.testing.assert_allclose(headrace.load(folder)(images).numpy(), module(images).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+WRITTEN = """
+import resource, signal, sys
+from pathlib import Path
+import numpy as np, openvino
+from headrace.runtime.base.atomic import library_writes
+from openvino import opset13 as ops
+row = ops.parameter([1, 1000], np.float32)
+model = openvino.Model([ops.matmul(row, ops.constant(np.random.rand(1000, 1000).astype(np.float32)), False, False)], [row])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200000, 200000))
+for name, size in ((sys.argv[1], 4000000), (sys.argv[1], 100000)):
+    try:
+        with library_writes(Path(name), size):
+            openvino.save_model(model, f"{name}/net.xml", compress_to_fp16=False)
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
+def test_of_a_library_that_says_no_more_than_that_it_failed_the_disk_is_told(tmp_path):
+    done = subprocess.run([sys.executable, "-c", WRITTEN, tmp_path], capture_output=True, text=True, check=True)
+    of_the_disk, other = done.stdout.strip().splitlines()
+    assert of_the_disk == f"OSError [Errno {errno.EFBIG}] File too large: '{tmp_path}'"
+    assert other.startswith("RuntimeError ")  # a file so small is not what the disk would not take
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
 def test_a_failing_disk_names_the_file_and_the_remedy(code):
     @old_model_stays

@@ -112,6 +112,13 @@ def test_labels_are_one_per_class_of_an_output_that_has_classes(labels):
         Task.of(about, "single-label,multi-label,embedding").labeled(labels, about)
 
 
+def test_a_label_is_a_name_and_no_text_without_end():
+    """Each answer would carry it: one of 15 MB kept `headrace predict` busy with one image."""
+    assert len(Labels.of(["x" * 10_000])) == 1
+    with pytest.raises(ValueError, match=r"^label 'x{40}'\.\.\. has 15,000,000 characters; a label may have 10,000$"):
+        Labels.of(["cat", "x" * 15_000_000])
+
+
 def test_a_head_says_what_it_is():
     assert str(Head(output="y", kind="embedding")) == "embedding"
     assert str(Head(output="y", kind="single-label", probabilities=True)) == "class probabilities"

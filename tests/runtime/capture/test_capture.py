@@ -229,6 +229,20 @@ class RarelyMixes(nn.Module):
         return x / x.abs().max().clamp(min=50)
 
 
+class Counts(nn.Module):
+    """One row and five rows alike, and two otherwise, by the number of rows alone."""
+
+    def forward(self, x):
+        return x + x.shape[0] % 2
+
+
+class Layout(nn.Module):
+    """Images whose channels come last in memory otherwise."""
+
+    def forward(self, x):
+        return x.mean((2, 3)) if x.is_contiguous() else x.amax((2, 3))
+
+
 class Dropping(nn.Module):
     def forward(self, x):
         return nn.functional.dropout(x)
@@ -257,6 +271,7 @@ class Broken(nn.Module):
         (Mixes(), "PG107"),
         (FaintlyMixes(), "PG107"),
         (RarelyMixes(), "PG107"),
+        (Counts(), "PG107"),
         (nn.BatchNorm1d(4, track_running_stats=False), "PG111"),
         (Dropping(), "PG109"),
         (Summing(), "PG104"),
@@ -268,6 +283,12 @@ class Broken(nn.Module):
 )
 def test_what_would_answer_wrongly_is_refused(module, code):
     assert {item.code for item in refused(module)} == {code}
+
+
+def test_what_depends_on_the_layout_of_images_is_refused():
+    with pytest.raises(CaptureError, match=r"PG111 what the module answers depends on how its input lies in memory") as raised:
+        capture(Layout(), torch.randn(2, 3, 8, 8))
+    assert [item.code for item in raised.value.obstacles] == ["PG111"]
 
 
 class Attention(nn.Module):

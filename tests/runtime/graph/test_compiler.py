@@ -223,7 +223,7 @@ def test_graphs_that_share_a_module_captured_at_once_leave_it_in_its_mode(conv_n
 def test_a_graph_that_nobody_needs_is_freed_at_once(conv_net):
     graph = headrace.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1)).debug(0)
     graph(torch.randn(2, 3, 8, 8))
-    known, folder = weakref.ref(graph), graph._latest.folder.name
+    known, folder = weakref.ref(graph), graph._latest.folder.path
     gc.collect()
     gc.disable()
     try:

@@ -68,6 +68,30 @@ def test_which_layers_compute_something_else_in_training_mode():
     assert acting_otherwise(layers) == layers[2:4]
 
 
+class AsksItsPart(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part, self.other = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.other(self.part(x)) if self.part.training else self.part(x)
+
+
+class AsksItself(AsksItsPart):
+    def forward(self, x):
+        return self.part(x) * 2 if self.training else self.part(x)
+
+
+def test_parts_whose_mode_is_asked_by_what_has_them_act_otherwise_too():
+    asking, itself = AsksItsPart(), AsksItself()
+    assert acting_otherwise(list(asking.modules())) == [asking, asking.part, asking.other]
+    assert acting_otherwise(list(itself.modules())) == [itself]
+    asking.eval().part.train()
+    graph, x = TieredGraph(asking, patience=0.0), torch.randn(2, 2)
+    with torch.no_grad():
+        assert torch.equal(graph(x), asking(x))
+
+
 def told(model, caplog):
     with caplog.at_level(logging.WARNING, logger="headrace.graph"):
         graph = headrace.compile(model, IMAGES, config=CONFIG)

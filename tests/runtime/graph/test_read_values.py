@@ -1,3 +1,6 @@
+import os
+
+import pytest
 import torch
 from torch import nn
 
@@ -51,3 +54,40 @@ def test_tensors_are_told_by_their_state():
     assert not read.changed()
     model.scale.add_(1)
     assert read.changed()
+
+
+class OfItsClass(nn.Module):
+    SCALE, STEPS = 2.0, [1.0]
+
+    def forward(self, x):
+        return x * self.SCALE * self.STEPS[-1]
+
+
+def test_attributes_of_a_class_and_what_comes_in_their_place():
+    model = OfItsClass()
+    read = values(model)
+    assert not read.changed()
+    for change, back in (
+        (lambda: setattr(OfItsClass, "SCALE", 3.0), lambda: setattr(OfItsClass, "SCALE", 2.0)),
+        (lambda: OfItsClass.STEPS.append(4.0), OfItsClass.STEPS.pop),
+        (lambda: setattr(model, "SCALE", 3.0), lambda: delattr(model, "SCALE")),
+    ):
+        change()
+        assert read.changed()
+        back()
+        assert not read.changed()
+
+
+@pytest.mark.parametrize("form", ["environ", "getenv"])
+def test_variables_of_the_environment(form, monkeypatch):
+    class Reading(nn.Module):
+        def forward(self, x):
+            return x * float(os.environ.get("SHIFT", "0") if form == "environ" else os.getenv("SHIFT", "0"))
+
+    read = values(Reading())
+    assert not read.changed()
+    monkeypatch.setenv("SHIFT", "2")
+    assert read.changed()
+    monkeypatch.delenv("SHIFT")
+    assert not read.changed()
+    assert not values(Scaled()).named().keys() & {("global", "os.environ")}

@@ -83,6 +83,9 @@ def test_labels_are_lines_and_not_without_end(foreign):
         file.truncate(1 << 30)  # a hole, of no bytes on the disk
     with pytest.raises(ArtifactError, match="holds no labels"):
         labels_of(foreign.root, foreign.root / "m", config)
+    path.write_text("a\n" + "b" * 10_001)
+    with pytest.raises(ArtifactError, match="has a label of 10,001 characters; a label may have 10,000"):
+        labels_of(foreign.root, foreign.root / "m", config)
     path.unlink()
     with pytest.raises(ArtifactError, match="missing"):
         labels_of(foreign.root, foreign.root / "m", config)
