@@ -30,13 +30,16 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW"
 class ScratchFolder:
     """A new folder, removed at the end of a `with` block, by `cleanup`, or when nobody has it any more.
 
-    It is locked for as long as the process lives that made it, so that others tell what a killed one left.
+    The folder around it is locked for as long as the process lives that made it, so that others tell what a killed one left;
+    it itself is not, since what is placed in it may lock it.
     """
 
     def __init__(self) -> None:
         _remove_left()
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self._end = weakref.finalize(self, _remove, self.path, _locked(self.path), os.getpid())
+        around = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._end = weakref.finalize(self, _remove, around, _locked(around), os.getpid())
+        self.path = around / "files"
+        self.path.mkdir(mode=0o700)
 
     def cleanup(self) -> None:
         self._end()

@@ -1,5 +1,6 @@
 """Temporary folders go away, whatever is in them: at the end, with their object, by the next command after a kill."""
 
+import fcntl
 import json
 import os
 import signal
@@ -55,16 +56,25 @@ def temporary(tmp_path, monkeypatch):
 def test_a_folder_lasts_as_long_as_its_block_or_its_object(temporary):
     with ScratchFolder() as folder:
         (folder / "file").write_text("x")
-        assert folder.parent == temporary
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert folder.parent.parent == temporary
+        assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
     held = ScratchFolder()
-    assert os.listdir(temporary) == [held.path.name]
+    assert os.listdir(temporary) == [held.path.parent.name]
     held.cleanup()
     held.cleanup()
     dropped = ScratchFolder()
     assert dropped.path.is_dir()
     del dropped
     assert os.listdir(temporary) == []
+
+
+def test_what_is_placed_in_a_folder_may_lock_it(temporary):
+    with ScratchFolder() as folder:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(handle)
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGABRT])

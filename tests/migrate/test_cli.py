@@ -197,7 +197,7 @@ def test_ended_in_order_it_leaves_no_temporary_files(root, ended_by):
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     try:
         end = time.monotonic() + 120
-        while not any(scratch.glob("headrace-*/repository")) and process.poll() is None and time.monotonic() < end:
+        while not any(scratch.glob("headrace-*/*/repository")) and process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
         assert process.poll() is None
         process.send_signal(ended_by)

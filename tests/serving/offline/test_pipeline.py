@@ -86,7 +86,7 @@ def test_stages_before_a_slow_one_are_blocked_and_those_behind_it_starve(
         assert summary.blocked[stage] > 0.3
     for stage in ORDER[number + 1 :]:
         assert summary.starved[stage] > summary.blocked[stage]
-        assert summary.starved[stage] > 0.5
+        assert summary.starved[stage] > 0.3
     assert summary.model_stages == {}
 
 
