@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..reading.scopes import Module, dotted, last_name
-from ..reading.source import walk
+from ..reading.source import head, walk
 from ..slicing.interprocedural import Point
 
 _NAMES = re.compile(
@@ -61,8 +61,8 @@ def stored_names(root: Path, modules: Iterable[Module], width: int) -> Iterator[
         if posixpath.basename(path) not in named:
             continue
         names: tuple[str, ...] = ()
-        with contextlib.suppress(OSError, ValueError, RecursionError), (root / path).open("rb") as file:
-            names = _by_index(json.loads(file.read(_MOST_BYTES)))
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            names = _by_index(json.loads(head(root / path, _MOST_BYTES)))
         if len(names) == len(set(names)) == width:
             yield names
 

@@ -60,6 +60,8 @@ class Reads:
     names: frozenset[str] = frozenset()
     """Every attribute that is read and not set, of whatever."""
     filled: set[str] = field(default_factory=set)
+    classes: dict[type, Mapping[str, Any]] = field(default_factory=dict)
+    """Of the user's own classes the attributes, which are among the places."""
 
     def __post_init__(self) -> None:
         owned: dict[int, tuple[object, set[str], set[str]]] = {}
@@ -95,9 +97,14 @@ class Reads:
             attributes = getattr(own, "__dict__", {})
             named = (read | (anywhere if isinstance(own, nn.Module) else set())) - written - {"training"}
             self.places += [(attributes, name) for name in sorted(named & attributes.keys())]
-            for table in _class_tables(own):  # an attribute of the object's own may come in place of its class's
+            for table in self._class_tables(own):  # an attribute of the object's own may come in place of its class's
                 known = sorted(name for name in named & table.keys() if not hasattr(table[name], "__get__"))
                 self.places += [(place, name) for name in known for place in (table, attributes)]
+
+    def _class_tables(self, own: object) -> list[Mapping[str, Any]]:
+        """The attributes of an object's classes that are the user's own, one and the same table for all their objects."""
+        own_kinds = [kind for kind in type(own).__mro__ if kind.__module__.partition(".")[0] not in (*_LIBRARIES, "builtins")]
+        return [self.classes.setdefault(kind, vars(kind)) for kind in own_kinds]
 
     @staticmethod
     def _methods(own: object, found: Names) -> Iterator[Any]:
@@ -129,11 +136,6 @@ class Reads:
         return [(item, None) for item in reached if isinstance(item, calls)] + [
             (item, own) for item in around if isinstance(item, calls)
         ]
-
-
-def _class_tables(own: object) -> list[Mapping[str, Any]]:
-    """The attributes of an object's classes that are the user's own."""
-    return [vars(kind) for kind in type(own).__mro__ if kind.__module__.partition(".")[0] not in (*_LIBRARIES, "builtins")]
 
 
 def _called(part: object) -> Any:

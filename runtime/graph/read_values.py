@@ -29,6 +29,7 @@ class ReadValues:
         reads = Reads(code)
         self._version, self._members = version, reads.names
         self._environment = not _ENVIRONMENT.isdisjoint(reads.names)
+        paths = {**{id(table): f"{kind.__qualname__}." for kind, table in reads.classes.items()}, **paths}
         seen: dict[tuple[int, str], tuple[Mapping[str, Any], str, tuple[str, str]]] = {}
         for table, name in reads.places:
             if name in reads.filled or name in _DERIVED or isinstance(table.get(name), nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,10 @@ def test_names_that_a_script_left_in_a_file_are_those_of_so_many_classes(tmp_pat
     (tmp_path / "train.py").write_text("import json, torch\njson.dump(classes, open('out/classes.json', 'w'))\n")
     modules = project_index(survey(tmp_path)).repository.modules.values()
     assert list(stored_names(tmp_path, modules, 3)) == ([names] if names is not None else [])
+
+
+def test_a_pipe_of_that_name_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "classes.json")
+    (tmp_path / "train.py").write_text("import json, torch\njson.dump(classes, open('classes.json', 'w'))\n")
+    modules = project_index(survey(tmp_path)).repository.modules.values()
+    assert list(stored_names(tmp_path, modules, 3)) == []

@@ -78,6 +78,25 @@ def test_attributes_of_a_class_and_what_comes_in_their_place():
         assert not read.changed()
 
 
+class First(nn.Module):
+    SCALE = 2.0
+
+    def forward(self, x):
+        return x * self.SCALE
+
+
+class Second(First):
+    SCALE = 3.0
+
+
+@pytest.mark.parametrize("kind", [First, Second])
+def test_attributes_of_two_classes_that_are_called_alike(kind, monkeypatch):
+    read = ReadValues([First(), Second(), First()], {}, state_of)
+    assert not read.changed()
+    monkeypatch.setattr(kind, "SCALE", 5.0)
+    assert read.changed()
+
+
 @pytest.mark.parametrize("form", ["environ", "getenv"])
 def test_variables_of_the_environment(form, monkeypatch):
     class Reading(nn.Module):
