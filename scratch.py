@@ -1,4 +1,4 @@
-"""Folders for temporary files. Those of a command that was killed are removed by the next one that needs such a folder."""
+"""Folders for temporary files, which the next command removes where one was killed, and the lock of a folder."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import stat
 import tempfile
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # not on Windows: what a killed command leaves there stays
+except ImportError:  # not on Windows: who writes to one folder has to take turns by himself there, and what is left stays
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["ScratchFolder", "remove_tree"]
+__all__ = ["ScratchFolder", "locked", "remove_tree"]
 
 _PREFIX = "headrace-scratch-"
 _NAME = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")  # as tempfile makes names: no user's folder is called so
@@ -37,7 +38,10 @@ class ScratchFolder:
     def __init__(self) -> None:
         _remove_left()
         around = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self._end = weakref.finalize(self, _remove, around, _locked(around), os.getpid())
+        lock = contextlib.ExitStack()
+        with contextlib.suppress(OSError):  # a file system that knows no locks, or the next command was quicker
+            lock.enter_context(locked(around, wait=False))
+        self._end = weakref.finalize(self, _remove, around, lock, os.getpid())
         self.path = around / "files"
         self.path.mkdir(mode=0o700)
 
@@ -49,6 +53,21 @@ class ScratchFolder:
 
     def __exit__(self, *_: object) -> None:
         self.cleanup()
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """With the folder's lock, which the kernel takes from a process that dies. Raises BlockingIOError where another has it and
+    it is not to be waited for."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # a user's folder may be a link
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(handle)
 
 
 def remove_tree(folder: Path) -> None:
@@ -112,25 +131,10 @@ def _open_up(name: str, above: int | None = None) -> None:
         os.close(handle)
 
 
-def _remove(folder: Path, lock: int | None, owner: int) -> None:
+def _remove(folder: Path, lock: contextlib.ExitStack, owner: int) -> None:
     if os.getpid() == owner:  # a fork has the object too, and not the folder
         remove_tree(folder)
-    if lock is not None:
-        os.close(lock)
-
-
-def _locked(folder: Path) -> int | None:
-    """The descriptor that holds the folder's lock, which the kernel takes from a process that dies. None where another process
-    has it, or the file system knows no locks."""
-    if fcntl is None:
-        return None
-    handle = os.open(folder, _FOLDER)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
+    lock.close()
 
 
 _LOOKED: set[str] = set()
@@ -139,7 +143,7 @@ _LOOKED: set[str] = set()
 def _remove_left() -> None:
     """Remove what killed processes of this user left, once in the life of this one."""
     place = tempfile.gettempdir()
-    if place in _LOOKED:
+    if fcntl is None or place in _LOOKED:
         return
     _LOOKED.add(place)
     for name in filter(_NAME.fullmatch, os.listdir(place)):
@@ -148,5 +152,5 @@ def _remove_left() -> None:
             found = folder.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or time.time() - found.st_ctime < _JUST_MADE:
                 continue
-            if (lock := _locked(folder)) is not None:
-                _remove(folder, lock, os.getpid())
+            with locked(folder, wait=False):
+                remove_tree(folder)

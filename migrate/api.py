@@ -118,8 +118,9 @@ def migrate(
         raise MigrateError("--out writes a copy and --write the repository itself; choose one")
     if all_models and model is not None:
         raise ValueError("give model or all_models, not both")
-    unfinished = recover_output(target) if target is not None else None
+    unfinished = None
     if target is not None:
+        unfinished = recover_output(target)
         check_output(root, target)
     half_done = recover(root) if write else interrupted(root)
     files = [Path(file) for file in rules]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import MigrateError, disk_fault
+from ..scratch import locked
 from ..trust import own_folder
-from .stages.migrated_copy import locked
 
 _ASIDE = ".new-"
 _REMEDY = "name another cache folder in HEADRACE_CACHE"

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from headrace import scratch
-from headrace.scratch import ScratchFolder, remove_tree
+from headrace.scratch import ScratchFolder, locked, remove_tree
+from tests.as_user import AS_USER
 
 HOLD = """
 import sys, time
@@ -24,24 +25,15 @@ folder = ScratchFolder()
 print(folder.path, flush=True)
 time.sleep(600)
 """
-# Root removes from any folder; in a user namespace that maps it to another user it does not.
-AS_USER = """
-import ctypes, json, os, stat, sys
-from pathlib import Path
-if os.geteuid() == 0:
-    libc = ctypes.CDLL(None)
-    assert libc.unshare(0x10000000) == 0
-    for name, line in (("setgroups", "deny"), ("uid_map", "1000 0 1"), ("gid_map", "1000 0 1")):
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(line)
-    for capability in range(64):
-        libc.prctl(24, capability, 0, 0, 0)
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+REMOVE = (
+    AS_USER
+    + """
 from headrace.scratch import remove_tree
 root, target = Path(sys.argv[1]), Path(sys.argv[2])
 remove_tree(root)
 print(json.dumps({"left": root.exists(), "mode": stat.S_IMODE(target.stat().st_mode)}))
 """
+)
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +58,15 @@ def test_a_folder_lasts_as_long_as_its_block_or_its_object(temporary):
     assert dropped.path.is_dir()
     del dropped
     assert os.listdir(temporary) == []
+
+
+def test_a_folder_is_locked_through_a_link_to_it_too(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    with locked(tmp_path / "link"), pytest.raises(BlockingIOError), locked(tmp_path / "folder", wait=False):
+        pass
+    with locked(tmp_path / "folder", wait=False):
+        pass
 
 
 def test_what_is_placed_in_a_folder_may_lock_it(temporary):
@@ -156,6 +157,6 @@ def test_closed_folders_are_removed_and_what_links_in_them_lead_to_keeps_its_rig
     (root / "inner" / "folder").symlink_to(tmp_path)
     for folder in (root / "inner" / "more", root / "inner", root):
         folder.chmod(0o000 if folder != root else 0o500)
-    done = subprocess.run([sys.executable, "-c", AS_USER, str(root), str(target)], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", REMOVE, str(root), str(target)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"left": False, "mode": 0o604}

@@ -132,9 +132,8 @@ class RehearsalReport:
         return not any(item.edge in ("data", "functions", "servers") for item in self.standins)
 
     def to_json(self) -> str:
-        return json.dumps(
-            vars(self), default=vars
-        )  # written with each of a thousand stand-ins: `asdict` takes ten times as long
+        # Written again and again with a thousand stand-ins: `asdict` takes ten times as long.
+        return json.dumps(vars(self), default=vars)
 
     @classmethod
     def from_json(cls, text: str) -> Self:

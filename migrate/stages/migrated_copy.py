@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import MigrateError
-from ...scratch import remove_tree
+from ...scratch import locked, remove_tree
 from ..reading.source import SourceFile, folders, head
 from ..rewriting.rewrite import Change
 from .copy_tree import LEFT_OUT, MARKER, Copied, copy_tree
@@ -196,18 +195,6 @@ def _left(out: Path) -> list[Path]:
 
 def _beside(out: Path, token: str, kind: str) -> Path:
     return out.with_name(f".{out.name}.{token}{kind}")
-
-
-@contextlib.contextmanager
-def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """With the folder's lock, which the kernel takes from a process that dies. Raises BlockingIOError where another has it and
-    it is not to be waited for."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
-    finally:
-        os.close(handle)
 
 
 def apply(changes: Sequence[Change], tree: Path) -> None:

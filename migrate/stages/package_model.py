@@ -224,15 +224,16 @@ def _recorded(migration: Migration, resolved: Resolved, originals: Originals) ->
     own = site_of(resolved.loop) if resolved.loop is not None else ""
     runs = {path: original.run for path, original in originals.runs.items() if not original.run.losses}
     script = resolved.script.path if resolved.script is not None else None
-    mine = {script: runs[script]} if script in runs else runs
-    all_sites, sites = (
-        {site: _without_made_names(run, recorded) for run in of.values() for site, recorded in run.sites.items()}
-        for of in ({path: run for path, run in runs.items() if path not in mine} | mine, mine)
-    )
+    sites = _recorded_at([runs[script]] if script in runs else [*runs.values()])
+    all_sites = _recorded_at([*runs.values()]) | sites
     evaluations = sorted({site_of(loop) for loop in migration.surveyed.loops if loop.kind == "evaluate"} & all_sites.keys())
     if own in sites and (len(sites[own].inputs) > 1 or not evaluations):
         return sites[own], True
     return (all_sites[evaluations[0]], False) if evaluations else (None, False)
+
+
+def _recorded_at(runs: Sequence[ScriptRun]) -> dict[str, Recorded]:
+    return {site: _without_made_names(run, recorded) for run in runs for site, recorded in run.sites.items()}
 
 
 def _without_made_names(run: ScriptRun, recorded: Recorded) -> Recorded:

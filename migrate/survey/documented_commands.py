@@ -38,12 +38,9 @@ _MODULE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", re.ASCII)
 _TYPED = re.compile(r"(\t| {4,})\S|\s*[$>]\s")
 """How a line begins that is to be typed, outside of a fence."""
 _END = re.compile(r"^(\|.*|&&?|;|\d?>>?.*|&>.*|<|#.*)$")
-_ASSIGNMENT = re.compile(
-    r"^\s*(?:export\s+|set\s+|ARG\s+|ENV\s+)?([A-Za-z_]\w*)\s?[:?]?=\s?([^\s$`(]+|\"[^\"$`]*\"|'[^']*')\s*(?:#.*)?$"
-)
-_TYPED_ASSIGNMENT = re.compile(
-    r"^\s*(?:[$>]\s+)?(?:export\s+|set\s+)?([A-Za-z_]\w*)=([^\s$`(]+|\"[^\"$`]*\"|'[^']*')\s*(?:#.*)?$"
-)
+_VALUE = r"([^\s$`(]+|\"[^\"$`]*\"|'[^']*')\s*(?:#.*)?$"
+_ASSIGNMENT = re.compile(r"^\s*(?:export\s+|set\s+|ARG\s+|ENV\s+)?([A-Za-z_]\w*)\s?[:?]?=\s?" + _VALUE)
+_TYPED_ASSIGNMENT = re.compile(r"^\s*(?:[$>]\s+)?(?:export\s+|set\s+)?([A-Za-z_]\w*)=" + _VALUE)
 """The same of a document's block, which may hold a program too: without blanks around the sign."""
 _FOR = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^\s;$`{]+)")
 _NAMED = re.compile(r"<[^<>\s][^<>]*>")

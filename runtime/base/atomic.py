@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from ...errors import ArtifactError, disk_fault
+from ...scratch import locked
 
 try:
-    import fcntl
     import resource
-except ImportError:  # not on Windows: two writers of one repository then have to take turns by themselves
-    fcntl = resource = None  # type: ignore[assignment]
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
 
 _NEW, _OLD = ".headrace-new-", ".headrace-old-"
 P = ParamSpec("P")
@@ -39,7 +39,7 @@ def replacing(parent: Path, names: Sequence[str], *, remove: Sequence[str] = ())
     """
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        with _exclusive(parent):
+        with locked(parent):
             _clear_leftovers(parent)
             token = secrets.token_hex(4)
             built = [parent / f"{_NEW}{token}-{name}" for name in names]
@@ -65,7 +65,7 @@ def replacing_file(path: Path) -> Iterator[Path]:
     """The same for one file: a path in a folder of its own to write, which takes `path`'s place when the block ends well."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _exclusive(path.parent):
+        with locked(path.parent):
             _clear_leftovers(path.parent)
             folder = path.parent / f"{_NEW}{secrets.token_hex(4)}"
             folder.mkdir()
@@ -121,19 +121,6 @@ def _swap_all(built: Sequence[Path], removed: Sequence[Path], *, prefix: str) ->
             else:
                 target.rename(aside)
         raise
-
-
-@contextlib.contextmanager
-def _exclusive(parent: Path) -> Iterator[None]:
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # the kernel lets go of it when the process dies
-        yield
-    finally:
-        os.close(handle)
 
 
 def _clear_leftovers(parent: Path) -> None:

@@ -8,6 +8,7 @@ per channel; divided by s there, and the weights of the products that read it mu
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,8 +92,9 @@ def _divisors(seen: Observer, weights: Sequence[np.ndarray[Any, Any]]) -> np.nda
     reach, heavy = (np.maximum(values, _SMALLEST * values.max()) for values in (reach, heavy))
     tried = [reach**share / heavy**other for share in _SHARES for other in {0.0, 1.0 - share}]
     tried = [divisors / np.exp(np.log(divisors).mean()) for divisors in tried]
-    noise, best = min(((_noise(seen, weights, divisors), place) for place, divisors in enumerate(tried)))
-    return tried[best] if noise < _WORTH * _noise(seen, weights, np.ones_like(reach)) else None
+    noise = functools.partial(_noise, seen, weights)
+    best = min(tried, key=noise)
+    return best if noise(best) < _WORTH * noise(np.ones_like(reach)) else None
 
 
 def _noise(seen: Observer, weights: Sequence[np.ndarray[Any, Any]], divisors: np.ndarray[Any, Any]) -> float:

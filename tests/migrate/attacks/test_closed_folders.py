@@ -11,19 +11,11 @@ from pathlib import Path
 
 import pytest
 
-# Root reads everything; in a user namespace that maps it to another user it does not.
-READ = """
-import ctypes, json, os, sys
-from pathlib import Path
-if os.geteuid() == 0:
-    libc = ctypes.CDLL(None)
-    assert libc.unshare(0x10000000) == 0
-    for name, line in (("setgroups", "deny"), ("uid_map", "1000 0 1"), ("gid_map", "1000 0 1")):
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(line)
-    for capability in range(64):
-        libc.prctl(24, capability, 0, 0, 0)
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+from tests.as_user import AS_USER
+
+READ = (
+    AS_USER
+    + """
 from headrace.migrate.stages.copy_tree import copy_tree
 from headrace.migrate.survey.survey import survey
 root = Path(sys.argv[1])
@@ -33,6 +25,7 @@ names = sorted(path.relative_to(sys.argv[2]).as_posix() for path in Path(sys.arg
 findings = [[finding.path, finding.code] for finding in found.findings]
 print(json.dumps({"findings": findings, "unreadable": sorted(copied.unreadable), "copied": names}))
 """
+)
 
 
 @pytest.fixture
