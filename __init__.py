@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from .runtime import parallel
     from .runtime.base.config import GraphConfig
     from .runtime.graph.compile import compile
-    from .runtime.graph.evaluation_step import evaluation_step
     from .runtime.graph.graph import Graph
     from .runtime.graph.loaded import load
+    from .runtime.graph.tiered.evaluation_step import evaluation_step
     from .runtime.graph.training_step import training_step
 
 _HOMES = {
     "Graph": "runtime.graph.graph",
     "compile": "runtime.graph.compile",
-    "evaluation_step": "runtime.graph.evaluation_step",
+    "evaluation_step": "runtime.graph.tiered.evaluation_step",
     "load": "runtime.graph.loaded",
     "GraphConfig": "runtime.base.config",
     "training_step": "runtime.graph.training_step",

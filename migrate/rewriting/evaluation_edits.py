@@ -7,7 +7,7 @@ from ..reading.facts import Loop
 from ..reading.scopes import Module, bound_names, parameters
 from ..reading.statements import block_of
 from ..survey.loops import CallSite
-from .graph_mode import call_edit, check_calls, check_not_eager, import_edits
+from .graph_mode import call_edit, check_calls, check_not_eager, import_edits, is_constant
 from .graph_names import Group, graph_name
 from .model_statements import binds
 from .placement import RejectedError, loop_around
@@ -24,8 +24,10 @@ def propose_step(context: Context, group: Group, site: Loop, code: str, what: st
 
 
 def by_name(group: Group) -> bool:
-    """Whether a model gets its input by name, as `model(pixel_values=images)` or `model(**inputs)`, which a step takes."""
-    return any(site.call.keywords for site in group.sites)
+    """Whether a model gets its input by name, as `model(pixel_values=images)` or `model(**inputs)`, or more by name than
+    constants, which a step takes."""
+    calls = [site.call for site in group.sites]
+    return any(call.keywords and not (call.args and all(is_constant(item.value) for item in call.keywords)) for call in calls)
 
 
 def evaluation_edits(context: Context, group: Group) -> list[Edit]:

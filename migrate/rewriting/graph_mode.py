@@ -167,10 +167,11 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
     """Raise RejectedError where no graph can stand for the model in these calls; `falls_back` is for one that calls the model
     itself where it finds that it cannot."""
     for site in group.sites:
-        if len(site.call.args) + len(site.call.keywords) > 1:
-            raise RejectedError("the model is called with more than one argument")
-        if site.call.keywords and not falls_back:
+        if not falls_back and not site.call.args:
             raise RejectedError("the model is called with its input by name")
+        for beside in arguments_of(site.call)[1:]:
+            if not is_constant(beside) and not (falls_back and dotted(beside) is not None):
+                raise RejectedError(f"the model is called with more than one argument: {ast.unparse(beside)} is no constant")
         if any(isinstance(node, ast.JoinedStr) for node in module.ancestors(site.call)):
             raise RejectedError("the call stands inside an f-string, and strings are not edited")
         if _is_collection(module, site):
@@ -196,6 +197,15 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
             if not falls_back and node.func.attr == "half" and dotted(node.func.value) == group.model:
                 raise RejectedError("the script brings the model to half precision itself")
     check_name(module)
+
+
+def is_constant(node: ast.expr) -> bool:
+    """Whether an argument beside the input is written as what a graph takes for a part of itself: 1.5, True, None, (7, 7)."""
+    if isinstance(node, ast.Tuple):
+        return all(map(is_constant, node.elts))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return is_constant(node.operand)
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None)
 
 
 def _takes_gradient(module: Module, site: CallSite) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...errors import InputError
-from .tiered import TieredGraph
+from .tiered.tiered_graph import TieredGraph
 
 if TYPE_CHECKING:
     from ...specs import Preprocessing

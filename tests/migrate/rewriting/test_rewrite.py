@@ -93,10 +93,25 @@ def test_surrounding_code_does_not_matter(tmp_path, junk, ending):
 
 REFUSED = {
     "two arguments": "model(images, masks)",
-    "keyword": "model(images, features=True)",
+    "a value that is not written out": "model(images, scale)",
+    "several more": "model(images, *options)",
     "list": "model([images])",
     "output by name": "model(images)['out']",
 }
+
+
+@pytest.mark.parametrize("beside", ["features=True", "1.5", "None, sizes=(7, -7)", "temperature=1.5", "mode='scores'"])
+def test_constants_beside_the_input_are_handed_to_the_graph(tmp_path, beside):
+    source = f"import torch\nmodel = torch.load('m')\nmodel.eval()\nfor x, y in loader:\n    out = model(x, {beside})\n"
+    (change,) = migrated(tmp_path, source.encode())
+    assert f"    out = graph(x, {beside})\n" in change.after.decode()
+
+
+@pytest.mark.parametrize("call", ["model(x=x, features=True)", "model(x, temperature=scale)", "model(x, **options)"])
+def test_what_may_be_more_than_constants_goes_to_a_step_which_can_call_the_model(tmp_path, call):
+    source = f"import torch\nmodel = torch.load('m')\nmodel.eval()\nfor x, y in loader:\n    out = {call}\n"
+    (change,) = migrated(tmp_path, source.encode())
+    assert f"    out = eval_step{call.removeprefix('model')}\n" in change.after.decode()
 
 
 @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)

@@ -8,7 +8,7 @@ import headrace
 from headrace import GraphConfig
 from headrace.errors import InputError
 from headrace.runtime.graph.graph import ModuleGraph
-from headrace.runtime.graph.tiered import TieredGraph
+from headrace.runtime.graph.tiered.tiered_graph import TieredGraph
 
 EAGER = GraphConfig(backend="eager", buckets=(1,), threads=1)
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import headrace
 from headrace.runtime.graph.left_undone import acting_otherwise, left_undone, set_for_others
-from headrace.runtime.graph.tiered import TieredGraph
+from headrace.runtime.graph.tiered.tiered_graph import TieredGraph
 
 CONFIG = headrace.GraphConfig(precision="fp32", backend="eager", buckets=(2,))
 IMAGES = torch.randn(2, 3, 8, 8)

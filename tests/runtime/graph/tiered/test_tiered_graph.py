@@ -14,10 +14,11 @@ from torch import nn
 import headrace
 from headrace import GraphConfig
 from headrace.errors import CaptureError, InputError
-from headrace.runtime.graph import compiler, tiered
+from headrace.runtime.graph import compiler
 from headrace.runtime.graph.graph import ModuleGraph
 from headrace.runtime.graph.loaded import LoadedGraph
-from headrace.runtime.graph.tiered import TieredGraph
+from headrace.runtime.graph.tiered import tiered_graph
+from headrace.runtime.graph.tiered.tiered_graph import TieredGraph
 
 CONFIG = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1, max_tuning_seconds=1)
 
@@ -63,7 +64,7 @@ def package(once, tmp_path, monkeypatch):
 @pytest.fixture
 def soon(monkeypatch):
     """A package is looked for after the first call."""
-    monkeypatch.setattr(tiered, "_OPENING", 1e-9)
+    monkeypatch.setattr(tiered_graph, "_OPENING", 1e-9)
 
 
 def rows_of_the_module(graph):
@@ -148,10 +149,10 @@ def test_another_program_is_looked_into_once_its_calls_took_ten_times_what_that_
         graph(images)
     assert graph.packaged is None
     assert rows == [3] * 20, "a short script does not pay for what would be shown"
-    for _ in range(10 * 2 * tiered.RARE_ROWS // 3):
+    for _ in range(10 * 2 * tiered_graph.RARE_ROWS // 3):
         torch.testing.assert_close(graph(images), wanted(model, images), rtol=1e-4, atol=1e-5)
     assert graph.packaged is not None
-    assert tiered.RARE_ROWS in rows
+    assert tiered_graph.RARE_ROWS in rows
 
 
 class Bright(Net):
@@ -162,7 +163,7 @@ class Bright(Net):
 
 
 def test_a_program_that_differs_later_is_noticed_when_the_module_answers_as_well(model, package, soon, caplog, monkeypatch):
-    monkeypatch.setattr(tiered, "RARE_ROWS", 0)  # it is looked into soon
+    monkeypatch.setattr(tiered_graph, "RARE_ROWS", 0)  # it is looked into soon
     other = Bright().eval()
     other.load_state_dict(model.state_dict())
     graph, images = headrace.compile(other), torch.randn(2, 3, 9, 9)
@@ -183,8 +184,8 @@ class Clock:
 
     def __init__(self, monkeypatch, share=1.0):
         self.now, self.calls = 0.0, []
-        monkeypatch.setattr(tiered.time, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(tiered.time, "thread_time", lambda: self.now * share)
+        monkeypatch.setattr(tiered_graph.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(tiered_graph.time, "thread_time", lambda: self.now * share)
 
     def taking(self, seconds, run, name):
         def timed(*inputs):
@@ -213,14 +214,14 @@ def test_what_is_slower_than_the_module_is_not_used(model, package, monkeypatch,
     clock = Clock(monkeypatch)
     graph = headrace.compile(model)
     graph._call_eagerly = clock.taking(1.0, graph._call_eagerly, "module")
-    found = tiered.find_packaged
+    found = tiered_graph.find_packaged
 
     def slow(*given):
         loaded = found(*given)
         monkeypatch.setattr(LoadedGraph, "__call__", clock.taking(seconds, LoadedGraph.__call__, "package"))
         return loaded
 
-    monkeypatch.setattr(tiered, "find_packaged", slow)
+    monkeypatch.setattr(tiered_graph, "find_packaged", slow)
     images = torch.randn(2, 3, 9, 9)
     for _ in range(12):
         torch.testing.assert_close(graph(images), wanted(model, images), rtol=1e-4, atol=1e-5)

@@ -6,69 +6,35 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from ...errors import CaptureError, HeadraceError, InputError
-from ..base.config import GraphConfig
-from ..base.lock import LOCK
-from ..capture.no_grad_mode import no_grad_mode
-from ..inspect.journal import Journal
-from ..inspect.recompiles import kinds_of
-from .account import TIMES, Account, own_bucket
-from .checks import check_tensors
-from .left_undone import acting_otherwise, holds_tensors, set_for_others
-from .loaded import LoadedGraph
-from .observers import observers
-from .packaged import RARE_ROWS, find_packaged, otherwise, packages_of
-from .watch import Watch
+from ....errors import CaptureError, HeadraceError, InputError
+from ...base.config import GraphConfig
+from ...base.lock import LOCK
+from ...capture.no_grad_mode import no_grad_mode
+from ...inspect.journal import Journal
+from ...inspect.recompiles import kinds_of
+from ..account import TIMES, Account, own_bucket
+from ..checks import check_tensors
+from ..loaded import LoadedGraph
+from ..observers import observers
+from ..packaged import RARE_ROWS, find_packaged, otherwise, packages_of
+from ..watch import Watch
+from .constants import call_key, in_order, tensors, with_constants
+from .seen import Seen, trains
 
 if TYPE_CHECKING:
-    from .graph import ModuleGraph
+    from ..graph import ModuleGraph
 
 _PATIENCE = 10.0  # seconds; about what the capture and the plan of a ResNet-50 take on two cores
 _IN_PLACE = "computes in place of its input, which the script may read afterwards (x = x.clone() before that keeps it)"
+_MOST_CONSTANTS = 8  # choices of constants that have graphs of their own
 _OPENING = 1.0  # seconds; about what opening a packaged model takes
-
-
-class _Seen:
-    """The modules in a module, and its last tensor, which training and loading change, too: a small module's call takes less
-    than a look at all that it holds."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.modules = list(model.modules())
-        self._acting = acting_otherwise(self.modules)
-        self._for_others: list[tuple[dict[str, Any], str]] | None = None
-        held = [*model.parameters(), *model.buffers()]
-        self.lazy = any(nn.parameter.is_lazy(value) for value in held)
-        tensors = [] if self.lazy else [value for value in held if not value.is_inference()]
-        self._last = tensors[-1] if tensors else None
-        self._look = self._now()
-
-    def changed(self) -> bool:
-        return self._now() != self._look
-
-    def trains_inside(self) -> bool:
-        """Whether a part of a model in evaluation mode is in training mode, and computes something else in it: a dropout that
-        is to draw, statistics that are to follow the data."""
-        return not _trains(self.modules[0]) and any(map(_trains, self._acting))
-
-    def kept_for_others(self) -> str | None:
-        """An attribute in which a call keeps tensors that no module reads: for the script."""
-        return next((name for table, name in self.sets_for_others() if holds_tensors(table.get(name))), None)
-
-    def sets_for_others(self) -> list[tuple[dict[str, Any], str]]:
-        """The attributes that calls set and no module reads."""
-        if self._for_others is None:
-            self._for_others = set_for_others(self.modules)
-        return self._for_others
-
-    def _now(self) -> tuple[int, ...]:
-        return () if self._last is None else (self._last._version, self._last.data_ptr())
 
 
 class TieredGraph:
@@ -88,6 +54,8 @@ class TieredGraph:
     So does one, while that lasts, at whose layers a hook of the script's looks on (`observers`), or of which a part is in
     training mode while the whole is in evaluation mode; and one whose calls keep tensors in attributes that no module reads, or
     change their inputs.
+    Constants beside the tensors, as in `graph(images, temperature=1.5)`, are part of the graph: each of the first eight choices
+    of them has one of its own. What is called with more than tensors and constants answers itself.
     `eager` is called instead of the module, where that runs in a wrapper. What else a graph does (`compile`, `save`, `debug`,
     `plan`) is done by the `graph` behind it, for which `compile` does not wait.
     """
@@ -110,10 +78,11 @@ class TieredGraph:
         self._graph: ModuleGraph | None = None
         self._call_eagerly = (eager or model).__call__  # a method, since a wrapper as an attribute would be captured, too
         self._accounts: dict[Hashable, Account] = {}
+        self._with_constants: dict[Hashable, TieredGraph] = {}
         self._side_by_side = 0  # calls of the module that are timed at this moment
         self._least_stretch = float("inf")
         self._watched: Watch | None = None
-        self._seen = _Seen(model)
+        self._seen = Seen(model)
         self._hooks = -1  # how many there had been in the process when it was last looked whether one looks on here
         self._observed = False
         self._writes = False  # whether calls have changed their inputs
@@ -128,7 +97,7 @@ class TieredGraph:
         """The graph behind it; a script that stays eager does not pay for the import of what captures."""
         with self._lock:
             if self._graph is None:
-                from .graph import ModuleGraph
+                from ..graph import ModuleGraph
 
                 self._graph = ModuleGraph(self.model, config=self._config)
             return self._graph
@@ -136,34 +105,46 @@ class TieredGraph:
     @property
     def captures(self) -> int:
         """How often the module was captured."""
-        return 0 if self._graph is None else self._graph.captures
+        own = 0 if self._graph is None else self._graph.captures
+        return own + sum(graph.captures for graph in self._with_constants.values())
+
+    @property
+    def answering(self) -> list[TieredGraph]:
+        """This one and those of its calls with constants, as far as something else than the module has answered."""
+        own = self.packaged is not None or (self._graph is not None and self._graph.captures > 0)
+        return [*([self] if own else []), *(one for graph in self._with_constants.values() for one in graph.answering)]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.graph, name)
 
-    def __call__(self, *inputs: torch.Tensor) -> Any:
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
         """What the module returns for these inputs, from whatever answers soonest; without gradients.
 
-        Raises what the module raises, and InputError when an input is no tensor or has no rows.
+        Raises what the module raises, and InputError when the first input is no tensor, or one has no rows.
         """
-        check_tensors(inputs)
+        if not (plain := _all_tensors(inputs, named)):
+            inputs, named = in_order(self.model.forward, inputs, named)
+            plain = _all_tensors(inputs, named)
+        check_tensors(inputs if plain else inputs[:1])
+        if not plain and (graph := self._with(inputs, named)) is not None:
+            return graph(*tensors(inputs, named))
         with self._lock:
             if self._seen.lazy:  # its first call gives it its tensors
-                outputs, self._seen = self._eagerly(*inputs), _Seen(self.model)
+                outputs, self._seen = self._eagerly(*inputs, **named), Seen(self.model)
                 return outputs
             observed = self._is_observed()
             mixed = not observed and self._seen.trains_inside()
-            account = None if observed or mixed else self._account(inputs)
+            account = self._account(inputs) if plain and not observed and not mixed else None
             if account is not None:
                 if (answered := self._by_a_graph(account, inputs)) is not None:
                     return answered
                 account.rows += len(inputs[0])
         # Threads, as a server has them, call the module side by side, as they did in the script as it was.
         if mixed:
-            return self._as_it_is(*inputs)
-        return self._eagerly(*inputs) if account is None else self._timed(account, False, self._eagerly, *inputs)
+            return self._as_it_is(*inputs, **named)
+        return self._eagerly(*inputs, **named) if account is None else self._timed(account, False, self._eagerly, *inputs)
 
     def debug(self, level: int = 1) -> TieredGraph:
         """As `Graph.debug`."""
@@ -195,6 +176,18 @@ class TieredGraph:
     def __reduce__(self) -> Any:
         """A copy, or what a pickle becomes, is a graph of its own of the model's copy."""
         return _anew, (self._call_eagerly.__self__, self.model, self._config, self.patience)
+
+    def _with(self, args: tuple[Any, ...], named: dict[str, Any]) -> TieredGraph | None:
+        """The graph of calls with these constants; None where there are none, or too many others."""
+        if (key := call_key(args, named)) is None or self._seen.lazy:
+            return None
+        with self._lock:
+            graph = self._with_constants.get(key)
+            if graph is None and len(self._with_constants) < _MOST_CONSTANTS:
+                called, model = (with_constants(module, args, named) for module in (self._call_eagerly.__self__, self.model))
+                graph = TieredGraph(model, config=self._config, patience=self.patience, eager=called)
+                self._with_constants[key] = graph
+            return graph
 
     def _by_a_graph(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> Any:
         """What a graph answers, or the module where it is compared with one; None where the module is to answer."""
@@ -239,7 +232,7 @@ class TieredGraph:
         """How many times as long as its work a call takes, where other programs or a quota leave this one a part of a core."""
         return max(1.0, self._least_stretch) if self._least_stretch < float("inf") else 1.0
 
-    def _eagerly(self, *inputs: torch.Tensor) -> Any:
+    def _eagerly(self, *inputs: Any, **named: Any) -> Any:
         """The module as it is called, but not while another graph captures, since torch would trace this, too.
 
         An autocast around the call is the caller's.
@@ -248,14 +241,14 @@ class TieredGraph:
         try:
             with torch.no_grad():
                 with LOCK.beside():
-                    if not any(map(_trains, modules)):
-                        return self._call_eagerly(*inputs)
+                    if not any(map(trains, modules)):
+                        return self._call_eagerly(*inputs, **named)
                 with LOCK, _evaluating(modules):  # whose modes other threads' calls would see
-                    return self._call_eagerly(*inputs)
+                    return self._call_eagerly(*inputs, **named)
         finally:
             self._writes = self._writes or before != _versions(inputs)
 
-    def _as_it_is(self, *inputs: torch.Tensor) -> Any:
+    def _as_it_is(self, *inputs: Any, **named: Any) -> Any:
         """The module in the modes that its parts are in."""
         if not self._mixed:
             self._mixed = True
@@ -263,7 +256,7 @@ class TieredGraph:
                 "parts of it are in training mode while it is in evaluation mode: the module answers while they are"
             )
         with LOCK.beside(), torch.no_grad():
-            return self._call_eagerly(*inputs)
+            return self._call_eagerly(*inputs, **named)
 
     def _keeps_for_others(self, account: Account, inputs: tuple[torch.Tensor, ...]) -> bool:
         """Whether calls leave something that the script may read, in an attribute or in their inputs, which no graph's call
@@ -292,7 +285,7 @@ class TieredGraph:
     @property
     def evaluates(self) -> bool:
         """Whether the module and all in it are in evaluation mode."""
-        return not any(_trains(module) for module in self._seen.modules)
+        return not any(trains(module) for module in self._seen.modules)
 
     @property
     def noticed(self) -> bool:
@@ -303,7 +296,7 @@ class TieredGraph:
         """Begin anew where something has changed."""
         if self._watched is not None and not self._seen.changed() and not (thoroughly and self._watched.changed()):
             return
-        self._watched, self._seen, self._looked, self._put_off = Watch(self), _Seen(self.model), False, False
+        self._watched, self._seen, self._looked, self._put_off = Watch(self), Seen(self.model), False, False
         self._close_packaged()
         for account in self._accounts.values():
             account.begin()
@@ -420,7 +413,7 @@ def default_patience() -> float:
 @contextlib.contextmanager
 def _evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Evaluation mode within the block, as in a graph. The flags are set directly: a module's own `eval()` may do more."""
-    training = [module for module in modules if _trains(module)]
+    training = [module for module in modules if trains(module)]
     for module in training:
         module.training = False
     try:
@@ -430,11 +423,11 @@ def _evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
             module.training = True
 
 
-def _versions(inputs: Sequence[torch.Tensor]) -> list[int]:
+def _all_tensors(args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    """Whether a call is one of tensors by place."""
+    return not named and all(isinstance(value, torch.Tensor) for value in args)
+
+
+def _versions(inputs: Sequence[Any]) -> list[int]:
     """How often each was written to; those of an inference mode do not count that."""
-    return [value._version for value in inputs if not value.is_inference()]
-
-
-def _trains(module: nn.Module) -> bool:
-    """Whether it is in training mode; frozen TorchScript has none."""
-    return getattr(module, "training", False)
+    return [value._version for value in inputs if isinstance(value, torch.Tensor) and not value.is_inference()]

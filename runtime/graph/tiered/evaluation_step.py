@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from ...errors import HeadraceError, InputError
-from ..base.config import GraphConfig
-from ..capture.no_grad_mode import no_grad_mode
-from .tiered import TieredGraph
+from ....errors import HeadraceError, InputError
+from ...base.config import GraphConfig
+from ...capture.no_grad_mode import no_grad_mode
+from .constants import tensors
+from .tiered_graph import TieredGraph
 
 _HOME = "_headrace_evaluation"  # an attribute of the module, so that the step lives as long as it; copies of it are empty
 _PAUSE = 0.2  # seconds between two requests that are of one evaluation at most
@@ -62,7 +61,6 @@ class EvaluationStep:
         self.model = model
         self.asked = (patience, config)
         self.graph = TieredGraph(_unwrapped(model), config=config, patience=patience, eager=model)
-        self._names: list[str] | None = None
         self._sizes: list[float] | None = None
         self._looked = float("-inf")
         self.look()
@@ -80,13 +78,12 @@ class EvaluationStep:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """What the model returns for inputs [batch, ...]; by the graph, where one is compiled and the model is evaluated.
 
-        Inputs may be given by name, as `step(pixel_values=images)` and `step(**inputs)`.
+        Inputs may be given by name, as `step(pixel_values=images)` and `step(**inputs)`, and constants beside them.
         """
-        inputs = self._in_order(args, named) if named else args
-        if not self._evaluates(inputs):
+        if not self._evaluates(tensors(args, named)):
             return self.model(*args, **named)
         try:
-            outputs = self.graph(*inputs)
+            outputs = self.graph(*args, **named)
             if self._sizes is None and self._by_graph:  # the weights that a later look compares with
                 self._sizes = self._weighed()
             return outputs
@@ -106,7 +103,7 @@ class EvaluationStep:
             return
         # A look at all weights may take as long as a call with one image, and the model itself needs none.
         before, self._sizes = self._sizes, self._weighed() if self._by_graph else None
-        if before is not None and before != self._sizes and self._by_graph and not self.graph.noticed:
+        if before is not None and before != self._sizes and not all(graph.noticed for graph in self.graph.answering):
             model, (patience, config) = _unwrapped(self.model), self.asked
             self.graph = TieredGraph(model, config=config, patience=patience, eager=self.model)
             self._sizes = None
@@ -114,7 +111,7 @@ class EvaluationStep:
     @property
     def _by_graph(self) -> bool:
         """Whether a graph has answered."""
-        return self.graph.captures > 0 or self.graph.packaged is not None
+        return bool(self.graph.answering)
 
     def _weighed(self) -> list[float]:
         """The norms of its weights; none where they are not there yet, or on several devices."""
@@ -131,14 +128,6 @@ class EvaluationStep:
 
     def __reduce__(self) -> Any:
         return OrderedDict, ()
-
-    def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The inputs as `forward` takes them by place; none where those given by name are not the next ones."""
-        if self._names is None:
-            parameters = inspect.signature(self.graph.model.forward).parameters.values()
-            self._names = [item.name for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]
-        following = self._names[len(args) : len(args) + len(named)]
-        return (*args, *(named[name] for name in following)) if set(following) == set(named) else ()
 
     def _evaluates(self, inputs: tuple[Any, ...]) -> bool:
         """Whether a graph may answer: evaluation mode, no gradients, plain batches, no capture under way around the call."""

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import headrace
-from headrace.runtime.graph.evaluation_step import EvaluationStep, _sizes
+from headrace.runtime.graph.tiered.evaluation_step import EvaluationStep, _sizes
 
 
 class Net(nn.Module):
@@ -239,7 +239,7 @@ def linear_and_images():
 
 def test_weights_written_through_data_are_seen_by_the_next_evaluation(monkeypatch):
     """As averages of weights are, and what some optimizers update; torch counts no such writes."""
-    monkeypatch.setattr("headrace.runtime.graph.evaluation_step._PAUSE", 0.0)
+    monkeypatch.setattr("headrace.runtime.graph.tiered.evaluation_step._PAUSE", 0.0)
     model, images = linear_and_images()
     with torch.no_grad():
         for _ in range(3):
@@ -252,7 +252,7 @@ def test_weights_written_through_data_are_seen_by_the_next_evaluation(monkeypatc
 
 
 def test_a_write_to_one_element_after_the_first_call_of_a_graph_is_seen(monkeypatch):
-    monkeypatch.setattr("headrace.runtime.graph.evaluation_step._PAUSE", 0.0)
+    monkeypatch.setattr("headrace.runtime.graph.tiered.evaluation_step._PAUSE", 0.0)
     model, images = linear_and_images()
     with torch.no_grad():
         for at in range(3):
@@ -264,7 +264,7 @@ def test_a_write_to_one_element_after_the_first_call_of_a_graph_is_seen(monkeypa
 
 def test_weights_are_looked_through_where_a_graph_answers_alone(monkeypatch):
     """That takes as long as a call with one image where most of a model is a large layer, and a page asks image by image."""
-    module = "headrace.runtime.graph.evaluation_step"
+    module = "headrace.runtime.graph.tiered.evaluation_step"
     looks: list[int] = []
     monkeypatch.setattr(f"{module}._PAUSE", 0.0)
     monkeypatch.setattr(f"{module}._sizes", lambda tensors: looks.append(len(tensors)) or _sizes(tensors))
