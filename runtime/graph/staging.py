@@ -66,7 +66,8 @@ class Staging:
         calls, with plain tensors, the whole batch, or global ones split(0) over the other axis, and all get the whole batch's
         loss. The first rank's parameters count. From the first call on a rank has no values for other ranks' stages;
         `state_dict` gathers them. `zero` splits what belongs to a stage's parameters over the other axis: 1 the optimizer's
-        state, 2 also the gradients, which then do not stand in `.grad`. Where the modules are global over axes of the mesh
+        state, 2 also the gradients, which then do not stand in `.grad`, 3 also the parameters, of which each rank has its part
+        alone between steps. Where the modules are global over axes of the mesh
         already (`to_global`), those are neither of these two.
         Raises InputError for what cannot be a pipeline, at the first call for what `build` does.
         """

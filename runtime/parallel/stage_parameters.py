@@ -17,7 +17,9 @@ from . import private
 from .schedule import PipelineMesh
 from .shares import share_of
 
-_ELSEWHERE = "_headrace_elsewhere"  # an attribute of a parameter whose values another rank has: a tensor is no key of a set
+# An attribute of a parameter whose values other ranks have, which is the part of them that this rank has: a tensor is no key of
+# a set.
+_ELSEWHERE = "_headrace_elsewhere"
 
 
 class StageParameters:
@@ -37,6 +39,10 @@ class StageParameters:
         """Those of the other ranks' stages."""
         return [value for value, rank in self._owners.items() if rank != self._mesh.own]
 
+    def own(self) -> list[nn.Parameter]:
+        """Those of this rank's stages."""
+        return [value for value, rank in self._owners.items() if rank == self._mesh.own]
+
     def covers(self, owners: Mapping[nn.Parameter, int]) -> bool:
         """Whether each of these parameters is known to be of that rank."""
         return all(self._owners.get(value) == rank for value, rank in owners.items())
@@ -45,15 +51,13 @@ class StageParameters:
         """Drop the values and gradients of other ranks' stages."""
         for value in self.others():
             value.grad = None
-            _set(value, share_of(value).new_empty(0))
-            setattr(value, _ELSEWHERE, True)
+            drop(value)
 
     @contextlib.contextmanager
     def shaped(self) -> Iterator[None]:
         """Within the block every parameter has its shape; what other ranks' stages have in it is no value of theirs."""
         for value in self.others():
-            _set(value, share_of(value).new_empty_strided(*self._layouts[value]))
-            delattr(value, _ELSEWHERE)
+            fill(value, share_of(value).new_empty_strided(*self._layouts[value]))
         try:
             yield
         finally:
@@ -103,6 +107,23 @@ def tensor_axes(modules: Iterable[nn.Module], placement: DeviceMesh) -> tuple[st
     return names
 
 
+def drop(parameter: nn.Parameter, part: DTensor | None = None) -> None:
+    """Leave the parameter without values, and with the part of them that this rank keeps, if any."""
+    _set(parameter, share_of(parameter).new_empty(0))
+    setattr(parameter, _ELSEWHERE, part)
+
+
+def fill(parameter: nn.Parameter, share: torch.Tensor) -> None:
+    """Give these values to a parameter that had been left without."""
+    _set(parameter, share)
+    delattr(parameter, _ELSEWHERE)
+
+
+def part_of(parameter: nn.Parameter) -> DTensor | None:
+    """The part that this rank has of a parameter that was dropped, as a global tensor of the whole."""
+    return getattr(parameter, _ELSEWHERE, None)
+
+
 def _set(parameter: nn.Parameter, share: torch.Tensor) -> None:
     if isinstance(parameter, DTensor):
         private.set_share(parameter, share)
@@ -113,3 +134,10 @@ def _set(parameter: nn.Parameter, share: torch.Tensor) -> None:
 def elsewhere(module: nn.Module) -> set[str]:
     """The names of a module's parameters whose values other ranks of a pipeline have."""
     return {name for name, value in module.named_parameters(remove_duplicate=False) if hasattr(value, _ELSEWHERE)}
+
+
+def parts(module: nn.Module) -> dict[str, DTensor]:
+    """The parameters of a module of which this rank has parts alone, by name, as global tensors."""
+    return {
+        name: part for name, value in module.named_parameters(remove_duplicate=False) if (part := part_of(value)) is not None
+    }

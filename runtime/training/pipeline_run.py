@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -12,9 +12,18 @@ from ..parallel.schedule import PipelineMesh, timeline
 from ..parallel.shares import put_together
 from ..parallel.states import whole
 from .options import StepRecord
-from .stage_split import StagedStep
+from .stage_exchanges import Exchange, ExchangingPart
+from .stage_split import Part, StagedStep
 
 Values = dict[str, torch.Tensor]
+
+
+class Exchanges(NamedTuple):
+    """What makes whole parameters of a table of their names in the program, and of gradients by their parameters' names what is
+    kept of them. The ranks of a stage call both in one order."""
+
+    gather: Exchange
+    reduce: Exchange
 
 
 class PipelineRun:
@@ -24,7 +33,17 @@ class PipelineRun:
     order that all ranks know. Nobody waits before a value is needed, so a rank never waits for one that waits for it.
     """
 
-    def __init__(self, step: StagedStep, mesh: PipelineMesh, record: StepRecord) -> None:
+    def __init__(
+        self,
+        step: StagedStep,
+        mesh: PipelineMesh,
+        record: StepRecord,
+        sizes: Mapping[str, int] | None = None,
+        *,
+        gathers: bool = False,
+    ) -> None:
+        """With `sizes`, the bytes of parameters, their gradients are summed within the parts; with `gathers` they themselves
+        are gathered there, by what `run` is given."""
         self.step, self.mesh, self.record = step, mesh, record
         self.rank_of = [mesh.rank_of(step.stage(part), step.stages) for part in range(2 * step.stages)]
         stages = [[stage for stage in range(step.stages) if self.rank_of[stage] == rank] for rank in range(mesh.size)]
@@ -41,6 +60,10 @@ class PipelineRun:
         self._gradients: dict[int, list[tuple[str, str]]] = {}
         for parameter, name in step.gradients.items():
             self._gradients.setdefault(step.part(step.owners[parameter], backward=True), []).append((parameter, name))
+        self._parts: dict[int, ExchangingPart] = {}
+        for number, part in enumerate(step.parts):
+            if sizes is not None and self.rank_of[number] == mesh.own:
+                self._parts[number] = self._exchanging(number, part, sizes, gathers)
         kept = dict.fromkeys([*step.leaves, *step.divisors])
         self._results = [name for name in kept if self.rank_of[step.made[name]] == mesh.own]
 
@@ -48,13 +71,11 @@ class PipelineRun:
         self,
         given: Values,
         inputs: Sequence[torch.Tensor],
-        reduced: Callable[[Values], Values] | None = None,
+        exchanges: Exchanges | None = None,
     ) -> tuple[Values, dict[str, list[torch.Tensor]]]:
         """The sums of the microbatches' gradients by the parameters' names, and the leaves and divisors of each microbatch.
 
-        Both as far as this rank computes them. `given` are the state's tensors by name, `inputs` this rank's rows. `reduced`
-        makes of the gradients that a part gives in one microbatch what is summed; the ranks of a stage call it in the same
-        order.
+        Both as far as this rank computes them. `given` are the state's tensors by name, `inputs` this rank's rows.
         """
         step, count = self.step, self.mesh.microbatches
         chunks = [value.chunk(count) for value in inputs]
@@ -70,14 +91,10 @@ class PipelineRun:
             if action is not None:
                 at, values = action.microbatch, known[action.microbatch]
                 number = step.part(action.stage, backward=action.backward)
-                part = step.parts[number]
-                due = self._gradients.get(number, [])
-                for name in (*part.inputs, *(name for _, name in due)):
+                for name in (*step.parts[number].inputs, *(name for _, name in self._gradients.get(number, ()))):
                     if (at, name) in arriving:
                         values[name] = _received(*arriving.pop((at, name)), step.layouts[name][1])
-                values.update(zip(part.outputs, part.program(*(values[name] for name in part.inputs)), strict=True))
-                found = {parameter: values[name] for parameter, name in due}
-                for parameter, gradient in (found if reduced is None else reduced(found)).items():
+                for parameter, gradient in self._computed(number, values, exchanges).items():
                     before = gradients.get(parameter)
                     gradients[parameter] = gradient if before is None else before + gradient
                 for name in self._results:
@@ -92,6 +109,25 @@ class PipelineRun:
         for works in sent:
             _wait(works)
         return gradients, results
+
+    def _exchanging(self, number: int, part: Part, sizes: Mapping[str, int], gathers: bool) -> ExchangingPart:
+        step = self.step
+        owned = {node: sizes[name] for node, name in step.parameters.items() if gathers and name in sizes}
+        due = {parameter: (name, sizes[parameter]) for parameter, name in self._gradients.get(number, ()) if parameter in sizes}
+        wanted = {name for name in part.outputs if step.used[name] or name in (*step.leaves, *step.divisors)}
+        return ExchangingPart(part, owned, due, wanted)
+
+    def _computed(self, number: int, values: Values, exchanges: Exchanges | None) -> Values:
+        """The gradients that a part gives, as they are summed over microbatches; what else it makes goes to the values."""
+        part, due = self.step.parts[number], self._gradients.get(number, [])
+        own = self._parts.get(number)
+        if own is None or exchanges is None:
+            values.update(zip(part.outputs, part.program(*(values[name] for name in part.inputs)), strict=True))
+            return {parameter: values[name] for parameter, name in due}
+        outputs, summed = own(exchanges.gather, exchanges.reduce, [values[name] for name in own.inputs])
+        values.update(zip(own.outputs, outputs, strict=True))
+        found = dict(zip(own.gradients, summed, strict=True))
+        return found | exchanges.reduce({parameter: values[name] for parameter, name in due if parameter not in found})
 
     def _exchange(self, moment: Sequence[Any], known: list[Values], arriving: dict[Any, Any], sent: list[list[Any]]) -> None:
         step, own = self.step, self.mesh.own

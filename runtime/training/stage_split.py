@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +100,11 @@ def split_step(step: CapturedStep, parameters: Sequence[str], buffers: Sequence[
         )
     divisors = [divisor for node in parts if (divisor := _divisor(node, parts)) is not None]
     kept = {*leaves, *gradients.values(), *divisors}
-    uses = {node: {parts[user] for user in node.users if user in parts} - {part} for node, part in parts.items()}
+    views = _views(parts, parameter_of, stages)
+    uses = {
+        node: {parts[user] for user in node.users if user in parts} - {part, views.get(node, part)}
+        for node, part in parts.items()
+    }
     made = {node: part for node, part in parts.items() if node in kept or uses[node]}
     for name, node in gradients.items():  # an addition hands on the gradient of a later stage as it is
         at = 2 * stages - 1 - owners[name]
@@ -110,7 +114,15 @@ def split_step(step: CapturedStep, parameters: Sequence[str], buffers: Sequence[
             uses[node].add(at)
     return StagedStep(
         stages,
-        tuple(_part(step.program, [node for node, at in parts.items() if at == part], made) for part in range(2 * stages)),
+        tuple(
+            _part(
+                step.program,
+                [node for node, at in parts.items() if at == part],
+                made,
+                [view for view, at in views.items() if at == part],
+            )
+            for part in range(2 * stages)
+        ),
         {node.name: name for node, name in parameter_of.items()},
         {node.name: name for node, name in buffer_of.items()},
         tuple(node.name for node in inputs),
@@ -224,11 +236,25 @@ def _divisor(node: Node, parts: dict[Node, int]) -> Node | None:
     return next((user for user in node.users if user in parts and user.args[1] == 1), None)
 
 
-def _part(program: GraphModule, nodes: list[Node], made: dict[Node, int]) -> Part:
-    graph, own = Graph(), set(nodes)
-    given = dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in own and one.op != "get_attr")
+def _views(parts: dict[Node, int], parameters: Iterable[Node], stages: int) -> dict[Node, int]:
+    """Of what only looks at a parameter otherwise, such as its transpose, the part on the way back that looks anew: else each
+    microbatch under way would hold on to the parameter."""
+    memories, found = set(map(_memory, parameters)), dict.fromkeys(parameters, 0)
+    for node, part in parts.items():
+        if part < stages and _memory(node) in memories and all(one in found for one in node.all_input_nodes):
+            found[node] = 2 * stages - 1 - part
+    return {node: at for node, at in found.items() if node in parts}
+
+
+def _part(program: GraphModule, nodes: list[Node], made: dict[Node, int], views: Collection[Node]) -> Part:
+    """`views` are computed anew in this part where it uses them."""
+    graph, wanted = Graph(), dict.fromkeys(nodes)
+    for node in reversed([*views]):
+        if any(user in wanted for user in node.users):
+            wanted = {node: None, **wanted}
+    given = dict.fromkeys(one for node in wanted for one in node.all_input_nodes if one not in wanted and one.op != "get_attr")
     copies = {node: graph.placeholder(node.name) for node in given}
-    for node in itertools.chain.from_iterable([*node.all_input_nodes, node] for node in nodes):
+    for node in itertools.chain.from_iterable([*node.all_input_nodes, node] for node in wanted):
         if node not in copies:  # a constant, which every part that uses it has, or an operation of this part
             copies[node] = graph.node_copy(node, copies.__getitem__)
     outputs = [node for node in nodes if node in made]

@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor, Placement, Shard
+from torch.distributed.tensor import DTensor
 
 from ...errors import InputError
-from ..parallel import buckets, private
-from ..parallel.modules import stored
-from ..parallel.private import implicit, spec_like
-from ..parallel.sbp import broadcast
+from ..parallel import buckets
+from ..parallel.private import implicit
 from ..parallel.schedule import PipelineMesh
 from ..parallel.shares import share_of
+from .stage_parts import DroppedParameters, Layouts
 
 # What these give a number of a parameter depends on that number, its gradient and its state alone, so that they may have a part
 # of a parameter as if it were all of it.
@@ -31,25 +29,21 @@ _BY_NUMBER = {
 
 class StageZero:
     """This rank's parts of what an optimizer updates. Rajbhandari et al. 2020: `zero` 1 splits the optimizer's state over the
-    data axis of the pipeline's mesh, 2 also the gradients; parameters stay whole, as each microbatch computes with them.
+    data axis of the pipeline's mesh, 2 also the gradients, 3 also the parameters, which are gathered for each microbatch's way
+    forward through a stage and for its way back.
 
-    A part is of the parameter's first dimension that is as long as the axis or longer; where none is, every rank has all of
-    it. Outside of `updating` the state of a parameter holds global tensors of its shape. What is exchanged goes in buckets.
-    Raises InputError where the update is the user's.
+    `Layouts` says what a part is. Outside of `updating` the state of a parameter holds global tensors of its shape. What is
+    exchanged goes in buckets. Raises InputError where the update is the user's.
     """
 
     def __init__(self, mesh: PipelineMesh, zero: int, optimizer: torch.optim.Optimizer, *, updates: bool) -> None:
-        assert mesh.stage is not None, "of check_zero"
         assert mesh.across is not None, "of check_zero"
-        assert mesh.data is not None, "of check_zero"
         if not updates:
             raise InputError("with update=False the update is yours, and its state is not split; leave out update or zero")
-        self.zero, self._mesh, self._stage, self._optimizer = zero, mesh, mesh.stage, optimizer
-        self._group, self._place = mesh.across, mesh.data.get_local_rank()
-        self._axes: tuple[str, ...] = mesh.stage.mesh_dim_names or ()
-        self._data = next(at for at, axis in enumerate(self._axes) if axis in (mesh.data.mesh_dim_names or ()))
+        self.zero, self._mesh, self._group, self._optimizer = zero, mesh, mesh.across, optimizer
         self._gradients: dict[nn.Parameter, torch.Tensor] = {}  # parts
-        self._layouts: dict[nn.Parameter, _Layout] = {}
+        self._layouts = Layouts(mesh)
+        self._dropped = DroppedParameters(self._layouts, mesh)
         self._proved = False
 
     def reducing(self, parameters: Mapping[str, nn.Parameter]) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
@@ -59,7 +53,7 @@ class StageZero:
 
         def reduced(gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             names = [name for name in gradients if id(parameters[name]) in updated]
-            cuts = {name: self._layout(parameters[name]).cut for name in names}
+            cuts = {name: self._layouts[parameters[name]].cut for name in names}
             split = {name: cut for name, cut in cuts.items() if cut is not None}
             parts = buckets.reduced([gradients[name] for name in split], list(split.values()), self._group)
             rest = [name for name in names if name not in split]
@@ -82,7 +76,7 @@ class StageZero:
     def take(self) -> None:
         """Take this rank's parts of the whole gradients that stand in `.grad`, and drop those."""
         taken = {value: value.grad for value in self._updated() if value.grad is not None}
-        self.add({value: self._own(value, share_of(gradient)).clone() for value, gradient in taken.items()})
+        self.add({value: self._layouts[value].own(share_of(gradient)).clone() for value, gradient in taken.items()})
         for value in taken:
             value.grad = None
 
@@ -92,7 +86,7 @@ class StageZero:
 
     def gradients(self) -> dict[nn.Parameter, DTensor]:
         """The same as global tensors."""
-        return {value: self._layout(value).around(part) for value, part in self._gradients.items()}
+        return {value: self._layouts[value].around(part) for value, part in self._gradients.items()}
 
     def forget(self, parameters: Iterable[nn.Parameter] | None = None) -> None:
         """Drop the gradients of those, or all."""
@@ -115,7 +109,7 @@ class StageZero:
         parts = {value: self._part(value, plain=plain) for value in self._gradients}
         for value, part in parts.items():
             gradient = self._gradients[value]
-            part.grad = gradient if plain else self._layout(value).around(gradient)
+            part.grad = gradient if plain else self._layouts[value].around(gradient)
             if value in optimizer.state:
                 states[value] = {key: self._split(value, key, item) for key, item in optimizer.state.pop(value).items()}
                 optimizer.state[part] = {
@@ -143,11 +137,47 @@ class StageZero:
             raise InputError(problem)
         self._proved = True
         with torch.no_grad():
-            self._spread({value: share_of(part) for value, part in parts.items()})
+            updated = {value: share_of(part) for value, part in parts.items()}
+            self._dropped.update({value: part for value, part in updated.items() if value in self._dropped})
+            self._spread({value: part for value, part in updated.items() if value not in self._dropped})
+
+    def drop(self, parameters: Iterable[nn.Parameter]) -> None:
+        """With 3, keep this rank's parts alone of those among these that the optimizer updates."""
+        if self.zero > 2:
+            self.take()
+            updated = {id(value) for value in self._updated()}
+            self._dropped.drop(value for value in parameters if id(value) in updated)
+
+    def gathered(self, parameters: Mapping[str, nn.Parameter]) -> dict[str, torch.Tensor]:
+        """Their whole values; the ranks of a stage ask for the same ones."""
+        dropped = {name: value for name, value in parameters.items() if value in self._dropped}
+        found = {name: share_of(value) for name, value in parameters.items() if name not in dropped}
+        return found | dict(zip(dropped, self._dropped.gathered(list(dropped.values())), strict=True))
+
+    def exchanged(self, parameters: Mapping[str, nn.Parameter]) -> dict[str, int] | None:
+        """The bytes of those whose gradients `reducing` sums, by their names; None where it sums none."""
+        if self.zero < 2:
+            return None
+        updated = {id(value) for value in self._updated()}
+        return {
+            name: self._layouts[value].share.numel() * value.element_size()
+            for name, value in parameters.items()
+            if id(value) in updated
+        }
+
+    @contextlib.contextmanager
+    def filled(self) -> Iterator[None]:
+        """Within the block parameters have their whole values; what they have at its end is kept. All ranks enter it alike."""
+        with self._dropped.filled():
+            try:
+                yield
+            finally:
+                if self.zero > 2:
+                    self.take()
 
     def _spread(self, parts: Mapping[nn.Parameter, torch.Tensor]) -> None:
         """Let the parameters have the values of all ranks' parts."""
-        cuts = {value: self._layout(value).cut for value in parts}
+        cuts = {value: self._layouts[value].cut for value in parts}
         for value, part in parts.items():
             if cuts[value] is None:
                 share_of(value).copy_(part)
@@ -179,53 +209,29 @@ class StageZero:
                 "rank"
             )
 
-    def _layout(self, parameter: nn.Parameter) -> _Layout:
-        found = self._layouts.get(parameter)
-        if found is None:
-            found = self._layouts[parameter] = self._new_layout(parameter)
-        return found
-
-    def _new_layout(self, parameter: nn.Parameter) -> _Layout:
-        whole, share = self._whole(parameter), share_of(parameter)
-        lying = stored(whole, self._data, parameter, self._stage)
-        strides = parameter.stride() if isinstance(parameter, DTensor) else share.stride()
-        spec = spec_like(self._stage, lying, parameter.shape, strides, parameter.dtype)
-        over = lying[self._data]
-        if not isinstance(over, Shard):
-            return _Layout(spec, None)
-        return _Layout(spec, buckets.Cut(share.shape, over.dim, self._stage.size(self._data), self._place))
-
-    def _whole(self, parameter: nn.Parameter) -> tuple[Placement, ...]:
-        """How a parameter lies on the mesh of its stage: whole over the data axis, over the others as it does."""
-        own = {}
-        if isinstance(parameter, DTensor):
-            own = dict(zip(parameter.device_mesh.mesh_dim_names or (), parameter.placements, strict=True))
-        return tuple(broadcast if at == self._data else own.get(axis, broadcast) for at, axis in enumerate(self._axes))
-
-    def _own(self, parameter: nn.Parameter, share: torch.Tensor) -> torch.Tensor:
-        """This rank's part of a value that every rank of the data axis has, as the parameter lies; a view."""
-        cut = self._layout(parameter).cut
-        return share if cut is None else cut.of(share)
-
     def _part(self, parameter: nn.Parameter, *, plain: bool) -> nn.Parameter:
-        """This rank's part of the parameter, contiguous and in memory of its own."""
-        own = self._own(parameter, share_of(parameter)).clone(memory_format=torch.contiguous_format)
-        return nn.Parameter(own if plain else self._layout(parameter).around(own))
+        """This rank's part of the parameter, contiguous and, until an update has been seen to work, in memory of its own."""
+        layout = self._layouts[parameter]
+        if parameter in self._dropped:
+            own = self._dropped.part(parameter) if self._proved else self._dropped.part(parameter).clone()
+        else:
+            own = layout.part(share_of(parameter))
+        return nn.Parameter(own if plain else layout.around(own))
 
     def _split(self, parameter: nn.Parameter, key: str, item: object) -> object:
         """A value of the optimizer's state: what has the parameter's shape is split as that is, a counter of steps is not."""
-        if not isinstance(item, torch.Tensor) or key == "step" or item.shape != parameter.shape:
+        layout = self._layouts[parameter]
+        if not isinstance(item, torch.Tensor) or key == "step" or item.shape != layout.shape:
             return item
-        if isinstance(item, DTensor) and item.device_mesh.mesh_dim_names == self._axes:
+        if isinstance(item, DTensor) and item.device_mesh.mesh_dim_names == self._layouts.axes:
             return item
-        own = self._own(parameter, share_of(item)).clone(memory_format=torch.contiguous_format)
-        return self._layout(parameter).around(own)
+        return layout.around(layout.part(share_of(item)))
 
     def _joined(self, parameter: nn.Parameter, state: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
         """The state of a parameter, of that of its part: what has the part's shape as a global tensor, the same one where the
         optimizer wrote in place."""
-        layout = self._layout(parameter)
-        shape = layout.shape(share_of(parameter))
+        layout = self._layouts[parameter]
+        shape = layout.part_shape
 
         def around(key: str, item: object) -> object:
             if not isinstance(item, torch.Tensor) or isinstance(item, DTensor) or key == "step" or item.shape != shape:
@@ -236,26 +242,10 @@ class StageZero:
         return {key: around(key, item) for key, item in state.items()}
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """How a parameter's parts lie: as a global tensor, and what of the share this rank has; None for all of it."""
-
-    spec: Any
-    cut: buckets.Cut | None
-
-    def around(self, part: torch.Tensor) -> DTensor:
-        return private.around(part, self.spec)
-
-    def shape(self, share: torch.Tensor) -> torch.Size:
-        return share.shape if self.cut is None else self.cut.of(share).shape
-
-
 def check_zero(zero: int, mesh: PipelineMesh) -> None:
-    """Raises InputError for what is no stage of ZeRO that a pipeline can take, and for a mesh without a data axis."""
-    if zero == 3:
-        raise InputError("a pipeline keeps the parameters of a stage whole, as each microbatch uses them; zero is 0, 1 or 2")
-    if isinstance(zero, bool) or zero not in (0, 1, 2):
-        raise InputError(f"zero is a stage of ZeRO, 0 (none) to 2 in a pipeline; got {zero!r}")
+    """Raises InputError for what is no stage of ZeRO, and for a mesh without a data axis."""
+    if isinstance(zero, bool) or zero not in (0, 1, 2, 3):
+        raise InputError(f"zero is a stage of ZeRO, 0 (none) to 3; got {zero!r}")
     if zero and mesh.data is None:
         names = ", ".join(mesh.placement.mesh_dim_names or ())
         raise InputError(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -25,7 +25,7 @@ from ..parallel.states import like, of_optimizer
 from ..parallel.states import whole as whole_state
 from .kinds import StepKind
 from .options import StepRecord
-from .pipeline_run import PipelineRun, assembled, of_all_rows
+from .pipeline_run import Exchanges, PipelineRun, assembled, of_all_rows
 from .stage_recorder import StageRecorder
 from .stage_split import StagedStep, split_step
 from .stage_zero import StageZero
@@ -50,7 +50,7 @@ class StagedTrainer(Trainer):
     The step of a microbatch is captured and cut into programs, forward and back, of each stage. The first step is proved:
     what build gives for this rank's rows as a whole must be what the microbatches give together. Then each rank keeps the
     values and the optimizer's state of its own stages alone, and of what no stage uses. With `zero` the ranks that have the
-    same stage share that out too.
+    same stage share that out too, with 3 also the values.
     """
 
     def __init__(
@@ -106,11 +106,20 @@ class StagedTrainer(Trainer):
 
     def whole(self) -> contextlib.AbstractContextManager[None]:
         """Within it the modules have all values on every rank; all ranks enter it alike."""
-        return contextlib.nullcontext() if self._parameters is None else self._parameters.whole()
+        return self._with_values("whole")
 
     def shaped(self) -> contextlib.AbstractContextManager[None]:
-        """Within it values of all stages can be loaded; each rank keeps its own."""
-        return contextlib.nullcontext() if self._parameters is None else self._parameters.shaped()
+        """Within it values of all stages can be loaded; each rank keeps its own. All ranks enter it alike."""
+        return self._with_values("shaped")
+
+    @contextlib.contextmanager
+    def _with_values(self, how: Literal["whole", "shaped"]) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            if self._zero is not None:
+                stack.enter_context(self._zero.filled())
+            if self._parameters is not None:
+                stack.enter_context(self._parameters.whole() if how == "whole" else self._parameters.shaped())
+            yield
 
     def _run(self, key: StepKind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
         kind = (key.inputs, key.layout[0], tuple((name, needs) for name, needs, *_ in key.layout[1]))
@@ -125,8 +134,7 @@ class StagedTrainer(Trainer):
         if len(self._runs) > self.config.max_captures:
             self._runs.pop(next(iter(self._runs)))
         with torch.no_grad():
-            reduced = None if self._zero is None else self._zero.reducing(self.state.parameters)
-            sums, results = run.run(self._given(run.step), rows, reduced)
+            sums, results = run.run(self._given(run.step), rows, self._exchanges(run.step))
             leaves = [assembled(name, run, results) for name in run.step.leaves]
             problem = self._uneven([value for name in run.step.divisors for value in results.get(name, [])])
             if problem is None and self._parameters is None:
@@ -140,6 +148,8 @@ class StagedTrainer(Trainer):
             self._parameters = StageParameters(self._owners_of(run.step), self.mesh)
             self._parameters.release()
             self._forget_others()
+            if self._zero is not None:
+                self._zero.drop(self._parameters.own())
         if updates:
             self._update()
         return leaves, run.step.structure
@@ -173,7 +183,8 @@ class StagedTrainer(Trainer):
         ways += "" if self._zero is None else f", ZeRO {self._zero.zero}"
         record = StepRecord(tuple(tuple(value.shape) for value in rows), way="captured", why=ways)
         self._journal.report(1, f"capture {self.captures}: {record}")
-        return PipelineRun(step, self.mesh, record)
+        sizes = None if self._zero is None else self._zero.exchanged(self.state.parameters)
+        return PipelineRun(step, self.mesh, record, sizes, gathers=self._zero is not None and self._zero.zero > 2)
 
     def _captured(self, example: Sequence[torch.Tensor]) -> StagedStep:
         if torch.is_autocast_enabled(example[0].device.type):
@@ -237,6 +248,14 @@ class StagedTrainer(Trainer):
     def _given(self, step: StagedStep) -> dict[str, torch.Tensor]:
         parameters = {node: share_of(self.state.parameters[name]) for node, name in step.parameters.items()}
         return parameters | {node: share_of(self.state.buffers[name]) for node, name in step.buffers.items()}
+
+    def _exchanges(self, step: StagedStep) -> Exchanges | None:
+        if (zero := self._zero) is None:
+            return None
+        parameters = {node: self.state.parameters[name] for node, name in step.parameters.items()}
+        return Exchanges(
+            lambda nodes: zero.gathered({node: parameters[node] for node in nodes}), zero.reducing(self.state.parameters)
+        )
 
     def _owners_of(self, step: StagedStep) -> dict[nn.Parameter, int]:
         ranks = {name: self.mesh.rank_of(stage, step.stages) for name, stage in step.owners.items()}

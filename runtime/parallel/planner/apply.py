@@ -120,8 +120,6 @@ def _prepared(
     applied = AppliedPlan(plan.title, inputs, targets, placement, program.input[1:], bool(plan.stages))
     beside = {one.weights[0]: one.weights[1:] for one in model.operators if one.weights and one.kind == "linear"}
     if plan.stages:
-        if plan.zero == 3:
-            raise InputError("the plan has ZeRO 3 in a pipeline, which takes 1 or 2; plan again")
         mesh, within = placement, plan
         if plan.tensor:
             mesh, within = placement[names[AXES.index(plan.tensor)]], _over(plan, AXES.index(plan.tensor))

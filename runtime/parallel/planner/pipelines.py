@@ -32,8 +32,8 @@ def piped_plans(
     model: Model, mesh: tuple[int, ...], rates: Rates, memory: float, optimizer: str, whole: Collection[str] = ()
 ) -> tuple[list[Plan], list[str]]:
     """Pipelines over each axis, with rows split over another, weights over another, or both; with ZeRO 1 over that of the rows,
-    and with activations computed again where one does not fit without. Of each such way the number of microbatches and the
-    schedule that are fastest. The parameters `whole` are not split. And why there are none."""
+    or 3 where nothing less fits, and with activations computed again where one does not fit without. Of each such way the
+    number of microbatches and the schedule that are fastest. The parameters `whole` are not split. And why there are none."""
     wide = [axis for axis, ranks in enumerate(mesh) if ranks > 1]
     if not wide:
         return [], []
@@ -152,7 +152,8 @@ def _loads(costs: Costs, placed: Placed) -> list[Load]:
 
 
 def _of_way(model: Model, mesh: Sequence[int], rates: Rates, memory: float, optimizer: str, way: _Way) -> list[Plan]:
-    """Without ZeRO and with, each at its best; and with activations computed again too, where the fastest does not fit."""
+    """Without ZeRO and with 1, each at its best, or with 3 where neither fits; and with activations computed again too, where
+    the fastest does not fit."""
     stages, data = mesh[way.axis], 1 if way.data is None else mesh[way.data]
     counts = _counts(model, mesh, way)
     runs = [(schedule, count) for schedule in ("1f1b", "gpipe") for count in counts if schedule == "gpipe" or count >= stages]
@@ -179,7 +180,9 @@ def _of_way(model: Model, mesh: Sequence[int], rates: Rates, memory: float, opti
 
     found = []
     modules = checkpoints(model)[0]
-    for zero in (0, 1) if data > 1 and STATES[optimizer] else (0,):
+    for zero in (0,) if data == 1 else (0, 1, 3) if STATES[optimizer] else (0, 3):
+        if zero == 3 and any(one.fits for one in found):
+            break
         free = best(zero, (), math.inf)
         if free is not None and free.fits:
             found.append(free)

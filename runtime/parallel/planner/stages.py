@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..buckets import BUCKET_BYTES
 from .costs import STATES
 from .operators import NO_COPY, Model
 from .rates import Rates
+
+# What ranks exchange of a parameter, by the stage of ZeRO: after all microbatches, with 3 in each of them.
+_WAYS = {
+    0: ("all_reduce",),
+    1: ("all_reduce", "all_gather"),
+    3: ("all_gather", "all_gather", "reduce_scatter"),
+}
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,8 @@ def cut(
     cores, those that wait leave theirs to the others: a step takes as long as its longest chain on ranks that are not crowded,
     or as all its work takes while all compute, whichever is longer (Graham 1969, "Bounds on Multiprocessing Timing Anomalies").
     "1f1b" keeps the activations of as many microbatches as there are stages from there to the end at most, "gpipe" all.
-    With `zero` 1 the `data` ranks of a stage share out the optimizer's state and gather the parameters that each updates.
+    With `zero` 1 the `data` ranks of a stage share out the optimizer's state and gather the parameters that each updates; with
+    3 all that belongs to parameters, gather them for each microbatch's two ways, and sum its gradients, a bucket at a time.
     Of the modules `again`, each in one stage, the forward pass is computed twice, and what is inside one of them at a time
     stays (Chen et al. 2016). `loads` are those of operators that are split over ranks of their own, for each operator.
     """
@@ -106,8 +115,7 @@ def cut(
         of = dict(zip(operator.weights, load.weights, strict=True))
         new = [size for name, size in of.items() if model.uses[name][0] == at]
         weights.append(weights[-1] + sum(new))
-        shared = ("all_reduce", "all_gather") if zero else ("all_reduce",)
-        synced.append(synced[-1] + sum(link.seconds(way, size, data) for size in new for way in shared))
+        synced.append(synced[-1] + sum(link.seconds(way, size, data) for size in new for way in _WAYS[zero]))
     own = data if zero else 1
     between = rates.link(axis)
 
@@ -118,13 +126,18 @@ def cut(
         activations = (kept[end] - kept[begin] + given[begin].result) * under_way
         activations += max((size for at, size in most if begin < at <= end), default=0.0)
         size = activations + whole * (2 + STATES[optimizer] / own)
+        if zero == 3:
+            size = activations + whole * (2 + STATES[optimizer]) / own + 2 * min(whole, BUCKET_BYTES)
         moved = sum(
             2 * between.seconds("point_to_point", given[at].result, 2)
             for at, there in ((begin, number > 0), (end, number < stages - 1))
             if there
         )
-        after = synced[end] - synced[begin] + whole * (2 + STATES[optimizer]) / 4 / rates.updates / own
-        return times[end] - times[begin] + moved, after, size
+        exchanged = synced[end] - synced[begin]
+        after = whole * (2 + STATES[optimizer]) / 4 / rates.updates / own
+        if zero == 3:
+            return times[end] - times[begin] + moved + exchanged, after, size
+        return times[end] - times[begin] + moved, after + exchanged, size
 
     def step(state: tuple[float, float, float, tuple[int, ...]]) -> float:
         slowest, total, latest, _ = state

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from ....errors import InputError
 from ..mesh import rank
-from ..stage_parameters import elsewhere
+from ..stage_parameters import elsewhere, parts
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -72,7 +72,9 @@ def resume(folder: str | Path, module: nn.Module, optimizer: Optimizer, **more: 
 
 def _state(module: nn.Module, optimizer: Optimizer, more: dict[str, Any]) -> dict[str, Any]:
     of_module, of_optimizer = get_state_dict(module, optimizer)
-    for name in elsewhere(module):
+    own = parts(module)
+    of_module |= {name: part for name, part in own.items() if name in of_module}
+    for name in elsewhere(module) - set(own):
         of_module.pop(name, None)
         of_optimizer["state"].pop(name, None)  # type: ignore[union-attr]
     return {

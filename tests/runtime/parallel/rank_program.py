@@ -15,10 +15,13 @@ torch.set_num_threads(1)
 import headrace  # noqa: E402
 from headrace import parallel  # noqa: E402
 from headrace.errors import InputError  # noqa: E402
+from headrace.runtime.parallel import buckets  # noqa: E402
 from headrace.runtime.parallel.agreement import Agreement  # noqa: E402
 from headrace.runtime.parallel.planner import measure as measuring  # noqa: E402
 from headrace.runtime.parallel.planner.operators import Model  # noqa: E402
 from headrace.runtime.parallel.shares import share_of  # noqa: E402
+from headrace.runtime.parallel.stage_parameters import part_of  # noqa: E402
+from headrace.runtime.training import stage_exchanges  # noqa: E402
 from tests.runtime.parallel import cases  # noqa: E402
 from tests.runtime.training import staged_cases  # noqa: E402
 
@@ -198,6 +201,12 @@ def misplanned(paths, other, missing):
     return told, float(kept(*cases.batch("mlp", 0))) == expected
 
 
+def numbers(parameter):
+    """How many a rank has of a parameter, between two steps."""
+    part = part_of(parameter)
+    return share_of(parameter if part is None else part).numel()
+
+
 def staged(shape, trainings):
     """How far the losses, outputs, gradients and states of graphs with stages are from those on one device, and what a rank
     keeps."""
@@ -205,6 +214,7 @@ def staged(shape, trainings):
     for given in trainings:
         options = dict(given)
         name, steps, rows = options.pop("name"), options.pop("steps"), options.pop("later", 16)
+        stage_exchanges.BUCKET_BYTES = options.pop("bucket", buckets.BUCKET_BYTES)
         options["optimizer"] = getattr(staged_cases, options.pop("optimizer", "sgd"))
         alone = {
             key: value for key, value in options.items() if key not in ("microbatches", "schedule", "zero", "again", "tensor")
@@ -230,7 +240,8 @@ def staged(shape, trainings):
                 "values": cases.furthest(states[0]["modules"]["model"], states[1]["modules"]["model"]),
                 "slots": cases.furthest(*slots),
                 "gradients": cases.furthest(*gradients) if gradients[0] else 0.0,
-                "kept": [key for key, value in many.model.named_parameters() if share_of(value).numel()],
+                "kept": [key for key, value in many.model.named_parameters() if numbers(value)],
+                "held": sum(map(numbers, many.model.parameters())),
                 "updated": len(many._trainer.optimizer.state),
                 "state": sum(
                     share_of(value).numel()

@@ -38,6 +38,7 @@ def test_data_parallel_beside_it(ranks):
     trainings = [
         {"name": "mlp", "steps": 3, "clip": 0.5, "later": 24},
         {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "accumulate": 2, "zero": 2, "again": True},
+        {"name": "vit", "steps": 3, "optimizer": "adam", "zero": 3, "schedule": "interleaved", "microbatches": 4},
     ]
     check(ranks.run(4, "staged", shape=[2, 2], trainings=trainings), trainings)
 
@@ -45,20 +46,26 @@ def test_data_parallel_beside_it(ranks):
 def test_zero(ranks):
     """Over two ranks of data: lengths that do not divide, several groups, clipping, and an optimizer that takes norms."""
     trainings = [
-        {"name": "cnn", "steps": 3, "optimizer": "adam", "zero": zero, "accumulate": 1 + (zero > 1)} for zero in (0, 1, 2)
+        {"name": "cnn", "steps": 3, "optimizer": "adam", "zero": zero, "accumulate": 1 + (zero > 1)} for zero in (0, 1, 2, 3)
     ] + [
         {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "zero": 1, "later": 24},
         {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "normed", "zero": 2, "accumulate": 2, "schedule": "gpipe"},
         {"name": "odd", "steps": 2, "optimizer": "adagrad", "zero": 1},
+        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "zero": 3, "later": 24, "again": True, "bucket": 1024},
+        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "normed", "zero": 3, "schedule": "gpipe"},
     ]
     results = ranks.run(2, "staged", shape=[2, 1], trainings=trainings)
     check(results, trainings, cut=False)
-    for whole, *split in ([one["state"] for one in found[:3]] for found in results):
+    for whole, *split in ([one["state"] for one in found[:4]] for found in results):
         assert max(split) < 0.51 * whole
+    for *whole, split in ([one["held"] for one in found[:4]] for found in results):
+        assert split < 0.52 * min(whole), "of a frozen layer each rank has all"
 
 
 def test_more_ranks_than_rows_of_a_parameter(ranks):
-    trainings = [{"name": "odd", "steps": 2, "clip": 0.1, "optimizer": "nadam", "zero": 2, "microbatches": 1}]
+    trainings = [
+        {"name": "odd", "steps": 2, "clip": 0.1, "optimizer": "nadam", "zero": zero, "microbatches": 1} for zero in (2, 3)
+    ]
     check(ranks.run(4, "staged", shape=[4, 1], trainings=trainings), trainings, cut=False)
 
 
@@ -73,14 +80,15 @@ def test_parameters_split_over_another_axis(ranks):
 
 def test_parameters_split_over_an_axis_and_their_state_over_another(ranks):
     trainings = [
-        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "accumulate": 2, "zero": 2, "tensor": "model"},
+        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "accumulate": 2, "zero": zero, "tensor": "model"}
+        for zero in (2, 3)
     ]
     check(ranks.run(4, "staged", shape=[2, 2, 1], trainings=trainings), trainings, cut=False)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("shape", "more"), [([2, 2], {"tensor": "data"}), ([2, 2, 2], {"tensor": "model", "zero": 2})])
+@pytest.mark.parametrize(("shape", "more"), [([2, 2], {"tensor": "data"}), ([2, 2, 2], {"tensor": "model", "zero": 3})])
 def test_every_schedule_with_parameters_split_over_another_axis(ranks, shape, more):
     trainings = [
         {"name": name, "steps": 50, "schedule": schedule, "microbatches": 4, "clip": 1.0, "later": 32, "again": True, **more}
@@ -101,6 +109,7 @@ def test_every_schedule_with_parameters_split_over_another_axis(ranks, shape, mo
         ([2, 2], {}),
         ([2, 2], {"zero": 1, "optimizer": "adam"}),
         ([2, 2], {"zero": 2, "again": True}),
+        ([2, 2], {"zero": 3, "again": True, "optimizer": "adam"}),
     ],
 )
 def test_every_schedule(ranks, shape, more):
@@ -127,13 +136,13 @@ def test_all_ranks_are_told_alike_and_go_on(ranks):
 
 
 def test_checkpoints(ranks, tmp_path):
-    """Written by two ranks, read by one, which writes the next one; that by four of which two share each stage's state, then
-    two its parameters, who write one for a graph without stages."""
+    """Written by two ranks, read by one, which writes the next one; that by four of which two share each stage's parameters and
+    state, then two its parameters, who write one for a graph without stages."""
     folder = str(tmp_path / "checkpoints")
     (first, told), _ = ranks.run(2, "staged_checkpoint", folder=folder, until=2)
     assert "resume a pipeline before its first step" in told
     ((second, _),) = ranks.run(1, "staged_checkpoint", folder=folder, until=4)
-    (third, _), *_ = ranks.run(4, "staged_checkpoint", folder=folder, until=6, shape=[2, 2], zero=1)
+    (third, _), *_ = ranks.run(4, "staged_checkpoint", folder=folder, until=6, shape=[2, 2], zero=3)
     (fourth, _), *_ = ranks.run(4, "staged_checkpoint", folder=folder, until=8, shape=[2, 2], tensor="data")
     ((fifth, _),) = ranks.run(1, "staged_checkpoint", folder=folder, until=10, shape=None)
     ((whole, _),) = ranks.run(1, "staged_checkpoint", folder=str(tmp_path / "other"), until=10, shape=None)

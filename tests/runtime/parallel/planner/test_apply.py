@@ -25,6 +25,7 @@ KINDS = {
     "split": lambda one: one.layouts and not one.checkpoint and not one.zero and not one.stages,
     "pipeline": lambda one: one.stages and not one.zero and not one.layouts and not one.checkpoint,
     "split update": lambda one: one.stages and one.zero and not one.layouts and not one.checkpoint,
+    "gathered stages": lambda one: one.stages and one.zero and not one.layouts and not one.checkpoint,
     "split stages": lambda one: one.stages and one.layouts and not one.checkpoint,
     "again": lambda one: one.checkpoint and not one.layouts and not one.stages,
     "stages again": lambda one: one.checkpoint and not one.layouts and one.stages,
@@ -42,7 +43,8 @@ def planned(module, shape, mesh, kind, keep=()):
     # Activations are computed again where there is no room for them.
     plainly = {"again": "data", "stages again": "pipeline"}.get(kind)
     found, chosen = weighed(kind, 0.99 * weighed(plainly, 8e9)[1].memory if plainly else 8e9)
-    return {**document(found, model, mesh, RATES), "plan": chosen.to_json()}
+    more = {"zero": 3} if kind == "gathered stages" else {}  # which nothing so small needs
+    return {**document(found, model, mesh, RATES), "plan": {**chosen.to_json(), **more}}
 
 
 def case(name, mesh, kind, **options):
@@ -70,6 +72,7 @@ def check(results, wanted):
                 assert found["own"] < found["all"] or one[1] == (1,), (one, found)
             assert bool(found["checkpoint"]) == ("again" in one[2])
             assert ("ZeRO 1" in " ".join(found["steps"])) == (one[2] == "split update")
+            assert ("ZeRO 3" in " ".join(found["steps"])) == (one[2] == "gathered stages")
 
 
 TWO = [
@@ -86,6 +89,7 @@ def test_two_ranks(ranks, tmp_path):
 
 FOUR = [
     ("mlp", (2, 2), "split update", ()),
+    ("mlp", (2, 2), "gathered stages", ()),
     ("cnn", (2, 2), "split", ("head=broadcast,split(0)",)),
     ("chain", (2, 2), "split stages", ()),
 ]
@@ -102,7 +106,8 @@ def test_every_kind(ranks, tmp_path, mesh):
     wanted = [(name, mesh, "data", ()) for name in ("mlp", "cnn", "vit") if mesh != (1,)]
     wanted += [(name, mesh, kind, ()) for name in ("mlp", "cnn", "vit") for kind in ("zero", "gathered") if mesh != (1,)]
     wanted += [(name, mesh, "pipeline", ()) for name in ("mlp", "vit", "chain") if mesh != (1,)]
-    wanted += [(name, mesh, "split update", ()) for name in ("mlp", "vit", "chain") if not wide]
+    updates = ("split update", "gathered stages")
+    wanted += [(name, mesh, kind, ()) for name in ("mlp", "vit", "chain") for kind in updates if not wide]
     wanted += [(name, mesh, "split stages", ()) for name in ("mlp", "chain") if not wide]
     wanted += [("vit", mesh, "stages again", ())] if mesh != (1,) else []
     heads = {"mlp": "5", "cnn": "head", "vit": "head"}
@@ -192,11 +197,11 @@ def test_a_model_that_cannot_be_followed_is_an_error_with_a_reason(alone):
         parallel.apply_plan(nn.Sequential(nn.Linear(8, 4)), strange, alone)
     piped = case("mlp", (2, 2), "split update")
     assert piped["plan"]["zero_axis"] != piped["plan"]["axis"]
-    for change, said in (({"zero": 3}, "which takes 1 or 2"), ({"zero_axis": piped["plan"]["axis"]}, "an axis of their own")):
-        strange, module = {**piped, "mesh": [1, 1], "plan": {**piped["plan"], **change}}, cases.model("mlp")
-        graph = cases.Step(module, cases.optimizer_of(module))
-        with pytest.raises(InputError, match=said):
-            parallel.apply_plan(graph, strange, parallel.world("cpu", (1, 1)))
+    twice = {**piped["plan"], "zero_axis": piped["plan"]["axis"]}
+    strange, module = {**piped, "mesh": [1, 1], "plan": twice}, cases.model("mlp")
+    graph = cases.Step(module, cases.optimizer_of(module))
+    with pytest.raises(InputError, match="an axis of their own"):
+        parallel.apply_plan(graph, strange, parallel.world("cpu", (1, 1)))
     with pytest.raises(InputError, match="got a dict"):
         parallel.apply_plan({}, written, alone)
 

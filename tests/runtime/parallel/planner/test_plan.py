@@ -76,6 +76,9 @@ def test_memory_decides_for_zero_in_a_pipeline():
     assert (whole.title, whole.zero, whole.zero_axis) == (title, 0, "")
     assert (split.title, split.zero, split.zero_axis) == (f"{title}, ZeRO 1 over model", 1, "model")
     assert split.memory <= 2e9 < whole.memory
+    least = by_rows(1.2e9)
+    assert (least.title, least.zero) == (f"{title}, ZeRO 3 over model", 3)
+    assert least.seconds > split.seconds, "each microbatch gathers parameters"
     sgd = plan(model, (4, 2), links, 80e9, optimizer="sgd")  # which keeps nothing that could be split
     assert not any(one.zero for one in (sgd.best, *sgd.others) if one.stages)
 

@@ -68,12 +68,19 @@ def test_optimizer_states_that_are_shared_out():
     """Of Adam's two numbers for each parameter a quarter is on each of four ranks, who update as much and gather the rest."""
     model, rates = chain([1e9] * 6), dataclasses.replace(RATES, memory=1e4, links=(Link(0.0, 1e30), Link(0.0, 1e3)))
     way = {"stages": 2, "axis": 0, "data": 4, "data_axis": 1, "microbatches": 4, "schedule": "1f1b", "optimizer": "adam"}
-    whole, split = (cut(model, rates, **way, memory=1e12, zero=zero) for zero in (0, 1))
+    whole, split, least = (cut(model, rates, **way, memory=1e12, zero=zero) for zero in (0, 1, 3))
     size = 3 * 64  # of a stage's parameters
     assert whole.ends == split.ends == (3, 6)
     assert [one - two for one, two in zip(whole.memory, split.memory, strict=True)] == pytest.approx([2 * size * 3 / 4] * 2)
     gathered = 3 * rates.link(1).seconds("all_gather", 64, 4)
     assert split.seconds - whole.seconds == pytest.approx(gathered - 3 / 4 * size / rates.updates)
+    # With 3 a quarter of four numbers each, and what is gathered and summed at a time: of this little, all.
+    assert [one - two for one, two in zip(whole.memory, least.memory, strict=True)] == pytest.approx(
+        [4 * size * 3 / 4 - 2 * size] * 2
+    )
+    ways = {way: 3 * rates.link(1).seconds(way, 64, 4) for way in ("all_gather", "all_reduce", "reduce_scatter")}
+    each = 2 * ways["all_gather"] + ways["reduce_scatter"]  # of a microbatch, in each of the five that one takes after another
+    assert least.seconds - split.seconds == pytest.approx(5 * each - ways["all_gather"] - ways["all_reduce"])
 
 
 def test_a_skip_connection_is_not_cut():
