@@ -178,7 +178,7 @@ def _of_way(model: Model, mesh: Sequence[int], rates: Rates, memory: float, opti
     def least(zero: int, again: tuple[str, ...]) -> Plan | None:
         return min(all_of(zero, again, math.inf), key=lambda one: one.memory, default=None)
 
-    found = []
+    found: list[Plan] = []
     modules = checkpoints(model)[0]
     for zero in (0,) if data == 1 else (0, 1, 3) if STATES[optimizer] else (0, 3):
         if zero == 3 and any(one.fits for one in found):
