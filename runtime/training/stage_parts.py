@@ -91,14 +91,14 @@ class DroppedParameters:
     def __init__(self, layouts: Layouts, mesh: PipelineMesh) -> None:
         assert mesh.across is not None, "of check_zero"
         self._layouts, self._group = layouts, mesh.across
-        self._known: dict[nn.Parameter, None] = {}
+        self.known: dict[nn.Parameter, None] = {}
 
     def drop(self, parameters: Iterable[nn.Parameter]) -> None:
         """Keep the parts of those that are dealt out."""
         for value in parameters:
             if (layout := self._layouts[value]).cut is not None:
                 drop(value, layout.around(layout.part(share_of(value))))
-                self._known[value] = None
+                self.known[value] = None
 
     def __contains__(self, parameter: nn.Parameter) -> bool:
         return part_of(parameter) is not None
@@ -125,7 +125,7 @@ class DroppedParameters:
     @contextlib.contextmanager
     def filled(self) -> Iterator[None]:
         """Within the block they have their values; what they have at its end is kept."""
-        known = list(self._known)
+        known = list(self.known)
         for value, whole in zip(known, self.gathered(known), strict=True):
             fill(value, whole)
         try:

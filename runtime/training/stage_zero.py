@@ -194,7 +194,9 @@ class StageZero:
         return type(optimizer) in _BY_NUMBER and not hooks
 
     def _updated(self) -> list[nn.Parameter]:
-        return [value for group in self._optimizer.param_groups for value in group["params"]]
+        """Those of the optimizer, and those of which a part alone is here, though they were taken out of it meanwhile."""
+        values = (value for group in self._optimizer.param_groups for value in group["params"])
+        return list(dict.fromkeys([*values, *self._dropped.known]))
 
     def _check_alike(self) -> None:
         """What is exchanged lies one behind the other, and other parameters would get other ones' numbers."""

@@ -65,6 +65,19 @@ def test_an_optimizer_is_as_it_was_after_an_update(alone):
     assert set(graph._trainer.optimizer.state) <= set(graph.model.parameters())
 
 
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_a_parameter_that_is_taken_out_of_the_optimizer_stays_as_it_is(alone, zero):
+    graph, other = graph_of(zero, optimizer=adam), graph_of(0, optimizer=adam)
+    for each in (graph, other):
+        each(*batch("odd", 0))
+        optimizer = each._trainer.optimizer
+        optimizer.state.pop(optimizer.param_groups[-1]["params"].pop())
+        for at in (1, 2):
+            each(*batch("odd", at))
+    expected, given = (each.state_dict()["modules"]["model"] for each in (other, graph))
+    assert all(torch.allclose(expected[name], value, rtol=1e-10, atol=1e-12) for name, value in given.items())
+
+
 def test_what_cannot_be_is_rejected(alone):
     for zero in (4, -1, True, "1"):
         with pytest.raises(InputError, match="0 .none. to 3"):
