@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import threading
 import time
@@ -106,13 +107,16 @@ class TieredGraph:
     def captures(self) -> int:
         """How often the module was captured."""
         own = 0 if self._graph is None else self._graph.captures
-        return own + sum(graph.captures for graph in self._with_constants.values())
+        return own + sum(graph.captures for graph in set(self._with_constants.values()))
 
     @property
     def answering(self) -> list[TieredGraph]:
         """This one and those of its calls with constants, as far as something else than the module has answered."""
         own = self.packaged is not None or (self._graph is not None and self._graph.captures > 0)
-        return [*([self] if own else []), *(one for graph in self._with_constants.values() for one in graph.answering)]
+        return [
+            *([self] if own else []),
+            *(one for graph in dict.fromkeys(self._with_constants.values()) for one in graph.answering),
+        ]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -125,11 +129,18 @@ class TieredGraph:
         Raises what the module raises, and InputError when the first input is no tensor, or one has no rows.
         """
         if not (plain := _all_tensors(inputs, named)):
+            given, key = tensors(inputs, named), call_key(inputs, named)
+            if (graph := self._with_constants.get(key)) is not None:
+                return graph(*given)
             inputs, named = in_order(self.model.forward, inputs, named)
             plain = _all_tensors(inputs, named)
-        check_tensors(inputs if plain else inputs[:1])
-        if not plain and (graph := self._with(inputs, named)) is not None:
-            return graph(*tensors(inputs, named))
+            check_tensors(inputs[:1])
+            if not plain and (graph := self._with(inputs, named)) is not None:
+                if all(map(operator.is_, given, tensors(inputs, named))):  # so it need not be put in order again
+                    self._with_constants[key] = graph
+                return graph(*tensors(inputs, named))
+        if plain:
+            check_tensors(inputs)
         with self._lock:
             if self._seen.lazy:  # its first call gives it its tensors
                 outputs, self._seen = self._eagerly(*inputs, **named), Seen(self.model)
@@ -179,11 +190,12 @@ class TieredGraph:
 
     def _with(self, args: tuple[Any, ...], named: dict[str, Any]) -> TieredGraph | None:
         """The graph of calls with these constants; None where there are none, or too many others."""
-        if (key := call_key(args, named)) is None or self._seen.lazy:
+        key = call_key(args, named)
+        if key is None or not tensors(args, named) or self._seen.lazy:
             return None
         with self._lock:
             graph = self._with_constants.get(key)
-            if graph is None and len(self._with_constants) < _MOST_CONSTANTS:
+            if graph is None and len(set(self._with_constants.values())) < _MOST_CONSTANTS:
                 called, model = (with_constants(module, args, named) for module in (self._call_eagerly.__self__, self.model))
                 graph = TieredGraph(model, config=self._config, patience=self.patience, eager=called)
                 self._with_constants[key] = graph
@@ -424,8 +436,8 @@ def _evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def _all_tensors(args: Sequence[Any], named: Mapping[str, Any]) -> bool:
-    """Whether a call is one of tensors by place."""
-    return not named and all(isinstance(value, torch.Tensor) for value in args)
+    """Whether a call is one of tensors by place, and nothing else."""
+    return not named and bool(args) and all(isinstance(value, torch.Tensor) for value in args)
 
 
 def _versions(inputs: Sequence[Any]) -> list[int]:

@@ -73,6 +73,22 @@ def test_each_choice_has_its_own_answers_and_the_call_without_constants_as_well(
     assert graph.captures == 4
 
 
+class Two(nn.Module):
+    def forward(self, x, y, scale=1.0):
+        return x - y * scale
+
+
+def test_tensors_by_name_are_each_in_their_place():
+    graph = TieredGraph(Two().eval(), config=CONFIG, patience=0)
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    for _ in range(2):
+        assert torch.allclose(graph(y=y, x=x, scale=2.0), x - 2 * y, atol=1e-6)
+        assert torch.allclose(graph(x, y, 2.0), x - 2 * y, atol=1e-6)
+        assert torch.allclose(graph(x=y, scale=2.0, y=x), y - 2 * x, atol=1e-6)
+        assert torch.allclose(graph(y=y, x=x), x - y, atol=1e-6)
+    assert graph.captures == 2
+
+
 def test_constants_that_python_calls_equal_are_told_apart():
     image = torch.zeros(1)
     keys = [call_key((image, value), {}) for value in (1, 1.0, True, "1", 0.0, -0.0, None, (1,), (1.0,), ((),), torch.float32)]
@@ -107,6 +123,9 @@ def test_what_is_neither_tensor_nor_constant_goes_to_the_module_in_evaluation_mo
     assert not found.requires_grad
     with pytest.raises(TypeError, match="unknown"):
         graph(images, unknown=1)
+    for given in ({}, {"temperature": 2.0}):
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+            graph(**given)
     with pytest.raises(InputError, match="got a ndarray as input 0"):
         graph(np.zeros((1, 3, 9, 9)), 1.5)
     with pytest.raises(InputError, match="no rows"):
