@@ -10,10 +10,8 @@ import contextlib
 import functools
 import inspect
 import logging
-import statistics
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -43,28 +41,16 @@ from .surroundings import (
     random_state,
     set_random_state,
 )
+from .turns import Turns
 
 log = logging.getLogger("headrace.training")
 
 _WAYS = ("eager", "captured", "inductor")
-_TURNS, _FEWEST_TURNS = 7, 3  # timed steps of each way before one is chosen; and before one is that was faster in every turn
-_GAIN = 0.97  # of eager's time, at most: what a captured step must take to be chosen, since steps of one kind vary by that
 _PHASES = 2  # kinds of step that each shape of the inputs may bring: with the update, and without
 _MOST_SETTINGS = 4  # captures for changed hyperparameters, after which the update stays in Python
 _AS_EAGER = StepForm()
 _CHOICE = {"fp32", "bf16"}  # precisions that may be left to the trial of forms; fp16 needs a scaler
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-@dataclass
-class _Kind:
-    """What is known of one kind of step."""
-
-    record: StepRecord
-    captured: CapturedStep | None = None
-    times: dict[str, list[float]] = field(default_factory=lambda: {"eager": [], "captured": []})
-    tried: bool = False
-    agreement: Agreement = field(default_factory=lambda: Agreement(()))
 
 
 class Trainer:
@@ -108,7 +94,7 @@ class Trainer:
         self._owners = [owner] if (owner := getattr(build, "__self__", None)) is not None else []
         self._compiled = torch.compile(build) if config.backend == "inductor" else build
         self._micro = 0  # backward passes since the last update
-        self._kinds: dict[StepKind, _Kind] = {}
+        self._kinds: dict[StepKind, Turns] = {}
         self._settings: set[Hashable] = set()
         self._forms: list[StepForm] | None = None  # the one that was chosen for the first kind of step; None before
         self._plain: set[Hashable] = set()  # inputs (and phase) for which eager is known to be as fast
@@ -175,8 +161,8 @@ class Trainer:
             self._constants.now(),
         )
 
-    def _kind(self, key: StepKind) -> _Kind:
-        item = self._kinds.pop(key, None) or _Kind(StepRecord(tuple(tuple(value[0]) for value in key.inputs)))
+    def _kind(self, key: StepKind) -> Turns:
+        item = self._kinds.pop(key, None) or Turns(StepRecord(tuple(tuple(value[0]) for value in key.inputs)))
         self._kinds[key] = item  # at the end: the first one is the one longest unused
         while len(self._kinds) > _PHASES * self.config.max_captures:
             self._kinds.pop(next(iter(self._kinds)))
@@ -223,13 +209,14 @@ class Trainer:
             return result
         if item.captured is None:
             return self._eagerly(inputs, updates, self._build)
-        way = self._turn(item)
+        way = "captured" if self.config.backend == "captured" else item.next()
         begin = _now(inputs)
         result = (
             self._replayed(item.captured, inputs, updates) if way == "captured" else self._eagerly(inputs, updates, self._build)
         )
         if item.record.captured_ms is None:
-            self._took(item, way, _now(inputs) - begin)
+            if item.took(way, _now(inputs) - begin):
+                self._journal.report(1, f"timed: {item.record}")
             if item.record.way == "eager":
                 self._plain.add(self._shown(inputs, updates))
         return result
@@ -289,7 +276,7 @@ class Trainer:
         with torch.no_grad():
             type(self.optimizer).step(shadow)
 
-    def _capture(self, item: _Kind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
+    def _capture(self, item: Turns, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
         """Run the step eagerly, and hold a captured one to what it did."""
         record = item.record
         reasons: list[str] = []
@@ -428,27 +415,6 @@ class Trainer:
             else:
                 self._update()
         return results[: step.leaves], step.structure
-
-    def _turn(self, item: _Kind) -> str:
-        if item.record.captured_ms is not None or self.config.backend == "captured":
-            return item.record.way
-        return min(("captured", "eager"), key=lambda way: len(item.times[way]))
-
-    def _took(self, item: _Kind, way: str, seconds: float) -> None:
-        item.times[way].append(seconds)
-        # The first of each is left out: it fills caches for the others.
-        eager, captured = (item.times[way][1:] for way in ("eager", "captured"))
-        turns = min(len(eager), len(captured))
-        # Ranks that counted turns by their own times would not ask each other at the same step.
-        plain = turns >= _FEWEST_TURNS and not item.agreement
-        if turns >= _TURNS or (plain and (max(captured) < _GAIN * min(eager) or max(eager) < min(captured))):
-            record = item.record
-            record.eager_ms, record.captured_ms = (1000 * statistics.median(times) for times in (eager, captured))
-            # Ranks measure different times, and those that chose differently would wait for each other for ever.
-            record.eager_ms, record.captured_ms = item.agreement.first((record.eager_ms, record.captured_ms))
-            if record.captured_ms > _GAIN * record.eager_ms:
-                record.way, record.why = "eager", "; ".join(filter(None, [record.why, "eager is as fast"]))
-            self._journal.report(1, f"timed: {record}")
 
 
 def refuse(where: str, value: object) -> None:
