@@ -27,12 +27,10 @@ def interpreted(*command):
 
 @needs_triton
 @pytest.mark.skipif(_launch.INTERPRETED, reason="this process interprets already")
-@pytest.mark.parametrize(("half", "marks"), [(0, "not slow"), (1, "not slow"), pytest.param(0, "slow", marks=pytest.mark.slow)])
-def test_every_kernel_holds_in_tritons_interpreter(half, marks):
-    """In two processes, so that two workers can run them at the same time; what is slow is in the first half."""
+@pytest.mark.parametrize("marks", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_every_kernel_holds_in_tritons_interpreter(marks):
     left_out = (Path(__file__).name, "test_compile.py", "test__ahead.py")  # which compile, or start processes of their own
     files = sorted(str(path) for path in HERE.glob("test_*.py") if path.name not in left_out)
-    files = files[half::2]
     registered = "not torchs_own_checks and not export"  # which is the same for both, and slow
     done = interpreted(
         "-m",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -118,54 +119,50 @@ def cut(
         synced.append(synced[-1] + sum(link.seconds(way, size, data) for size in new for way in _WAYS[zero]))
     own = data if zero else 1
     between = rates.link(axis)
+    passing = {at: 2 * between.seconds("point_to_point", given[at].result, 2) for at in ends}  # back, too
+    under_way = [min(microbatches, stages - number) if schedule == "1f1b" else microbatches for number in range(stages)]
+    state = (2 + STATES[optimizer]) / own if zero == 3 else 2 + STATES[optimizer] / own
+    updated = (2 + STATES[optimizer]) / 4 / rates.updates / own
 
     def stage(number: int, begin: int, end: int) -> tuple[float, float, float]:
         """Seconds of a microbatch, of what comes after all, and bytes; from after the operator `begin` up to `end`."""
-        under_way = min(microbatches, stages - number) if schedule == "1f1b" else microbatches
         whole = weights[end] - weights[begin]
-        activations = (kept[end] - kept[begin] + given[begin].result) * under_way
-        activations += max((size for at, size in most if begin < at <= end), default=0.0)
-        size = activations + whole * (2 + STATES[optimizer] / own)
+        activations = (kept[end] - kept[begin] + given[begin].result) * under_way[number]
+        if most:
+            activations += max((size for at, size in most if begin < at <= end), default=0.0)
+        moved = (passing[begin] if number > 0 else 0.0) + (passing[end] if number < stages - 1 else 0.0)
+        exchanged, size = synced[end] - synced[begin], activations + whole * state
+        each, once = (exchanged, 0.0) if zero == 3 else (0.0, exchanged)
         if zero == 3:
-            size = activations + whole * (2 + STATES[optimizer]) / own + 2 * min(whole, BUCKET_BYTES)
-        moved = sum(
-            2 * between.seconds("point_to_point", given[at].result, 2)
-            for at, there in ((begin, number > 0), (end, number < stages - 1))
-            if there
-        )
-        exchanged = synced[end] - synced[begin]
-        after = whole * (2 + STATES[optimizer]) / 4 / rates.updates / own
-        if zero == 3:
-            return times[end] - times[begin] + moved + exchanged, after, size
-        return times[end] - times[begin] + moved, after + exchanged, size
+            size += 2 * min(whole, BUCKET_BYTES)
+        return times[end] - times[begin] + moved + each, once + whole * updated, size
 
-    def step(state: tuple[float, float, float, tuple[int, ...]]) -> float:
-        slowest, total, latest, _ = state
+    def step(slowest: float, total: float, latest: float) -> float:
         chain = (total + (microbatches - 1) * slowest) / min(rates.crowding, stages)
         return max(chain, microbatches * total / stages) + latest
 
-    # For each stage and the place where it ends: the slowest stage, the sum of all, the longest that follows, the ends.
-    best: list[dict[int, tuple[float, float, float, tuple[int, ...]]]] = [{0: (0.0, 0.0, 0.0, ())}]
+    # For the place where a stage ends: seconds of a step of all up to it; the slowest stage, the sum of all, the longest that
+    # follows; the ends.
+    best: dict[int, tuple[float, float, float, float, tuple[int, ...]]] = {0: (0.0, 0.0, 0.0, 0.0, ())}
     for number in range(stages):
-        found: dict[int, tuple[float, float, float, tuple[int, ...]]] = {}
-        for begin, (slowest, total, latest, taken) in best[-1].items():
-            for end in ends:
-                if end <= begin or (number == stages - 1) != (end == ends[-1]):
-                    continue
+        found: dict[int, tuple[float, float, float, float, tuple[int, ...]]] = {}
+        left = len(ends) - (stages - 1 - number)  # each stage that follows ends at a place of its own
+        for begin, (_, slowest, total, latest, taken) in best.items():
+            for end in ends[-1:] if number == stages - 1 else ends[bisect_right(ends, begin) : left]:
                 seconds, after, size = stage(number, begin, end)
                 if size > memory:
-                    continue
-                now = (max(slowest, seconds), total + seconds, max(latest, after), (*taken, end))
-                if end not in found or step(now) < step(found[end]):
-                    found[end] = now
-        best.append(found)
-    done = best[-1].get(ends[-1])
-    if done is None:
+                    break  # with more operators it has no less
+                now = (max(slowest, seconds), total + seconds, max(latest, after))
+                of_step = step(*now)
+                if end not in found or of_step < found[end][0]:
+                    found[end] = (of_step, *now, (*taken, end))
+        best = found
+    if ends[-1] not in best:
         return None
-    begins = (0, *done[3][:-1])
-    sizes = tuple(stage(number, begin, end)[2] for number, (begin, end) in enumerate(zip(begins, done[3], strict=True)))
-    seconds = step(done)
-    return Cut(done[3], seconds, max(0.0, seconds - microbatches * times[-1] / stages), sizes)
+    seconds, *_, chosen = best[ends[-1]]
+    begins = (0, *chosen[:-1])
+    sizes = tuple(stage(number, begin, end)[2] for number, (begin, end) in enumerate(zip(begins, chosen, strict=True)))
+    return Cut(chosen, seconds, max(0.0, seconds - microbatches * times[-1] / stages), sizes)
 
 
 def checkpoints(model: Model) -> tuple[tuple[str, ...], float]:

@@ -9,7 +9,7 @@ import headrace
 from headrace import GraphConfig
 from headrace.errors import CaptureError, InputError
 
-FAST = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1)
+FAST = GraphConfig(backend="eager", buckets=(1, 4), threads=1)
 ROWS = torch.randn(2, 4)
 
 

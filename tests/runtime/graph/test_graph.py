@@ -14,7 +14,7 @@ from headrace import GraphConfig
 from headrace.errors import ArtifactError, BackendError, CaptureError, InputError
 from headrace.specs import Preprocessing, Resize
 
-FAST = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1)
+FAST = GraphConfig(backend="eager", buckets=(1, 4), threads=1)
 
 
 class Classify(headrace.Graph):
@@ -242,7 +242,7 @@ def test_print_shows_modules_inputs_outputs_and_choices(graph):
         "(model): ConvNet",
         "input images: float32 ['batch', 3, 16, 16]",
         "output output",
-        "batch 4: onnxruntime fp32",
+        "batch 4: eager fp32",
     ):
         assert part in text
 

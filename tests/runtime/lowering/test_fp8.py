@@ -153,8 +153,13 @@ def of_fp8(*shape, powers):
     return values
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("inner", [(), (7,), (3, 2)])
+@pytest.mark.parametrize(
+    ("inner", "bias"),
+    [
+        *(((), True), ((7,), False), ((3, 2), True)),
+        *(pytest.param(*other, marks=pytest.mark.slow) for other in (((), False), ((7,), True), ((3, 2), False))),
+    ],
+)
 def test_what_fp8_holds_is_multiplied_exactly(run, bias, inner):
     """Rows and channels far apart, each with its own scale; batches of any size, also of rows that do not lie in order."""
     torch.manual_seed(0)

@@ -124,19 +124,22 @@ def kernels(program):
     )
 
 
+def in_both(module, expected, slow=""):
+    return [pytest.param(module, expected, one, marks=pytest.mark.slow if one == slow else []) for one in ("fp32", "bf16")]
+
+
 @pytest.mark.parametrize(
-    ("module", "expected"),
+    ("module", "expected", "precision"),
     [
         # The stem gives levels to the pooling; two convolutions give levels to each other only, and the last one gives floats.
-        (Bottlenecks, {"conv2d_int8": 8, "max_pool2d": 1, "dequantize": 1}),
-        (Mixed, {"conv2d_int8": 3, "quantize": 2, "dequantize": 3}),
+        *in_both(Bottlenecks, {"conv2d_int8": 8, "max_pool2d": 1, "dequantize": 1}),
+        *in_both(Mixed, {"conv2d_int8": 3, "quantize": 2, "dequantize": 3}, slow="bf16"),
         # The first pooling gives the levels that a padded convolution reads, the second takes those of the one before it; what
         # is read in floats too, and levels with a zero point before a padded convolution, are quantized after the pooling.
-        (Shrunk, {"conv2d_int8": 2, "quantize": 2, "dequantize": 2}),
-        (Pooled, {"conv2d_int8": 5, "max_pool2d": 2, "quantize": 2, "dequantize": 3}),
+        *in_both(Shrunk, {"conv2d_int8": 2, "quantize": 2, "dequantize": 2}, slow="fp32"),
+        *in_both(Pooled, {"conv2d_int8": 5, "max_pool2d": 2, "quantize": 2, "dequantize": 3}, slow="bf16"),
     ],
 )
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_values_stay_levels_between_convolutions(floats, module, precision, expected):
     model, program, layers = floats(module, precision)
     before = str(program.graph)

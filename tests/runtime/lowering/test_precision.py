@@ -129,13 +129,14 @@ def test_weights_are_converted_once_and_back_to_back_conversions_are_none():
 
 
 def test_which_operators_compute_in_which_precision(settled, conv_net):
+    attention, convolutions = program_of(Attention().eval(), 3, 16, 16), program_of(conv_net, 3, 8, 8, optimized=False)
     for precision, dtype in DTYPES.items():
-        found = dtypes(in_precision(program_of(Attention().eval(), 3, 16, 16), precision))
+        found = dtypes(in_precision(attention, precision))
         for name in ("conv2d", "linear", "matmul", "scaled_dot_product_attention"):
             assert set(found[name]) == {dtype}, name
         assert set(found["layer_norm"] + found["softmax"]) == {torch.float32}
         assert found["add"] == [dtype if precision == "bf16" else torch.float32] * len(found["add"])  # the residual stream
-        found = dtypes(in_precision(program_of(conv_net, 3, 8, 8, optimized=False), precision))
+        found = dtypes(in_precision(convolutions, precision))
         assert set(found["conv2d"] + found["batch_norm"] + found["relu"]) == {dtype}
         assert found["mean"] == [torch.float32]
 

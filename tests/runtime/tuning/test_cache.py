@@ -14,6 +14,7 @@ from headrace.runtime.tuning import autotuner as tune
 from headrace.runtime.tuning.cache import cache_key
 
 FAST = GraphConfig(threads=1, max_tuning_seconds=3)
+PINNED = GraphConfig(threads=1, backend="eager")  # what a plan is made of is up to the tests that take `FAST`
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +23,7 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def call(module, rows, config=FAST):
+def call(module, rows, config=PINNED):
     graph = compile(module, config=config)
     result = graph(rows)
     with torch.no_grad():
@@ -36,10 +37,10 @@ def entries(cache):
 
 def test_the_second_graph_takes_the_plan_of_the_first(conv_net, cache):
     rows = torch.randn(3, 3, 16, 16)
-    first = call(conv_net, rows)
+    first = call(conv_net, rows, FAST)
     (entry,) = entries(cache)
     before = (cache / "plans" / entry / "headrace.json").read_bytes()
-    second = call(conv_net, rows)
+    second = call(conv_net, rows, FAST)
     assert second.plan == first.plan
     assert second.passes == first.passes
     assert entries(cache) == [entry]
@@ -90,7 +91,7 @@ def test_compiling_ahead_always_measures(conv_net, cache, monkeypatch):
     measured = []
     original = tune.measure
     monkeypatch.setattr(tune, "measure", lambda *args, **kwargs: measured.append(1) or original(*args, **kwargs))
-    compile(conv_net, torch.randn(2, 3, 16, 16), config=GraphConfig(threads=1, max_tuning_seconds=3, buckets=(2,)))
+    compile(conv_net, torch.randn(2, 3, 16, 16), config=replace(PINNED, buckets=(2,)))
     assert measured
 
 
@@ -145,7 +146,7 @@ class Nested(torch.nn.Module):
 def test_programs_that_differ_inside_of_a_block_do_not_share_an_entry(branch):
     rows = torch.randn(3, 4)
     for factor in (2.0, 3.0):  # the second would be answered with the first one's numbers
-        call(Nested(factor, branch), rows, GraphConfig(backend="eager", threads=1))
+        call(Nested(factor, branch), rows)
     keys = {cache_key(capture(Nested(factor, branch), rows), FAST) for factor in (2.0, 3.0)}
     assert len(keys) == 2
 
@@ -168,17 +169,17 @@ def test_other_code_makes_other_plans(conv_net, monkeypatch):
 
 
 def test_a_wrong_model_in_the_cache_is_found_before_its_first_use(cache, caplog):
-    rows, config = torch.randn(3, 4), GraphConfig(backend="eager", threads=1)
-    call(Nested(2.0), rows, config)
+    rows = torch.randn(3, 4)
+    call(Nested(2.0), rows)
     (of_two,) = entries(cache)
-    call(Nested(3.0), rows, config)
+    call(Nested(3.0), rows)
     (of_three,) = set(entries(cache)) - {of_two}
     shutil.rmtree(cache / "plans" / of_three)
     shutil.copytree(cache / "plans" / of_two, cache / "plans" / of_three)  # every digest is right, and the model is not
-    call(Nested(3.0), rows, config)
+    call(Nested(3.0), rows)
     assert "it is not this model's" in caplog.text
     caplog.clear()
-    call(Nested(3.0), rows, config)
+    call(Nested(3.0), rows)
     assert "made anew" not in caplog.text
 
 

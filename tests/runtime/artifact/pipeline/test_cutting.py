@@ -28,15 +28,16 @@ def chained(chain, places, values, given):
     return given
 
 
+@pytest.mark.parametrize("each", [31, pytest.param(7, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("options", [{}, {"embedding": True}, {"long_skip": False}, {"blocks": 1}])
-def test_stages_at_any_places_compute_the_same(options):
+def test_stages_at_any_places_compute_the_same(options, each):
     model = deep(**options)
     chain = Chain.of(model)
     rows = [images(6)]
     values = measure(chain, list(chain.crossing), rows, threads=1).values
     wanted = run(model, {"images": rows[0][:3]})
     for stages in (1, 2, 3, 4):
-        for places in list(itertools.combinations(chain.crossing, stages - 1))[::7]:
+        for places in list(itertools.combinations(chain.crossing, stages - 1))[::each]:
             given = chained(chain, places, values, {"images": rows[0][:3]})
             assert list(given) == list(wanted)
             assert all(np.array_equal(given[name], wanted[name]) for name in wanted)

@@ -1,6 +1,7 @@
 """Rates measured on two real ranks, and by a job that is started for it."""
 
 import math
+import sys
 
 import pytest
 import torch
@@ -75,12 +76,24 @@ def test_a_description_makes_nothing_run_but_what_computes(call):
     assert _alone(Operator("x", "pointwise", "", (0,), (4,), 4, call=call), 4, 2, "cpu") is None
 
 
-def test_a_job_is_started_where_there_is_none(monkeypatch):
+@pytest.mark.parametrize("mesh", [(1, 1), pytest.param((2, 1), marks=pytest.mark.slow)])  # two ranks: above, and below
+def test_a_job_is_started_where_there_is_none(monkeypatch, mesh):
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    found = Rates.from_json(measured_apart((2, 1), "cpu", small()), 2)
+    found = Rates.from_json(measured_apart(mesh, "cpu", small()), 2)
     assert found.links[1].seconds("all_reduce", 1e6, 1) == 0
     assert found.linear > 1e6
+    assert set(found.operators) == {"conv2d", "batch_norm", "relu", "adaptive_avg_pool2d", "linear"}
+
+
+def test_the_job_has_a_rank_for_each_place_of_the_mesh(monkeypatch, tmp_path):
+    """Told by what stands for Python, and fails."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nprintf "Error: %s " "$@" >&2\nexit 1\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(InputError, match=r"--nproc-per-node Error: 6 .* Error: 2x3 Error: cpu .*; give --rates FILE\.json"):
+        measured_apart((2, 3), "cpu", small())
 
 
 def test_a_mesh_that_is_not_here_takes_rates():
