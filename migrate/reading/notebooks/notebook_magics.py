@@ -14,6 +14,7 @@ _ASSIGNED = re.compile(r"(?P<target>[ \t]*[^\W\d][\w, .]*=[ \t]*)(?P<magic>[!%].
 _PYLAB = re.compile(r"(?P<indent>[ \t]*)(?P<magic>%pylab\b[^;\\]*)")
 _OF_PYLAB = "from pylab import *; import matplotlib.pyplot as plt, numpy as np"
 """What `%pylab` imports, as far as scripts use it."""
+_FUTURE = re.compile(r"from[ \t]+__future__[ \t]+import\b[^(;\\]*")
 _HELP = re.compile(r"[ \t]*[%\w.*]+\?{1,2}\s*$")
 _SYNTAX = re.compile(r"""'''|\"\"\"|"(?:\\.|[^"\\\r\n])*"?|'(?:\\.|[^'\\\r\n])*'?|[\[\](){}]|\#""")
 
@@ -32,14 +33,17 @@ class Magics:
         while self.marker in code:
             self.marker += "_"
 
-    def comment_out(self, source: str) -> str:
-        """The cell with as many lines, all of them Python as far as the cell is."""
+    def comment_out(self, source: str, futures: bool = False) -> str:
+        """The cell with as many lines, all of them Python as far as the cell is.
+
+        `futures`: also what it imports from `__future__`, which each cell may begin with and a module only once.
+        """
         result: list[str] = []
         place = _Place()
         inside = False
         for line in split_lines(source):
             body = line.rstrip("\r\n")
-            if inside or (place.begins and self._is_magic(body)):
+            if inside or (place.begins and (self._is_magic(body) or (futures and _FUTURE.fullmatch(body)))):
                 result.append(self._hide(body, inside) + line[len(body) :])
                 inside = body.endswith("\\")  # a magic goes on where its line ends in a backslash
             else:

@@ -120,6 +120,21 @@ def test_magics_become_comments_and_come_back(source: str) -> None:
     assert sources(first) == ([source] if MAGICS[source] == "" and "%%" in source else ["first = 0\n" + source]) + ["last = 1"]
 
 
+def test_cells_may_each_import_from_the_future() -> None:
+    cells = ["import os\n", '"""Headers"""\n\nfrom __future__ import print_function, division\nimport torch\nx = torch.rand(1)', "x"]
+    file = read(notebook4(cells))
+    compile(file.text, "a.ipynb", "exec")
+    assert "\n#headrace:from __future__ import print_function, division\nimport torch\n" in file.text
+    edited = [cells[0], cells[1].replace("rand(1)", "ones(1)"), cells[2]]
+    assert sources(file.encode(file.text.replace("rand(1)", "ones(1)"))) == edited
+
+
+def test_the_first_statement_of_a_notebook_may_import_from_the_future() -> None:
+    file = read(notebook4(["%matplotlib inline\nfrom __future__ import annotations\n", "def f(x: Net) -> None: ..."]))
+    compile(file.text, "a.ipynb", "exec")
+    assert "\nfrom __future__ import annotations\n" in file.text
+
+
 def test_places_lead_back_to_cells() -> None:
     kinds = ["markdown", "code", "code", "raw", "code"]
     file = read(notebook4(["# Title", "a = 1\nb = 2", "", "raw", "%%time\nc = 3\n"], kinds=kinds))
