@@ -289,7 +289,8 @@ class Maker:
         pixels = hints.pixel_count(self.stage.root, self.stage.request.script)
         names = list(dict.fromkeys([*names, *extra])) or ([*PLAIN[1:]] if pixels else [*PLAIN])
         names += [("label" if "label" not in names else f"column_{i}") for i in range(len(names), count)]
-        sign, given = self.stage.table or ("\t" if path.lower().endswith(".tsv") else ",", ())
+        told = hints.sign_between_cells(self.stage.root, self.stage.request.script)
+        sign, given = self.stage.table or (told or ("\t" if path.lower().endswith(".tsv") else ","), ())
         names = list(given or names)
         texts = [name for name in names if _PIXELS.search(name)]
         if texts:

@@ -121,7 +121,11 @@ def test_magics_become_comments_and_come_back(source: str) -> None:
 
 
 def test_cells_may_each_import_from_the_future() -> None:
-    cells = ["import os\n", '"""Headers"""\n\nfrom __future__ import print_function, division\nimport torch\nx = torch.rand(1)', "x"]
+    cells = [
+        "import os\n",
+        '"""Headers"""\n\nfrom __future__ import print_function, division\nimport torch\nx = torch.rand(1)',
+        "x",
+    ]
     file = read(notebook4(cells))
     compile(file.text, "a.ipynb", "exec")
     assert "\n#headrace:from __future__ import print_function, division\nimport torch\n" in file.text
