@@ -159,7 +159,8 @@ def _has_statements(module: str) -> bool:
 
 def _python(source: str, magics: Magics, futures: bool) -> tuple[str | None, tuple[int, str] | None]:
     """A cell as Python of as many lines, or None; and the line and the reason where Python is expected but does not parse."""
-    if not futures and _parse_error(source) is None:
+    hidden = futures or any(map(magics.is_unsigned, source.splitlines()))
+    if not hidden and _parse_error(source) is None:
         return source, None
     if not python_part(source):
         return None, None

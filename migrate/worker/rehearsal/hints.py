@@ -393,7 +393,7 @@ def sign_between_numbers(root: str, script: str) -> str:
 
 @functools.cache
 def sign_between_cells(root: str, script: str) -> str | None:
-    """The one sign at which the sources take a table's lines apart: `csv.reader(file, delimiter=";")`; None where none is told."""
+    """The one sign at which the sources take lines of tables apart: `csv.reader(file, delimiter=";")`; None for no such."""
     for tree in sources(root, path_of(root, script)):
         calls = (node for node in nodes(tree) if isinstance(node, ast.Call))
         told = [item.value for call in calls if _called(call) in _BY_LINES for item in call.keywords if item.arg == "delimiter"]

@@ -249,8 +249,10 @@ def unfit(stage: Stage, error: BaseException, frames: list[types.FrameType]) -> 
 
 
 def _weight(stage: Stage, name: str) -> Any:
-    """The weight of that name of a model, or of a table of a model's weights, that a frame has: a script that takes what it
-    wants out of a checkpoint, weight by weight (`state[key] = stored[key]`), leaves the model as it was built. None for no such."""
+    """The weight of that name of a model, or of a table of its weights, that a frame has; None for no such.
+
+    So a script that takes weight by weight from a checkpoint (`state[key] = stored[key]`) leaves the model as it was built.
+    """
     import torch
 
     for frame in frames():

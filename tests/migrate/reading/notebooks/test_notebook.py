@@ -102,6 +102,12 @@ MAGICS = {
     "%time y = net(x)\nz = 1": "y = net(x)\nz = 1",
     'text = """\n%not magic\n!neither\n"""\n%cd ..': 'text = """\n%not magic\n!neither\n"""',
     "z = (a\n% b)\n%cd ..": "z = (a\n% b)",
+    "ls": "",
+    "x = 1\nls -l data\npip install -q timm\nwhos\nmkdir -p a/b": "x = 1",
+    "if x:\n    pwd": "if x:\n    pass",
+    "z = [\ncat\n]\ncat = 1\ncat": "z = [cat]\ncat = 1\ncat",
+    "import more\nmore\nrm = x\nrm -rf": "import more\nmore\nrm = x\nrm - rf",
+    "text = '''\npip install timm\n'''": "text = '''\npip install timm\n'''",
     "z = a \\\n% b\n!ls": "z = a % b",
     "q = 'it\\'s ('  # ' (\n!ls": "q = 'it\\'s ('",
 }

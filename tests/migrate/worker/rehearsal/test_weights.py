@@ -65,7 +65,8 @@ def test_a_weight_that_is_taken_by_its_name_is_the_models_own(world, of):
     names = world.play(
         f"import torch\nfrom collections import OrderedDict\nnet = torch.nn.Sequential(torch.nn.Linear(2, 2))\n"
         f"before = net[0].weight.clone()\nstored = torch.load({world.path!r})\nstate = {of}\n"
-        "for key in state:\n    state[key] = stored[key]\nnet.load_state_dict(state)\nsame = torch.equal(net[0].weight, before)\n"
+        "for key in state:\n    state[key] = stored[key]\nnet.load_state_dict(state)\n"
+        "same = torch.equal(net[0].weight, before)\n"
         "try:\n    stored['other.weight']\nexcept KeyError:\n    missed = True\n"
     )
     assert names["same"]
