@@ -18,7 +18,7 @@ _PYLAB = re.compile(r"(?P<indent>[ \t]*)(?P<magic>%pylab\b[^;\\]*)")
 _OF_PYLAB = "from pylab import *; import matplotlib.pyplot as plt, numpy as np"
 """What `%pylab` imports, as far as scripts use it."""
 _FUTURE = re.compile(r"from[ \t]+__future__[ \t]+import\b[^(;\\]*")
-_UNSIGNED = re.compile(r"[ \t]*(cat|cd|conda|cp|history|ll|ls|man|mkdir|more|mv|pip|pwd|rm|rmdir|who|whos)(?:[ \t]+\S.*)?")
+_UNSIGNED = re.compile(r"[ \t]*(cat|cd|conda|cp|history|ll|ls|man|mkdir|more|mv|pip|pwd|rm|rmdir|who|whos)(?:[ \t]+\S.*)?[ \t]*")
 _HELP = re.compile(r"[ \t]*[%\w.*]+\?{1,2}\s*$")
 _SYNTAX = re.compile(r"""'''|\"\"\"|"(?:\\.|[^"\\\r\n])*"?|'(?:\\.|[^'\\\r\n])*'?|[\[\](){}]|\#""")
 

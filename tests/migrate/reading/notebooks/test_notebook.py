@@ -103,6 +103,7 @@ MAGICS = {
     'text = """\n%not magic\n!neither\n"""\n%cd ..': 'text = """\n%not magic\n!neither\n"""',
     "z = (a\n% b)\n%cd ..": "z = (a\n% b)",
     "ls": "",
+    "ls \n\n": "",
     "x = 1\nls -l data\npip install -q timm\nwhos\nmkdir -p a/b": "x = 1",
     "if x:\n    pwd": "if x:\n    pass",
     "z = [\ncat\n]\ncat = 1\ncat": "z = [cat]\ncat = 1\ncat",
