@@ -18,7 +18,9 @@ _PYLAB = re.compile(r"(?P<indent>[ \t]*)(?P<magic>%pylab\b[^;\\]*)")
 _OF_PYLAB = "from pylab import *; import matplotlib.pyplot as plt, numpy as np"
 """What `%pylab` imports, as far as scripts use it."""
 _FUTURE = re.compile(r"from[ \t]+__future__[ \t]+import\b[^(;\\]*")
-_UNSIGNED = re.compile(r"[ \t]*(cat|cd|conda|cp|history|ll|ls|man|mkdir|more|mv|pip|pwd|rm|rmdir|who|whos)(?:[ \t]+\S.*)?[ \t]*")
+_UNSIGNED = re.compile(
+    r"[ \t]*(cat|cd|conda|cp|history|ll|ls|man|mkdir|more|mv|pip|pwd|rm|rmdir|who|whos)(?:[ \t]+\S.*)?[ \t]*"
+)
 _HELP = re.compile(r"[ \t]*[%\w.*]+\?{1,2}\s*$")
 _SYNTAX = re.compile(r"""'''|\"\"\"|"(?:\\.|[^"\\\r\n])*"?|'(?:\\.|[^'\\\r\n])*'?|[\[\](){}]|\#""")
 
@@ -87,15 +89,14 @@ class Magics:
         found = _UNSIGNED.fullmatch(body)
         if found is None or body.rstrip().endswith((",", "(", "[", "{")):
             return False
-        if body.strip() == found[1]:
-            return (
-                re.search(rf"\b{found[1]}[ \t]*(=(?!=)|,|:=)|\b(as|def|for|global|import)[ \t]+{found[1]}\b", self._code)
-                is None
-            )
         try:
-            ast.parse(body.strip())
+            statements = ast.parse(body.strip()).body
         except SyntaxError:
             return True
+        bound = rf"\b{found[1]}[ \t]*(=(?!=)|,|:=)|\b(as|def|for|global|import)[ \t]+{found[1]}\b"
+        match statements:
+            case [ast.Expr(value=ast.Name())]:
+                return re.search(bound, self._code) is None
         return False
 
     def _hide(self, body: str, inside: bool) -> str:

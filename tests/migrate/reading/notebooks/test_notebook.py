@@ -104,6 +104,7 @@ MAGICS = {
     "z = (a\n% b)\n%cd ..": "z = (a\n% b)",
     "ls": "",
     "ls \n\n": "",
+    "ls # is this the folder?": "",
     "x = 1\nls -l data\npip install -q timm\nwhos\nmkdir -p a/b": "x = 1",
     "if x:\n    pwd": "if x:\n    pass",
     "z = [\ncat\n]\ncat = 1\ncat": "z = [cat]\ncat = 1\ncat",
