@@ -16,7 +16,17 @@ from ..resolving.labels import all_class_names, looked_up_names, stored_names
 from ..resolving.ranking import listed, taken_of
 from ..resolving.resolve import tidy
 from ..resolving.resolved import ChainStep, Resolved
-from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_near, stated_task, states_width, with_threshold
+from ..resolving.task import (
+    EMBEDDING,
+    MULTI_LABEL,
+    RAW,
+    SINGLE_LABEL,
+    kind_of,
+    modules_near,
+    stated_task,
+    states_width,
+    with_threshold,
+)
 from ..slicing.recipes import names_model
 from ..survey.survey import project_index
 from .migration import Migration
@@ -56,6 +66,12 @@ class Run:
     def is_certain(self) -> bool:
         """Whether it evaluated a model with weights that are the user's: no other script can tell more."""
         return self.evaluated and bool(self.seen.weights_from) and self.fits is not False
+
+    @property
+    def compares(self) -> bool:
+        """Whether its model gives features that are compared: where a repository has a classifier as well, that is meant."""
+        kinds = {kind_of(task) for task in self.best.tasks} if self.best is not None else set()
+        return kinds == {EMBEDDING}
 
     @property
     def fits(self) -> bool | None:
