@@ -67,10 +67,14 @@ class Run:
         """Whether it evaluated a model with weights that are the user's: no other script can tell more."""
         return self.evaluated and bool(self.seen.weights_from) and self.fits is not False
 
-    @property
-    def compares(self) -> bool:
-        """Whether its model gives features that are compared: where a repository has a classifier as well, that is meant."""
-        kinds = {kind_of(task) for task in self.best.tasks} if self.best is not None else set()
+    def compares(self, others: Collection[Run] = ()) -> bool:
+        """Whether its model gives features that are compared, as this run tells or one of the others in which it is the same:
+        where a repository has a classifier as well, that is meant."""
+        best = self.best
+        if best is None:
+            return False
+        same = [run.best for run in others if run.best is not None and _is_same(run.best, best)]
+        kinds = {kind_of(task) for model in (best, *same) for task in model.tasks if task}
         return kinds == {EMBEDDING}
 
     @property
@@ -87,6 +91,10 @@ class Run:
     def judged(self) -> bool:
         """Whether a loss, the largest score or a comparison judges what its model gives, or the model is evaluated."""
         return self.best is not None and (self.evaluated or _judgement(self.best) > 0)
+
+
+def _is_same(one: SeenModel, other: SeenModel) -> bool:
+    return (one.live.class_name, one.factory, one.widths) == (other.live.class_name, other.factory, other.widths)
 
 
 def why_none(run: Run) -> Iterator[tuple[str, str | None]]:

@@ -5,12 +5,14 @@ One that stands in has no layers, so the model keeps its own, which gives as man
 
 from __future__ import annotations
 
+import ast
 import copy
 import re
 import types
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
+from .. import hints
 from ..places import of_kind
 from ..stage import Stage
 
@@ -25,6 +27,29 @@ def lesson(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]
     refused = _REFUSED.search(str(error)) if isinstance(error, TypeError) else None
     at_hand = any(True for frame in frames for _ in of_kind(frame.f_locals, kind))
     return refused is not None and at_hand and stage.add(_LAYERS, refused[1])
+
+
+def stated_width(stage: Stage) -> int | None:
+    """How many outputs such a layer has as the repository makes it: the last number of outputs of its networks and Sequentials,
+    where all that have a written one have the same; None where no layer is taken from a checkpoint."""
+    if not stage.learned.get(_LAYERS):
+        return None
+    found = set()
+    for tree in hints.sources(stage.root, hints.path_of(stage.root, stage.request.script)):
+        for node in hints.nodes(tree):
+            if isinstance(node, ast.ClassDef) or (isinstance(node, ast.Call) and _name(node.func) == "Sequential"):
+                outputs = [item.args[1] for item in ast.walk(node) if _is_linear(item)]
+                last = max(outputs, key=lambda item: (item.lineno, item.col_offset), default=None)
+                found |= {last.value} if isinstance(last, ast.Constant) and isinstance(last.value, int) else set()
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_linear(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and _name(node.func) == "Linear" and len(node.args) > 1
+
+
+def _name(node: ast.expr) -> str:
+    return str(getattr(node, "attr", getattr(node, "id", "")))
 
 
 def install(stage: Stage, torch: Any, classes: int) -> None:

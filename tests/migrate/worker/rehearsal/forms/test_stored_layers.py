@@ -30,6 +30,12 @@ def test_a_model_keeps_the_layers_that_a_checkpoint_would_have(rehearsed, layers
     assert "Net.classifier: weights that are not yours stood in" in [item.what for item in done.standins("network")]
 
 
+def test_they_are_as_wide_as_those_that_the_training_makes(rehearsed):
+    trains = "from torch import nn\nlayers = nn.Sequential(nn.Linear(48, 8), nn.ReLU(), nn.Linear(8, 7), nn.LogSoftmax(1))\n"
+    done = rehearsed({"main.py": PREDICTS % "nn.Linear(48, classes)".replace("classes", "7 + 2 - 0"), "train.py": trains})
+    assert done.stdout == "7 7\n", done.report.why
+
+
 def test_what_is_no_layer_of_the_scripts_own_making_is_its_error(rehearsed):
     text = "import torch\nnet = torch.nn.Sequential(torch.nn.Linear(2, 2))\nsetattr(net, '0', [1])\n"
     done = rehearsed({"main.py": text})
