@@ -55,7 +55,7 @@ class DottedNames(Repair):
     safety = "safe"
     VALID = (
         "import torch\n\nnet = torch.nn.Sequential()\nnet.add_module('norm1', torch.nn.ReLU())\nnet.add_module(name, part)\n"
-        "plugins.add_module('os.path')\n",
+        "plugins.add_module('os.path')\nplugins.add_module('os.path', os.path)\n",
     )
     INVALID = (_EXAMPLE_1, _EXAMPLE_2)
 
@@ -65,14 +65,15 @@ class DottedNames(Repair):
         taken = {node.value for node in context.module.of_kind(ast.Constant) if isinstance(node.value, str)}
         edited: set[ast.Constant] = set()
         for name in _names(context):
-            new = _undotted(name.value, taken)
-            same = [node for node in _beside(context, name) if node.value == name.value and node not in edited]
-            edits = [Edit(*context.positions.span(node), source_of(context, node).replace(name.value, new)) for node in same]
+            old = str(name.value)
+            new = _undotted(old, taken)
+            same = [node for node in _beside(context, name) if node.value == old and node not in edited]
+            edits = [Edit(*context.positions.span(node), source_of(context, node).replace(old, new)) for node in same]
             edited.update(same)
             if edits:
                 message = (
                     f"torch takes no module's name with a dot in it since 0.4; write {new}, and rename so what was saved "
-                    f"as {name.value} before it is loaded"
+                    f"as {old} before it is loaded"
                 )
                 yield self.fix(context, name, message, edits, severity="error")
 
@@ -81,12 +82,20 @@ def _names(context: Context) -> Iterator[ast.Constant]:
     """The constants, plain or formatted with something, that name a module with a dot."""
     for call in context.module.calls:
         if isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING and len(call.args) == 2:
-            yield from _dotted(call.args[0])
+            if _is_module(context, call.func.value, call.args[1]):
+                yield from _dotted(call.args[0])
     for call in calls_of(context, "torch.nn.Sequential"):
         for table in call.args[:1]:
             for item in ast.walk(table):
                 if isinstance(item, ast.Tuple) and len(item.elts) == 2:
                     yield from _dotted(item.elts[0])
+
+
+def _is_module(context: Context, owner: ast.expr, added: ast.expr) -> bool:
+    """Whether a module of torch is what something is added to: a class's own object, or what gets a layer of torch's."""
+    layer = isinstance(added, ast.Call) and (context.module.expand(added.func) or "").startswith("torch.nn.")
+    around = next((item for item in context.module.ancestors(owner) if isinstance(item, ast.ClassDef)), None)
+    return layer or (isinstance(owner, ast.Name) and owner.id == "self" and around is not None and bool(around.bases))
 
 
 def _dotted(node: ast.expr) -> Iterator[ast.Constant]:
