@@ -81,9 +81,9 @@ class DottedNames(Repair):
 def _names(context: Context) -> Iterator[ast.Constant]:
     """The constants, plain or formatted with something, that name a module with a dot."""
     for call in context.module.calls:
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING and len(call.args) == 2:
-            if _is_module(context, call.func.value, call.args[1]):
-                yield from _dotted(call.args[0])
+        adds = isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING and len(call.args) == 2
+        if adds and _is_module(context, call):
+            yield from _dotted(call.args[0])
     for call in calls_of(context, "torch.nn.Sequential"):
         for table in call.args[:1]:
             for item in ast.walk(table):
@@ -91,10 +91,11 @@ def _names(context: Context) -> Iterator[ast.Constant]:
                     yield from _dotted(item.elts[0])
 
 
-def _is_module(context: Context, owner: ast.expr, added: ast.expr) -> bool:
+def _is_module(context: Context, call: ast.Call) -> bool:
     """Whether a module of torch is what something is added to: a class's own object, or what gets a layer of torch's."""
+    owner, added = call.func.value if isinstance(call.func, ast.Attribute) else None, call.args[1]
     layer = isinstance(added, ast.Call) and (context.module.expand(added.func) or "").startswith("torch.nn.")
-    around = next((item for item in context.module.ancestors(owner) if isinstance(item, ast.ClassDef)), None)
+    around = next((item for item in context.module.ancestors(call) if isinstance(item, ast.ClassDef)), None)
     return layer or (isinstance(owner, ast.Name) and owner.id == "self" and around is not None and bool(around.bases))
 
 
