@@ -16,7 +16,8 @@ class LiveModel:
     `evaluating` or not.
 
     `slot` is where the images lie in the call's (args, kwargs), `flat` that they lie there as rows of pixels, of images of the
-    shape `row`, and `output` where the scores lie in what it gives; None: the output as it is.
+    shape `row`, and `output` where the scores lie in what it gives; None: the output as it is. `column` says that there is one
+    number for each image, [rows], as `squeeze(1)` leaves of a binary classifier's scores, [rows, 1].
     """
 
     class_name: str
@@ -26,6 +27,7 @@ class LiveModel:
     slot: Place = (0, 0)
     flat: bool = False
     output: Place | None = None
+    column: bool = False
     weights: Digests = ()
     """Digests of its weights in another run, with other random numbers: at that call, but before the run trained it."""
     random: bool = False

@@ -58,11 +58,12 @@ class Variable(Repair):
         for call in calls:
             replaced += 1
             volatile = keyword_of(call, "volatile")
-            group = _wrapped_together(context, call, calls)
+            idle = _idle_else(context, call, calls)
+            group = idle or _wrapped_together(context, call, calls)
             if group and call is not group[0]:
                 continue  # its line goes with the first one's
             volatile = next((found for item in group if (found := keyword_of(item, "volatile")) is not None), volatile)
-            edits = [_unwrapped(context, call, calls, together=bool(group))]
+            edits = [_branch(context, call) if idle else _unwrapped(context, call, calls, together=bool(group))]
             message = "Variable(x) has been x itself since torch 0.4; leave Variable out"
             if volatile is not None and truth(volatile.value) is not False:
                 quiet, more = _without_gradient(context, call, always=truth(volatile.value) is True)
@@ -114,6 +115,30 @@ def _says_nothing(statement: ast.AST, calls: list[ast.Call]) -> bool:
         return False
     inner = statement.value.args[0]
     return isinstance(inner, ast.Name) and [ast.unparse(target) for target in statement.targets] == [inner.id]
+
+
+def _idle_else(context: Context, call: ast.Call, calls: list[ast.Call]) -> list[ast.Call]:
+    """The calls of an `else:` that holds `x = Variable(x)` and no more, nor a comment; none for a call anywhere else."""
+    module = context.module
+    statement = module.parents[call]
+    parent = module.parents[statement]
+    block = parent.orelse if isinstance(parent, ast.If) and statement in parent.orelse else []
+    if not block or not all(_says_nothing(item, calls) for item in block):
+        return []
+    found = [item.value for item in block if isinstance(item, ast.Assign) and isinstance(item.value, ast.Call)]
+    edit = _branch(context, found[0])
+    text = context.positions.text[edit.start : edit.end]
+    plain = len(found) == len(block) and "#" not in text and ";" not in text
+    return found if plain and text.partition("\n")[0].strip() == "else:" else []
+
+
+def _branch(context: Context, call: ast.Call) -> Edit:
+    """The edit that takes out the `else:` of which a call is the first."""
+    parent = context.module.parents[context.module.parents[call]]
+    assert isinstance(parent, ast.If)
+    starts, before = context.positions.starts, parent.body[-1]
+    last = parent.orelse[-1]
+    return Edit(starts[before.end_lineno or before.lineno], starts[last.end_lineno or last.lineno], "")
 
 
 def _is_last_of_idle(module: Module, statement: ast.stmt, calls: list[ast.Call]) -> bool:

@@ -23,6 +23,7 @@ from .heads import (
     counts_classes,
     is_count,
     is_head,
+    is_single,
     is_zoo_constructor,
     makes_published,
     may_be_head,
@@ -45,6 +46,11 @@ _FLATTENING = _PATCHING | {
     "AdaptiveAvgPool2d",
     "avg_pool2d",
 }
+_OF_ONE_LABEL = frozenset(
+    ["BCELoss", "BCEWithLogitsLoss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "sigmoid_focal_loss"]
+)
+"""Losses of the score of a label."""
+_MAKING_IMAGES = frozenset(["ConvTranspose2d", "Discriminator", "discriminator", "netD", "netG"])
 _WHOLE_NETWORK = re.compile(r"(Net(V\d+)?|Transformer|VGG|Inception3|InceptionV\d|ConvNeXt|MaxVit|Mixer|Cait|Xcit|Beit|Eva)$")
 """Published classes that are whole classifiers, not parts of them; their head comes with them."""
 _MODULE_ROOTS = (
@@ -176,7 +182,20 @@ class ModelTable:
         if any(may_be_head(node) for node in model.own_nodes() if isinstance(node, ast.Assign)):
             return True
         own = [call for call in model.own_nodes() if isinstance(call, ast.Call)]
-        return any(is_head(call) or self._makes_head(model, call) for call in own)
+        return any(is_head(call) or self._makes_head(model, call) for call in own) or self._says_yes_or_no(own)
+
+    def _says_yes_or_no(self, calls: list[ast.Call]) -> bool:
+        """Whether a network ends in the one score of a label, as classifiers of two classes do: one number is as well a
+        regression, or what judges made images, so the repository must train such scores, and make no images."""
+        return self._judges_scores and any(is_single(call) for call in calls)
+
+    @cached_property
+    def _judges_scores(self) -> bool:
+        modules = self.repository.modules.values()
+        words = {node.attr for module in modules for node in module.of_kind(ast.Attribute)}.union(
+            *(item.words for item in modules)
+        )
+        return bool(words & _OF_ONE_LABEL) and not words & _MAKING_IMAGES
 
     def _makes_head(self, model: ModelClass, call: ast.Call) -> bool:
         """Whether a call makes a part that ends in a layer of as many outputs as the call says: `Head(512, n_classes)`."""

@@ -88,6 +88,12 @@ def is_head(call: ast.Call) -> bool:
     return counts_classes(out) or (name != "Conv2d" and (is_count(out) or bool(_SHORT.search(_leaf(out)))))
 
 
+def is_single(call: ast.Call) -> bool:
+    """Whether a layer gives one number: `nn.Linear(128, 1)`."""
+    out = _outputs(call) if last_name(call.func) in ("Linear", "LazyLinear") else None
+    return isinstance(out, ast.Constant) and out.value == 1
+
+
 def counts_classes(out: ast.expr) -> bool:
     """Whether an expression is, by its name, a number of classes."""
     return bool(COUNTS_CLASSES.search(_leaf(out)))

@@ -16,7 +16,17 @@ from ..resolving.labels import all_class_names, looked_up_names, stored_names
 from ..resolving.ranking import listed, taken_of
 from ..resolving.resolve import tidy
 from ..resolving.resolved import ChainStep, Resolved
-from ..resolving.task import MULTI_LABEL, RAW, SINGLE_LABEL, kind_of, modules_near, stated_task, states_width, with_threshold
+from ..resolving.task import (
+    EMBEDDING,
+    MULTI_LABEL,
+    RAW,
+    SINGLE_LABEL,
+    kind_of,
+    modules_near,
+    stated_task,
+    states_width,
+    with_threshold,
+)
 from ..slicing.recipes import names_model
 from ..survey.survey import project_index
 from .migration import Migration
@@ -57,6 +67,16 @@ class Run:
         """Whether it evaluated a model with weights that are the user's: no other script can tell more."""
         return self.evaluated and bool(self.seen.weights_from) and self.fits is not False
 
+    def compares(self, others: Collection[Run] = ()) -> bool:
+        """Whether its model gives features that are compared, as this run tells or one of the others in which it is the same:
+        where a repository has a classifier as well, that is meant."""
+        best = self.best
+        if best is None:
+            return False
+        same = [run.best for run in others if run.best is not None and _is_same(run.best, best)]
+        kinds = {kind_of(task) for model in (best, *same) for task in model.tasks if task}
+        return kinds == {EMBEDDING}
+
     @property
     def fits(self) -> bool | None:
         """Whether the checkpoint that the user gave is one of its model."""
@@ -71,6 +91,10 @@ class Run:
     def judged(self) -> bool:
         """Whether a loss, the largest score or a comparison judges what its model gives, or the model is evaluated."""
         return self.best is not None and (self.evaluated or _judgement(self.best) > 0)
+
+
+def _is_same(one: SeenModel, other: SeenModel) -> bool:
+    return (one.live.class_name, one.factory, one.widths) == (other.live.class_name, other.factory, other.widths)
 
 
 def why_none(run: Run) -> Iterator[tuple[str, str | None]]:

@@ -104,6 +104,8 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
     check_target(order.out, order.name)
     tell(0.0, "capturing the graph")
     captured = _captured(model, example, order)
+    if order.outputs is not None and order.outputs.ndim == 1 and all(spec.row_shape for spec in captured.signature.outputs):
+        order = replace(order, outputs=order.outputs[:, None])  # one number for each image is a column in a package
     labels = _labels(captured, order)
     labeled(captured.task, labels, captured.signature)  # what would be refused at the end is refused before the tuning
     if order.preprocessing is not None:

@@ -104,10 +104,11 @@ def read_notebook(path: str, raw: str) -> Notebook:
     text: list[str] = []
     line = 1
     for number, source in sources:
-        shown, problem = _python(source.text, magics)
+        futures = "__future__" in source.text and _has_statements("".join(text))
+        shown, problem = _python(source.text, magics, futures)
         indent = first[1] if problem is not None and (first := _INDENT.match(source.text)) is not None else ""
         if indent:
-            plain, still = _python(_dedented(source.text, indent), magics)
+            plain, still = _python(_dedented(source.text, indent), magics, futures)
             shown, problem, indent = (plain, None, indent) if still is None else (shown, problem, "")
             if indent and not _all_indented(source.text, indent):
                 message = "the cell's first line is indented and others are not, which newer IPython takes for an error"
@@ -117,7 +118,7 @@ def read_notebook(path: str, raw: str) -> Notebook:
             findings.append(Finding(path, line + problem[0], 0, "PS001", message, "warning"))
         body = shown + _newline(source.text) if shown is not None else "\n" * len(split_lines(source.text + "\n"))
         starts.append(line)
-        broken = magics.comment_out(source.text) if problem is not None else None
+        broken = magics.comment_out(source.text, futures) if problem is not None else None
         cells.append(Cell(number, source, shown, broken, indent))
         text += [f"{magics.marker} cell {number}\n", body]
         line += 1 + len(split_lines(body))
@@ -152,13 +153,18 @@ def _language(data: Mapping[str, Any]) -> str:
     return next((name.lower() for name in names if isinstance(name, str) and name), "python")
 
 
-def _python(source: str, magics: Magics) -> tuple[str | None, tuple[int, str] | None]:
+def _has_statements(module: str) -> bool:
+    return bool(ast.parse(module).body)
+
+
+def _python(source: str, magics: Magics, futures: bool) -> tuple[str | None, tuple[int, str] | None]:
     """A cell as Python of as many lines, or None; and the line and the reason where Python is expected but does not parse."""
-    if _parse_error(source) is None:
+    hidden = futures or any(map(magics.is_unsigned, source.splitlines()))
+    if not hidden and _parse_error(source) is None:
         return source, None
     if not python_part(source):
         return None, None
-    shown = magics.comment_out(source)
+    shown = magics.comment_out(source, futures)
     problem = _parse_error(shown)
     return (None, problem) if problem is not None else (shown, None)
 

@@ -1,8 +1,11 @@
 """IPython's syntax in a cell, which is not Python: magics, shell lines and help, turned into comments and back.
 
+Of magics that are written without their sign (`ls`, `pip install timm`) those are known that IPython takes so by default.
+
 See https://ipython.readthedocs.io/en/stable/interactive/reference.html
 """
 
+import ast
 import re
 
 from ..text_lines import split_lines
@@ -14,6 +17,10 @@ _ASSIGNED = re.compile(r"(?P<target>[ \t]*[^\W\d][\w, .]*=[ \t]*)(?P<magic>[!%].
 _PYLAB = re.compile(r"(?P<indent>[ \t]*)(?P<magic>%pylab\b[^;\\]*)")
 _OF_PYLAB = "from pylab import *; import matplotlib.pyplot as plt, numpy as np"
 """What `%pylab` imports, as far as scripts use it."""
+_FUTURE = re.compile(r"from[ \t]+__future__[ \t]+import\b[^(;\\]*")
+_UNSIGNED = re.compile(
+    r"[ \t]*(cat|cd|conda|cp|history|ll|ls|man|mkdir|more|mv|pip|pwd|rm|rmdir|who|whos)(?:[ \t]+\S.*)?[ \t]*"
+)
 _HELP = re.compile(r"[ \t]*[%\w.*]+\?{1,2}\s*$")
 _SYNTAX = re.compile(r"""'''|\"\"\"|"(?:\\.|[^"\\\r\n])*"?|'(?:\\.|[^'\\\r\n])*'?|[\[\](){}]|\#""")
 
@@ -31,15 +38,19 @@ class Magics:
         self.marker = "#headrace"
         while self.marker in code:
             self.marker += "_"
+        self._code = code
 
-    def comment_out(self, source: str) -> str:
-        """The cell with as many lines, all of them Python as far as the cell is."""
+    def comment_out(self, source: str, futures: bool = False) -> str:
+        """The cell with as many lines, all of them Python as far as the cell is.
+
+        `futures`: also what it imports from `__future__`, which each cell may begin with and a module only once.
+        """
         result: list[str] = []
         place = _Place()
         inside = False
         for line in split_lines(source):
             body = line.rstrip("\r\n")
-            if inside or (place.begins and self._is_magic(body)):
+            if inside or (place.begins and (self._is_magic(body) or (futures and _FUTURE.fullmatch(body)))):
                 result.append(self._hide(body, inside) + line[len(body) :])
                 inside = body.endswith("\\")  # a magic goes on where its line ends in a backslash
             else:
@@ -69,9 +80,24 @@ class Magics:
                 lines.append(code.removesuffix("pass  ") + rest)
         return "".join(lines)
 
-    @staticmethod
-    def _is_magic(body: str) -> bool:
-        return bool(body.lstrip(" \t").startswith(("%", "!", "?")) or _HELP.match(body) or _ASSIGNED.fullmatch(body))
+    def _is_magic(self, body: str) -> bool:
+        signed = body.lstrip(" \t").startswith(("%", "!", "?"))
+        return bool(signed or _HELP.match(body) or _ASSIGNED.fullmatch(body) or self.is_unsigned(body))
+
+    def is_unsigned(self, body: str) -> bool:
+        """Whether a line is a magic without its sign: no Python, or a word alone to which nothing is bound."""
+        found = _UNSIGNED.fullmatch(body)
+        if found is None or body.rstrip().endswith((",", "(", "[", "{")):
+            return False
+        try:
+            statements = ast.parse(body.strip()).body
+        except SyntaxError:
+            return True
+        bound = rf"\b{found[1]}[ \t]*(=(?!=)|,|:=)|\b(as|def|for|global|import)[ \t]+{found[1]}\b"
+        match statements:
+            case [ast.Expr(value=ast.Name())]:
+                return re.search(bound, self._code) is None
+        return False
 
     def _hide(self, body: str, inside: bool) -> str:
         if not inside and (found := _TIMED.fullmatch(body)) and not body.endswith((" ", "\t", "\\")):

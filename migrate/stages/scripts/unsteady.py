@@ -33,7 +33,7 @@ def unless_unsteady(migration: Migration, script: Script, original: OriginalRun,
     if found.status != "passed":
         return verdict
     why = f"where the outputs of the original change by {verdict.max_abs:.1e}, it prints something else, too"
-    migration.remark("PS407", f"{why}: {verdict.why} says nothing, and was not compared", "note", script.path)
+    migration.remark("PS407", f"{verdict.why}, which was not compared: {why}", "note", script.path)
     return found
 
 

@@ -48,7 +48,7 @@ from .rows import keep_rows
 from .scores import adapted
 from .seen import Call, Seen, tensors_in
 from .shortcuts import shortcuts
-from .task import JUDGING, chosen_place, classifies, told, width_of
+from .task import JUDGING, chosen_place, classifies, is_column, told, width_of
 
 _HALVES = (torch.float16, torch.bfloat16)
 _PATIENCE = 3.0
@@ -369,7 +369,8 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
     output = chosen_place(seen, call, leaves)
     parts = leaves if output is None else {output: leaves[output]}
     tasks = tuple(told(seen, call, place, value) for place, value in parts.items())
-    widths = tuple(width_of(value, len(call.images)) for value in parts.values())
+    column = len(parts) == 1 and all(is_column(seen, call, place, value) for place, value in parts.items())
+    widths = (1,) if column else tuple(width_of(value, len(call.images)) for value in parts.values())
     images = torch.nan_to_num(call.images.detach().float())
     live = LiveModel(
         class_name=name_of(seen.module),
@@ -379,6 +380,7 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
         slot=call.slot,
         flat=call.flat,
         output=output,
+        column=column,
         weights=weights,
         settled=call.training and seen.settled is not None,
     )

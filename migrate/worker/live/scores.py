@@ -15,10 +15,10 @@ from .seen import Call, tensors_in, value_at
 class ScoresOf(nn.Module):  # type: ignore[misc]
     """A model that is called otherwise than `model(images)`, or gives more than scores: called as its script does."""
 
-    def __init__(self, model: nn.Module, call: Call, output: Place | None) -> None:
+    def __init__(self, model: nn.Module, call: Call, output: Place | None, *, column: bool = False) -> None:
         super().__init__()
         self.model = model
-        self._slot, self._flat, self._output = call.slot, call.flat, output
+        self._slot, self._flat, self._output, self._column = call.slot, call.flat, output, column
         rows = len(call.images)
         args, kwargs = list(call.args), dict(call.kwargs)
         if self._slot[0] == 0:
@@ -29,15 +29,18 @@ class ScoresOf(nn.Module):  # type: ignore[misc]
 
     def forward(self, images: torch.Tensor) -> Any:
         """The scores, [rows, classes], for images [rows, channels, height, width]."""
-        given = with_item(self._given, self._slot, images.flatten(1) if self._flat else images)
-        made = self.model(*given[0], **given[1])
-        return value_at(made, self._output) if self._output is not None else made
+        args, kwargs = with_item(self._given, self._slot, images.flatten(1) if self._flat else images)
+        made = self.model(*args, **kwargs)
+        given = value_at(made, self._output) if self._output is not None else made
+        return given.unsqueeze(1) if self._column else given
 
 
 def adapted(model: nn.Module, call: Call, live: LiveModel) -> nn.Module:
     """The model itself where it is called with images alone and gives what is meant, else `ScoresOf` it."""
     alone = call.slot == (0, 0) and len(call.args) == 1 and not call.kwargs and not call.flat
-    return model if alone and live.output is None else ScoresOf(model, call, live.output)
+    if alone and live.output is None and not live.column:
+        return model
+    return ScoresOf(model, call, live.output, column=live.column)
 
 
 def _of_batch(value: Any, rows: int) -> bool:

@@ -34,7 +34,7 @@ def told(seen: Seen, call: Call, place: Place, value: torch.Tensor) -> str:
     """What the value at that place is, in the words of `base.task`; empty where nothing tells."""
     while_evaluating = {name.strip("_") for name in seen.evaluated.get(place, ())}
     names = while_evaluating | {name.strip("_") for name in _reads(seen, place)}
-    width = width_of(value, len(call.images))
+    width = 1 if is_column(seen, call, place, value) else width_of(value, len(call.images))
     if width is None:
         return DENSE if value.dim() == 4 and len(value) == len(call.images) and names & (_ONE_OF_MANY | _EACH) else ""
     limits = {limit for limit in seen.limits.get(place, ()) if len(limit.values) in (1, width)}
@@ -52,6 +52,13 @@ def width_of(value: Any, rows: int) -> int | None:
     except TypeError:
         return None
     return int(found.shape[1]) if len(found) == rows else None
+
+
+def is_column(seen: Seen, call: Call, place: Place, value: torch.Tensor) -> bool:
+    """Whether it is one number for each image, [rows], that the script reads as the score of a label: a distance or a loss of
+    each image is such a number, too, and none."""
+    plain = value.dim() == 1 and value.is_floating_point() and len(value) == len(call.images)
+    return plain and bool(_EACH & {name.strip("_") for name in _reads(seen, place)})
 
 
 def answers(task: str) -> bool:

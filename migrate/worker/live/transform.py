@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from torch.utils.data import Subset
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ...proving.trace_probe import Journal, note
@@ -332,7 +333,7 @@ def _one_image_batches(cut: Callable[[], bool]) -> Iterator[None]:
     plain = _MapDatasetFetcher.fetch
 
     def fetch(self: Any, indices: Any) -> Any:
-        if not self.auto_collation or hasattr(self.dataset, "__getitems__"):
+        if not self.auto_collation or not _has_items(self.dataset):
             return plain(self, indices)
         items = []
         for index in indices:
@@ -347,6 +348,13 @@ def _one_image_batches(cut: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         _MapDatasetFetcher.fetch = plain
+
+
+def _has_items(dataset: Any) -> bool:
+    """Whether a data set gives one item after the other, as a part of such does, too; some of the user's give batches."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    return not hasattr(dataset, "__getitems__")
 
 
 def _differing(one: np.ndarray | None, other: np.ndarray | None) -> int | None:

@@ -30,6 +30,8 @@ _LOOSE = re.compile(r"^labels?$", re.I)
 TO_NUMBER = re.compile(r"^\w*(class|label|categor|cat|name|species|breed)\w*?_?(to|2)_?(idx|index|id|num\w*|int)$", re.I)
 _ENDING = re.compile(r"\.(jpe?g|png|bmp|tiff?|webp|p[gp]m|gif)", re.I)
 _TABLES = frozenset(["read_csv", "read_table", "read_excel", "read_feather", "read_parquet", "DictReader"])
+_BY_LINES = frozenset(["reader", "DictReader", "genfromtxt", "loadtxt", "recfromcsv"])
+"""What of Python's csv module and of NumPy takes a table's lines apart. How pandas does is seen when it reads."""
 _SIDES = 8, 256
 """Of images whose pixels stand in tables, a column each."""
 LARGEST = 1024
@@ -387,6 +389,22 @@ def sign_between_numbers(root: str, script: str) -> str:
             if isinstance(told, ast.Constant) and isinstance(told.value, str) and told.value in _SIGNS:
                 return told.value
     return " "
+
+
+@functools.cache
+def sign_between_cells(root: str, script: str) -> str | None:
+    """The one sign at which the sources take lines of tables apart: `csv.reader(file, delimiter=";")`; None for no such."""
+    for tree in sources(root, path_of(root, script)):
+        calls = (node for node in nodes(tree) if isinstance(node, ast.Call))
+        told = [item.value for call in calls if _called(call) in _BY_LINES for item in call.keywords if item.arg == "delimiter"]
+        signs = {item.value for item in told if isinstance(item, ast.Constant) and item.value in _SIGNS[:4]}
+        if signs:
+            return signs.pop() if len(signs) == 1 else None
+    return None
+
+
+def _called(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
 def _names_in(tree: ast.Module) -> set[str]:

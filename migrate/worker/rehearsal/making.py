@@ -19,7 +19,7 @@ from PIL import Image
 
 from ...proving.rehearsal_protocol import GUESSED
 from . import hints
-from .forms import birds, imagenet_names, json_files, known_sets, nifti, parted_folders, splits
+from .forms import birds, imagenet_names, json_files, known_sets, nifti, parted_folders, splits, stored_layers
 from .forms.examples import example_of
 from .stage import Stage
 
@@ -135,7 +135,7 @@ class Maker:
         names = stage.learned.get("names") or hints.class_names(stage.root, request.script)
         learned = stage.learned.get("classes")
         stated = len(names) if names else hints.configured_count(stage.root, request.argv)
-        stated = stated or hints.class_count(stage.root, request.script)
+        stated = stated or hints.class_count(stage.root, request.script) or stored_layers.stated_width(stage)
         self.classes: int = learned or stated or hints.CLASSES
         self.guessed = not (learned or stated)
         names = names if names and len(names) == self.classes else hints.mapped_names(stage.root, self.classes)
@@ -289,7 +289,8 @@ class Maker:
         pixels = hints.pixel_count(self.stage.root, self.stage.request.script)
         names = list(dict.fromkeys([*names, *extra])) or ([*PLAIN[1:]] if pixels else [*PLAIN])
         names += [("label" if "label" not in names else f"column_{i}") for i in range(len(names), count)]
-        sign, given = self.stage.table or ("\t" if path.lower().endswith(".tsv") else ",", ())
+        told = hints.sign_between_cells(self.stage.root, self.stage.request.script)
+        sign, given = self.stage.table or (told or ("\t" if path.lower().endswith(".tsv") else ","), ())
         names = list(given or names)
         texts = [name for name in names if _PIXELS.search(name)]
         if texts:

@@ -44,7 +44,6 @@ class Paths:
     def __init__(self, stage: Stage, maker: Maker) -> None:
         self.stage = stage
         self.maker = maker
-        self.outside = stage.made / "outside"
         self._written, self._ours = 0, os.path.abspath(stage.made) + os.sep  # before the script may change its folder
         self.probed: dict[str, str] = {}
         """Missing paths that the user's code asked for with `exists` and the like, and where."""
@@ -149,7 +148,7 @@ class Paths:
         return os.path.relpath(path, self.stage.root) if path.startswith(self.stage.root + os.sep) else path
 
     def _elsewhere(self, path: str) -> str:
-        return str(self.outside) + os.path.abspath(path)
+        return str(self.stage.outside) + os.path.abspath(path)
 
     def _target(self, path: str) -> str:
         """The path itself where it can be written, else a place below the folder for what is made."""

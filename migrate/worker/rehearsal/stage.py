@@ -118,6 +118,8 @@ class Stage:
         self._last: list[Callable[[], object]] = []
         self._patches = contextlib.ExitStack()
         self.made.mkdir(parents=True, exist_ok=True)
+        self.outside = self.made / "outside"
+        """Stands in for folders that are not the repository's."""
         # The sources as they came and the repaired ones lie in two folders: what one run learned holds in the other's, and what
         # was made in one is none of the other's.
         listed = self.made / f"files.{zlib.crc32(os.fsencode(self.root)):08x}"
@@ -188,7 +190,10 @@ class Stage:
         return not {line, line + _FILLED}.isdisjoint(self._listed.read_text(encoding="utf-8").splitlines())
 
     def clear(self) -> None:
-        """Remove what earlier attempts made: the next may make it otherwise."""
+        """Remove what earlier attempts made, for the next may make it otherwise, and what the script wrote or renamed outside
+        of the repository, which the first one did not find."""
+        if self.request.ranks == 1:  # the others may be there already
+            shutil.rmtree(self.outside, ignore_errors=True)
         if self._listed.exists():
             for line in self._listed.read_text(encoding="utf-8").splitlines():
                 if line.endswith(_FILLED):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .forms import known_sets
 from .making import PER_CLASS, Maker, invented, photo
+from .places import frames
 from .stage import Stage
 
 # How many classes the sets have that are made item by item; the documentation of torchvision says so of each.
@@ -39,7 +42,9 @@ def install(stage: Stage, maker: Maker, datasets: Any) -> None:
     cifar = __import__("importlib").import_module("torchvision.datasets.cifar")
     stage.patch(cifar, "check_integrity", lambda path, md5=None: os.path.isfile(path))
     # torchvision's own modules have it by now: this is for who reads the same files by hand.
-    stage.wrap(__import__("importlib").import_module("torchvision.datasets.utils"), "check_integrity", _is_whole)
+    stage.wrap(
+        __import__("importlib").import_module("torchvision.datasets.utils"), "check_integrity", partial(_is_whole, stage)
+    )
     active: list[Any] = []
     for name, kind in list(vars(datasets).items()):
         known = isinstance(kind, type) and issubclass(kind, datasets.VisionDataset) and name not in _CREATED
@@ -47,14 +52,30 @@ def install(stage: Stage, maker: Maker, datasets: Any) -> None:
             stage.wrap(kind, "__init__", _starter(stage, maker, active, datasets))
 
 
-def _is_whole(original: Any, path: Any, md5: str | None = None) -> bool:
-    """Whether a file is as it should be: one of a known set is, which is made when it is opened."""
+def _is_whole(stage: Stage, original: Any, path: Any, md5: str | None = None) -> bool:
+    """Whether a file is as it should be: one of a known set is, which is made when it is opened, and one of a copy of such."""
     if original(path, md5):
         return True
     if not known_sets.is_file(os.fspath(path)):
-        return False
+        return any(_made_for(stage, os.fspath(path), frame.f_locals.get("self")) for frame in frames())
     with contextlib.suppress(OSError), open(path, "rb"):
         return True
+    return False
+
+
+def _made_for(stage: Stage, path: str, owner: Any) -> bool:
+    """Make a file of the user's own copy of torchvision's CIFAR, which says in lists how its files are called."""
+    name = os.path.basename(path)
+    for attribute, rows in (("train_list", 50_000), ("test_list", 10_000)):
+        listed = inspect.getattr_static(owner, attribute, None)
+        if isinstance(listed, list) and name in [item[0] for item in listed if isinstance(item, list | tuple) and item]:
+            fine = "100" in type(owner).__name__
+            with contextlib.suppress(OSError):
+                os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+                Path(path).write_bytes(known_sets.cifar_batch(name, rows // len(listed), fine=fine))
+                stage.keep(os.path.abspath(path))
+                stage.note("data", name)
+                return True
     return False
 
 

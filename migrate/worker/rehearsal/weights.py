@@ -27,7 +27,7 @@ from ...proving.rehearsal_protocol import WANTING
 from ..checkpoint import are_weights, state_of, stripped
 from ..whole_model import load_with_classes
 from .forms import own_checkpoints
-from .places import called_by_user, is_users
+from .places import called_by_user, frames, is_users, of_kind
 from .stage import Stage
 
 MARK = "headrace_stand_in"
@@ -63,6 +63,8 @@ class StandInState(dict[str, Any]):
     """The key under which a checkpoint has it, where nothing tells what it is."""
     dropped: tuple[str, ...] = ()
     """Keys that a script took out before it had a model load the rest."""
+    weight_of: Callable[[str], Any] = staticmethod(lambda name: None)
+    """What a weight of that name holds in a model that the script has at hand."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{self.file} {WANTING} from it what has .{name}")
@@ -74,7 +76,9 @@ class StandInState(dict[str, Any]):
         if not isinstance(key, str):
             raise LookupError(f"{self.file} {WANTING} from it what has [{key!r}]")
         if "." in key:
-            raise KeyError(key)
+            if (weight := self.weight_of(key)) is None:
+                raise KeyError(key)
+            return weight
         if key in self.stated:
             return self.stated[key]
         if key in _MODELS:
@@ -244,6 +248,23 @@ def unfit(stage: Stage, error: BaseException, frames: list[types.FrameType]) -> 
     return False
 
 
+def _weight(stage: Stage, name: str) -> Any:
+    """The weight of that name of a model, or of a table of its weights, that a frame has; None for no such.
+
+    So a script that takes weight by weight from a checkpoint (`state[key] = stored[key]`) leaves the model as it was built.
+    """
+    import torch
+
+    for frame in frames():
+        for _, held in of_kind(frame.f_locals, torch.nn.Module, dict):
+            table = held.state_dict() if isinstance(held, torch.nn.Module) else held
+            found = dict.get(table, name)
+            if isinstance(found, torch.Tensor):
+                stage.weights_stand_in(type(held).__name__ if table is not held else "a model")
+                return found
+    return None
+
+
 def _shapes(state: dict[str, Any]) -> dict[str, Any]:
     return {name: getattr(value, "shape", None) for name, value in state.items()}
 
@@ -275,6 +296,7 @@ def install(
     GivenState.stood_in = staticmethod(
         lambda key: stage.note("network", f"{key!r} of a checkpoint, where yours holds weights alone")
     )
+    StandInState.weight_of = staticmethod(lambda name: _weight(stage, name))
     StandInState.wanted = tuple(stage.learned.get("checkpoint_keys", ()))
     StandInState.stated = stage.learned.get("checkpoint_values", {})
     given: list[bool] = []

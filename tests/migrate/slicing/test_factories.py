@@ -92,3 +92,20 @@ def test_classifiers(source):
 )
 def test_other_networks(source):
     assert "Net" not in found(source)
+
+
+YES_OR_NO = network("self.body = nn.Conv2d(3, 8, 3)", "self.head = nn.Linear(8, 1)")
+
+
+@pytest.mark.parametrize(
+    ("around", "taken"),
+    [
+        ("loss = nn.BCEWithLogitsLoss()(net(x), y)", True),
+        ("loss = torch.nn.functional.binary_cross_entropy(net(x).sigmoid(), y)", True),
+        ("loss = nn.MSELoss()(net(x), y)", False),
+        ("loss = nn.BCELoss()(net(make(z)), y)\nmake = nn.ConvTranspose2d(8, 3, 3)", False),
+        ("netD = Net()\nloss = nn.BCELoss()(netD(x), y)", False),
+    ],
+)
+def test_a_network_with_one_score_is_a_classifier_where_such_scores_are_trained(around, taken):
+    assert ("Net" in found(f"{YES_OR_NO}\n{around}\n")) == taken

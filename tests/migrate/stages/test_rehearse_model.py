@@ -615,6 +615,43 @@ def test_a_count_of_classes_that_only_made_data_has_is_told(tmp_path: Path, coun
     assert [message.partition(":")[0] for message in said] == ["nothing states how many classes there are"] * guessed
 
 
+@pytest.mark.parametrize(
+    ("tasks", "taken", "runs"),
+    [
+        (("embedding", "single-label"), 1, 2),
+        (("embedding", "", "embedding", "single-label"), 3, 4),
+        (("",), 0, 1),
+        (("embedding",) * 8, 0, 8),
+        (("single-label", "embedding"), 0, 1),
+    ],
+)
+def test_a_classifier_is_meant_where_another_script_compares_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: tuple[str, ...], taken: int, runs: int
+) -> None:
+    root, seen = tmp_path / "repository", []
+    root.mkdir()
+    for number in range(9):
+        (root / f"eval_{number}.py").write_text(TWO.format(width=4))
+
+    def run(migration: Migration, script: Script, *rest: object) -> Run:
+        model = SeenModel(
+            live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory=None, parameters=7,
+            site="a.py:5", calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]", tasks=(tasks[len(seen)],),
+            widths=(5 if tasks[len(seen)] == "single-label" else 3,), as_read=None, fits=None, trained=True, evaluates=True,
+            in_training=(), feeds=(), labels=(None,), dataset=None,
+        )  # fmt: skip
+        seen.append(script.path)
+        ended = Rehearsed(models=(model,), why=None, where=None, weights_from=("net.pth",))
+        return Run(script, Recipe(root=str(root), script=script.path), ended, model, None, as_read=True)
+
+    monkeypatch.setattr(rehearsal, "_run", run)
+    monkeypatch.setattr(rehearsal, "resolved", lambda migration, run, static, others: run)
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    found = rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
+    assert isinstance(found, Run)
+    assert (found.script.path, len(seen)) == (seen[taken], runs)
+
+
 @pytest.mark.usefixtures("torch_sandbox")
 def test_where_nothing_judges_the_model_of_the_first_configuration_the_others_are_tried(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()

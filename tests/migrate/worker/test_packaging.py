@@ -87,3 +87,21 @@ def test_eager_mode_is_not_timed_at_batch_sizes_that_take_it_long(
     order = Order(name="one", out=tmp_path / "one", row=ROW, config=config, provenance={})
     made = package_model(module, order, lambda fraction, text: None)
     assert [duel.batch for duel in made.duels] == batches
+
+
+@pytest.mark.parametrize(("off", "passes"), [(0.0, True), (0.5, False)])
+def test_one_number_for_each_image_is_a_column_of_the_package(tmp_path: Path, off: float, passes: bool) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 1)).eval()
+    images = torch.rand(6, *ROW)
+    with torch.no_grad():
+        outputs = module(images).squeeze(1).numpy() + off
+    config = GraphConfig(precision="fp32", backend="onnxruntime", buckets=(1, 2), max_tuning_seconds=5)
+    order = Order(
+        name="one", out=tmp_path / "one", row=ROW, config=config, images=images.numpy(), outputs=outputs, provenance={}
+    )
+    if passes:
+        assert package_model(module, order, lambda fraction, text: None).parity.status == "passed"
+    else:
+        with pytest.raises(ParityError, match="does not compute what the script computed"):
+            package_model(module, order, lambda fraction, text: None)

@@ -17,7 +17,7 @@ from ..forms import arrays, class_labels, image_endings, json_files, line_lists,
 from ..forms.bare_folders import is_bare
 from ..making import IMAGES, MADE_NAME, NAMES, NO_FOLDERS, STEMS, TABLES, WEIGHTS, Maker, names_files
 from ..paths import Paths
-from ..places import is_users
+from ..places import is_users, other_folder
 from ..settings import configurations
 from ..stage import Stage
 from ..weights import holds_weights
@@ -331,6 +331,8 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
     for path in candidates:
         if not isinstance(path, str) or "://" in path or configurations.has_another(stage, path):
             continue
+        if "directory" not in stage.learned and (folder := other_folder(stage.root, stage.request.script, path)) is not None:
+            return stage.learn("directory", folder)  # it is there: the script's user runs it in another folder
         full = os.path.abspath(path)
         wants = paths.may_want(path, is_bare) if path in listed else paths.may_want(path)
         if full not in wanted and (paths.maker.can(path) or not os.path.splitext(path)[1]) and wants:

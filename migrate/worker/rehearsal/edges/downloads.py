@@ -210,7 +210,7 @@ def _writable(stage: Stage, path: str) -> str:
         os.makedirs(folder, exist_ok=True)
         if os.access(folder, os.W_OK):
             return path
-    other = f"{stage.made / 'outside'}{os.path.abspath(path)}"
+    other = f"{stage.outside}{os.path.abspath(path)}"
     os.makedirs(os.path.dirname(other), exist_ok=True)
     return other
 

@@ -32,6 +32,9 @@ _IMAGE = re.compile(r"image|img|pic(ture)?(_|$)|photo|file|(^|_)(path|url)$", re
 _ADDRESS = re.compile(r"(^|_)(url|uri|link)$", re.I)
 _PATH = re.compile(r"path|file(_?name)?$|_name$", re.I)
 _BYTES = re.compile(r"bytes|content|buffer|(^|_)data$", re.I)
+_MANY = re.compile(r"(?:\w+\.)*(?:list|sequence|iterable|collection)\[(.+)\]", re.I)
+_NAMED = re.compile(r"(?:\w+\.)*tuple\[str, ([^,]+)\]", re.I)
+"""Annotations of several images, and of one with the name of its file."""
 _ENCODED = frozenset(["header", "base64", "hex", "address"])
 """Forms that a parameter's name does not tell."""
 
@@ -175,13 +178,23 @@ def _answer(stage: Stage, asked: _Asked) -> Any:
 
 
 def _image(stage: Stage, parameter: inspect.Parameter) -> Any:
-    """An image as the address, the path, the bytes or the object that a parameter's annotation or its name asks for."""
-    if _ADDRESS.search(parameter.name):
+    """An image as a parameter's annotation or its name asks for it."""
+    annotated = parameter.annotation is not parameter.empty
+    return _as_told(stage, parameter.name, inspect.formatannotation(parameter.annotation).strip("'\"") if annotated else "")
+
+
+def _as_told(stage: Stage, name: str, told: str) -> Any:
+    """An image as the address, the path, the bytes or the object that an annotation or a name asks for; one in a list, or
+    together with the name of a file, where that is annotated."""
+    if (many := _MANY.fullmatch(told)) is not None:
+        return [_as_told(stage, name, many[1])]
+    if (named := _NAMED.fullmatch(told)) is not None:
+        return "image.jpg", _as_told(stage, name, named[1])
+    if _ADDRESS.search(name):
         return ADDRESS
-    told = inspect.formatannotation(parameter.annotation) if parameter.annotation is not parameter.empty else ""
-    if "bytes" in told or (not told and _BYTES.search(parameter.name)):
+    if "bytes" in told or (not told and _BYTES.search(name)):
         return jpeg(stage)
-    if "Image" in told or (not told and not _PATH.search(parameter.name)):
+    if "Image" in told or (not told and not _PATH.search(name)):
         return photo("image.jpg", size(stage))
     path = stage.made / "image.jpg"
     Maker(stage).file(str(path))

@@ -15,7 +15,7 @@ from typing import Any
 
 from ....proving.rehearsal_protocol import WANTING, Rehearsal
 from .. import checkpoint_keys, weights
-from ..forms import own_checkpoints
+from ..forms import own_checkpoints, stored_layers
 from ..making import Maker
 from ..places import is_users
 from ..settings.environment import holding
@@ -58,6 +58,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     known = stage.learned.get("checkpoint_values", {})
     named = checkpoint_keys.named_value(frames)
     missed = named is not None and isinstance(error, KeyError) and error.args == (named[0],)
+    if stored_layers.lesson(stage, error, frames, weights.StandInState):
+        return True
     if not missed and weights.unfit(stage, error, frames):
         return True
     if named is None and WANTING in str(error):
@@ -100,6 +102,7 @@ def _nothing_serves(where: str | None) -> str:
 
 def _torch(stage: Stage, maker: Maker, torch: Any) -> None:
     weights.install(stage, torch, tuple(maker.names), maker.arrays)
+    stored_layers.install(stage, torch, len(maker.names))
     making: list[str] = []
 
     def load(original: Any, repo: str, model: str, *args: Any, **named: Any) -> Any:

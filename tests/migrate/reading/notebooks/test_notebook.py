@@ -102,6 +102,14 @@ MAGICS = {
     "%time y = net(x)\nz = 1": "y = net(x)\nz = 1",
     'text = """\n%not magic\n!neither\n"""\n%cd ..': 'text = """\n%not magic\n!neither\n"""',
     "z = (a\n% b)\n%cd ..": "z = (a\n% b)",
+    "ls": "",
+    "ls \n\n": "",
+    "ls # is this the folder?": "",
+    "x = 1\nls -l data\npip install -q timm\nwhos\nmkdir -p a/b": "x = 1",
+    "if x:\n    pwd": "if x:\n    pass",
+    "z = [\ncat\n]\ncat = 1\ncat": "z = [cat]\ncat = 1\ncat",
+    "import more\nmore\nrm = x\nrm -rf": "import more\nmore\nrm = x\nrm - rf",
+    "text = '''\npip install timm\n'''": "text = '''\npip install timm\n'''",
     "z = a \\\n% b\n!ls": "z = a % b",
     "q = 'it\\'s ('  # ' (\n!ls": "q = 'it\\'s ('",
 }
@@ -118,6 +126,25 @@ def test_magics_become_comments_and_come_back(source: str) -> None:
     assert sources(file.encode(file.text.replace("last = 1", "last = 2"))) == [source, "last = 2"]
     first = file.encode(file.text.replace("cell 1\n", "cell 1\nfirst = 0\n"))  # an insertion above a magic keeps it
     assert sources(first) == ([source] if MAGICS[source] == "" and "%%" in source else ["first = 0\n" + source]) + ["last = 1"]
+
+
+def test_cells_may_each_import_from_the_future() -> None:
+    cells = [
+        "import os\n",
+        '"""Headers"""\n\nfrom __future__ import print_function, division\nimport torch\nx = torch.rand(1)',
+        "x",
+    ]
+    file = read(notebook4(cells))
+    compile(file.text, "a.ipynb", "exec")
+    assert "\n#headrace:from __future__ import print_function, division\nimport torch\n" in file.text
+    edited = [cells[0], cells[1].replace("rand(1)", "ones(1)"), cells[2]]
+    assert sources(file.encode(file.text.replace("rand(1)", "ones(1)"))) == edited
+
+
+def test_the_first_statement_of_a_notebook_may_import_from_the_future() -> None:
+    file = read(notebook4(["%matplotlib inline\nfrom __future__ import annotations\n", "def f(x: Net) -> None: ..."]))
+    compile(file.text, "a.ipynb", "exec")
+    assert "\nfrom __future__ import annotations\n" in file.text
 
 
 def test_places_lead_back_to_cells() -> None:

@@ -1,5 +1,6 @@
 """A model called as its script calls it, with other images and other numbers of them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,3 +72,8 @@ def test_rows_of_pixels_and_a_part_of_what_it_gives():
     (images,), _ = given(adapted(Echo(), call((0, 0), IMAGES, flat=True), live()))
     assert images.shape == (2, 192)
     assert adapted(Echo(), call((0, 0), IMAGES), live(("scores",)))(IMAGES).tolist() == torch.ones(2, 3).tolist()
+
+
+def test_one_number_for_each_image_is_a_column():
+    model = adapted(nn.Flatten(0), call((0, 0), IMAGES), replace(live(), column=True))
+    assert model(torch.zeros(4, 1)).shape == (4, 1)

@@ -99,6 +99,22 @@ def test_what_reads_an_output_says_what_it_is(tmp_path: Path, reading: str, task
 
 
 @pytest.mark.parametrize(
+    ("reading", "task", "width"),
+    [
+        ("torch.sigmoid(out) > 0.4", "multi-label:0.4", 1),
+        ("nn.BCEWithLogitsLoss()(out, torch.ones(4))", "multi-label", 1),
+        ("F.mse_loss(out, torch.ones(4))", "", None),
+        ("out.tolist()", "", None),
+    ],
+)
+def test_one_number_for_each_image_is_the_score_of_a_label_where_it_is_read_so(
+    tmp_path: Path, reading: str, task: str, width: int | None
+) -> None:
+    model = seen(tmp_path, f"model = nn.Sequential(Body(1), nn.Flatten(0)).eval()\nout = model(images)\n{reading}")
+    assert (model.tasks, model.widths, model.live.column) == ((task,), (width,), width == 1)
+
+
+@pytest.mark.parametrize(
     ("form", "reading", "place", "tasks", "widths"),
     [
         ("lambda c, s, f: (c, s)", "out[0].argmax(1), out[1].argmax(1)", None, ("single-label", "single-label"), (3, 5)),

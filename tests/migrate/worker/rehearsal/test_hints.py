@@ -275,3 +275,17 @@ def test_a_configuration_that_the_command_line_names_says_how_many_classes_there
     assert hints.configured_count(str(tmp_path), ("fit", "-c", name)) == 8
     assert hints.configured_count(str(tmp_path), (f"--config={name}",)) == 8
     assert hints.configured_count(str(tmp_path), ("--epochs", "3", "missing.yaml")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [
+        ("rows = csv.reader(file, delimiter=';')", ";"),
+        ("table = np.genfromtxt(path, delimiter='|', dtype=str)\nother = csv.writer(file, delimiter=';')", "|"),
+        ("rows = csv.reader(file)", None),
+        ("a = csv.reader(file, delimiter=';')\nb = np.loadtxt(path, delimiter=',')", None),
+        ("rows = csv.reader(file, delimiter=sign)", None),
+    ],
+)
+def test_the_sign_between_a_tables_cells(says, text, sign):
+    assert hints.sign_between_cells(*says(main=text)) == sign

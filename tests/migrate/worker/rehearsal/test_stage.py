@@ -114,3 +114,11 @@ def test_what_a_script_gives_by_name_reaches_a_wrapper_by_position(on_stage):
     assert module.read(path="a", mode="w", encoding="x") == module.read("a", "w", encoding="x") == ("A", "w", "x")
     with pytest.raises(TypeError, match="multiple values"):
         module.read("a", path="b")
+
+
+@pytest.mark.parametrize(("ranks", "left"), [(1, False), (2, True)])
+def test_what_a_script_renamed_outside_of_the_repository_is_not_there_for_its_next_run(tmp_path, ranks, left):
+    stage = Stage(Rehearsal(root=str(tmp_path / "tree"), script="main.py", made=str(tmp_path / "made"), ranks=ranks))
+    (stage.outside / "results" / "old").mkdir(parents=True)
+    stage.clear()
+    assert stage.outside.exists() == left

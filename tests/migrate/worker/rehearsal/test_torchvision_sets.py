@@ -9,7 +9,7 @@ import pytest
 from headrace.migrate.worker.rehearsal import Rehearsal, Stage
 from headrace.migrate.worker.rehearsal.edges import data
 from headrace.migrate.worker.rehearsal.making import PER_CLASS, Maker
-from headrace.migrate.worker.rehearsal.torchvision_sets import ROWS, _cifar, _item_by_item, _mnist
+from headrace.migrate.worker.rehearsal.torchvision_sets import ROWS, _cifar, _item_by_item, _made_for, _mnist
 
 
 @pytest.fixture
@@ -90,3 +90,46 @@ def test_a_set_below_the_users_home_is_found_there(rehearsed):
     text = "from torchvision import datasets\nprint(len(datasets.MNIST('~/sets', train=True, download=True)))\n"
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", f"{ROWS}\n"), done.stderr
+
+
+OWN_COPY = """
+import os, pickle
+import numpy as np
+from torchvision.datasets.utils import check_integrity
+
+class CourseCIFAR100:
+    train_list = [["train_part", "49eee854445c1e2ebe796cd93c20bb0f"]]
+    test_list = [["test_part", "d3fe9f6a9251bd443f428f896d27384f"]]
+
+    def __init__(self, root):
+        self.root = root
+        if not self._check_integrity():
+            raise RuntimeError("Dataset not found or corrupted.")
+
+    def _check_integrity(self):
+        return all(check_integrity(os.path.join(self.root, name), md5) for name, md5 in self.train_list + self.test_list)
+
+found = CourseCIFAR100("data/course")
+for name in ("train_part", "test_part"):
+    with open(f"data/course/{name}", "rb") as file:
+        entry = pickle.load(file, encoding="latin1")
+    print(entry["data"].shape, len(set(entry["fine_labels"])))
+print(check_integrity("data/other", "d3fe9f6a9251bd443f428f896d27384f"))
+"""
+
+
+def test_a_file_of_a_copy_of_cifar_is_made_for_what_lists_it(tmp_path):
+    stage = Stage(Rehearsal(root=str(tmp_path), script="main.py", made=str(tmp_path / "made")))
+    owner = type("Own", (), {"train_list": [["one", ""], ["two", ""]], "test_list": [("three", "")]})()
+    made = [name for name in ("one", "three", "four") if _made_for(stage, str(tmp_path / "set" / name), owner)]
+    assert made == ["one", "three"]
+    assert not _made_for(stage, str(tmp_path / "one"), None)
+    entry = pickle.loads((tmp_path / "set" / "one").read_bytes(), encoding="latin1")
+    assert (entry["data"].shape, len(set(entry["labels"]))) == ((25_000, 3072), 10)
+
+
+def test_the_files_of_a_copy_of_cifar_are_called_as_its_lists_say(rehearsed):
+    pytest.importorskip("torchvision")
+    done = rehearsed({"main.py": OWN_COPY})
+    assert done.report.ended == "finished", done.report.why
+    assert done.stdout == "(50000, 3072) 100\n(10000, 3072) 100\nFalse\n"

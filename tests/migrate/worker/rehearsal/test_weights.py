@@ -60,6 +60,20 @@ def test_a_model_takes_it_keeps_its_weights_and_is_marked(world, take):
         assert world.said("network") == ["Linear: weights that are not yours stood in"]
 
 
+@pytest.mark.parametrize("of", ["net.state_dict()", "net.state_dict(prefix='')", "OrderedDict(net.named_parameters())"])
+def test_a_weight_that_is_taken_by_its_name_is_the_models_own(world, of):
+    names = world.play(
+        f"import torch\nfrom collections import OrderedDict\nnet = torch.nn.Sequential(torch.nn.Linear(2, 2))\n"
+        f"before = net[0].weight.clone()\nstored = torch.load({world.path!r})\nstate = {of}\n"
+        "for key in state:\n    state[key] = stored[key]\nnet.load_state_dict(state)\n"
+        "same = torch.equal(net[0].weight, before)\n"
+        "try:\n    stored['other.weight']\nexcept KeyError:\n    missed = True\n"
+    )
+    assert names["same"]
+    assert names["missed"]
+    assert not world.stage.user_weights
+
+
 def test_optimizers_and_schedulers_take_it(world):
     world.play(
         f"import torch\nstate = torch.load({world.path!r})\nnet = torch.nn.Linear(2, 2)\n"

@@ -59,6 +59,32 @@ def test_the_image_comes_as_the_parameter_says(on_stage, capsys, parameter, kind
     assert capsys.readouterr().out == f"predict: {kind}\n"
 
 
+@pytest.mark.parametrize(
+    ("annotation", "form"),
+    [
+        ("list[bytes]", "[bytes]"),
+        ("Sequence[Path]", "[PosixPath]"),
+        ("'List[Image.Image]'", "[Image]"),
+        ("list[tuple[str, bytes]]", "[(image.jpg, bytes)]"),
+        ("tuple[str, Image.Image]", "(image.jpg, Image)"),
+        ("tuple[int, bytes]", "bytes"),
+    ],
+)
+def test_several_images_and_such_with_a_name_come_as_annotated(on_stage, capsys, annotation, form):
+    text = """from __future__ import annotations
+def kind(value):
+    if type(value) in (list, tuple):
+        inner = ", ".join(map(kind, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    return value if value == "image.jpg" else type(value).__name__
+def predict_many(files: %s):
+    return kind(files)
+"""
+    _, knows, _ = played(on_stage, text % annotation)
+    assert knows
+    assert capsys.readouterr().out == f"predict_many: {form}\n"
+
+
 def test_an_error_of_the_only_function_is_the_scripts(on_stage):
     with pytest.raises(ZeroDivisionError):
         played(on_stage, "def classify(path):\n    return 1 / 0\n")

@@ -58,6 +58,15 @@ def test_a_file_of_the_repository_is_read_where_its_user_would_stand(rehearsed):
     assert not done.standins("data")
 
 
+def test_what_a_script_looks_for_and_then_gives_up_is_found_where_its_user_would_stand(rehearsed):
+    looks = "import os\npath = 'weights/net.txt'\nif not os.path.exists(path):\n    raise FileNotFoundError('train it first')\n"
+    files = {"weights/net.txt": "seven\n", "src/run.py": f"{looks}print(open(path).read())\n"}
+    root = rehearsed(files, script="src/run.py", directory=None).root
+    done = rehearsed(files, script="src/run.py", directory=os.path.join(root, "src"))
+    assert done.stdout == "seven\n\n", done.report.why
+    assert not done.standins("data")
+
+
 def test_a_library_that_is_nowhere_is_no_module_of_the_repository(rehearsed):
     done = rehearsed({"main.py": "import nobody_has_this\n"})
     assert not done.standins("packages")

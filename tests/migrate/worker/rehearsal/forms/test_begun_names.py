@@ -24,6 +24,22 @@ def test_a_made_folder_has_images_whose_names_begin_as_the_script_asks(rehearsed
     assert done.stdout == "[('cat.', '.jpg', 'RGB'), ('dog.', '.png', 'RGB')]\n"
 
 
+BESIDE = """
+import glob
+import numpy as np
+
+images = glob.glob("train/*.jpg")
+table = np.genfromtxt(glob.glob("train/*.csv")[0], delimiter=";", skip_header=1, dtype=str)
+print(len(images) > 10, len(np.unique(table[:, 1])))
+"""
+
+
+def test_a_made_folder_has_the_table_for_which_the_script_looks_beside_the_images(rehearsed):
+    done = rehearsed({"main.py": BESIDE, "net.py": "num_classes = 4"})
+    assert done.report.ended == "finished", done.report.why
+    assert done.stdout == "True 4\n"
+
+
 @pytest.mark.parametrize(
     ("pattern", "count", "first"),
     [
@@ -31,6 +47,7 @@ def test_a_made_folder_has_images_whose_names_begin_as_the_script_asks(rehearsed
         ("cat*.png", 10, "cat0000.png"),
         ("IMG_*.JPG", 10, "IMG_0000.JPG"),
         ("run_*.csv", 0, None),
+        ("*.csv", 1, "labels.csv"),
         ("dog.*", 0, None),
         ("*.jpg", 0, None),
         ("*/cat*.jpg", 0, None),
