@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headrace.migrate.proving import confined_run
+from headrace.migrate.proving import confined_run, trace_transform
 from headrace.migrate.reading.source import parse_source
 from headrace.migrate.rewriting.rewrite import Change
 from tests.warm_python import WarmProcess, WarmPython
@@ -30,6 +31,32 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("state")
     os.environ["XDG_STATE_HOME"] = str(folder)
     return folder
+
+
+PROBES = {name: getattr(trace_transform, name) for name in ("FIT_SIZES", "PROOF_SIZES", "_probe_files")}
+
+
+def take_probes(patches: pytest.MonkeyPatch, most: int = 24) -> None:
+    """A preprocessing is taken from images that are quickly made and read, a tenth of all pixels; with `most`, from so few of
+    each kind, and from none of rare kinds."""
+    for name, largest in (("FIT_SIZES", 120), ("PROOF_SIZES", 260)):
+        patches.setattr(trace_transform, name, tuple(size for size in PROBES[name] if max(size) <= largest)[:most])
+    for name, none in {"LIGHTS": {}, "MARGINS": {}, "OTHER_MODES": (), "RARE_MODES": ()}.items() if most < 24 else ():
+        patches.setattr(trace_transform, name, none)
+    patches.setattr(trace_transform, "_probe_files", functools.cache(PROBES["_probe_files"].__wrapped__))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_probes() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patches:
+        take_probes(patches)
+        yield
+
+
+@pytest.fixture
+def all_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in PROBES.items():
+        monkeypatch.setattr(trace_transform, name, value)
 
 
 def copied(name: str, target: Path) -> Path:

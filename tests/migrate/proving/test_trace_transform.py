@@ -16,6 +16,13 @@ from headrace.specs import CenterCrop, Geometry, Pad, Resize
 
 pytestmark = pytest.mark.usefixtures("light_sandbox")
 
+
+@pytest.fixture(params=["small", pytest.param("all", marks=pytest.mark.slow)], autouse=True)
+def probes(request: pytest.FixtureRequest) -> None:
+    if request.param == "all":
+        request.getfixturevalue("all_probes")
+
+
 COMPOSE = """
 import numpy as np, random, math
 from PIL import Image
@@ -440,6 +447,7 @@ def floats(values, side, value):
         ),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("probes", ["all"], indirect=True)  # by the small ones several ways to round are one
 def test_padding(tmp_path: Path, body: str, geometry: tuple[Geometry, ...]) -> None:
     found = traced(tmp_path, PADDING + f"transform = lambda image: {body}")
     assert found.why is None
