@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import shutil
@@ -15,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from headrace.migrate.proving import confined_run, trace_transform
+from headrace.migrate.proving import confined_run
 from headrace.migrate.reading.source import parse_source
 from headrace.migrate.rewriting.rewrite import Change
+from tests.migrate import probes
 from tests.warm_python import WarmProcess, WarmPython
 
 collect_ignore = ["corpus"]  # repositories to migrate, some with files called test.py
@@ -33,30 +33,12 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-PROBES = {name: getattr(trace_transform, name) for name in ("FIT_SIZES", "PROOF_SIZES", "_probe_files")}
-
-
-def take_probes(patches: pytest.MonkeyPatch, most: int = 24) -> None:
-    """A preprocessing is taken from images that are quickly made and read, a tenth of all pixels; with `most`, from so few of
-    each kind, and from none of rare kinds."""
-    for name, largest in (("FIT_SIZES", 120), ("PROOF_SIZES", 260)):
-        patches.setattr(trace_transform, name, tuple(size for size in PROBES[name] if max(size) <= largest)[:most])
-    for name, none in {"LIGHTS": {}, "MARGINS": {}, "OTHER_MODES": (), "RARE_MODES": ()}.items() if most < 24 else ():
-        patches.setattr(trace_transform, name, none)
-    patches.setattr(trace_transform, "_probe_files", functools.cache(PROBES["_probe_files"].__wrapped__))
-
-
 @pytest.fixture(scope="session", autouse=True)
-def small_probes() -> Iterator[None]:
+def few_probes() -> Iterator[None]:
+    """What tells preprocessings apart is in proving/test_trace_transform."""
     with pytest.MonkeyPatch.context() as patches:
-        take_probes(patches)
+        probes.take(probes.FEW, patches.setattr)
         yield
-
-
-@pytest.fixture
-def all_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in PROBES.items():
-        monkeypatch.setattr(trace_transform, name, value)
 
 
 def copied(name: str, target: Path) -> Path:

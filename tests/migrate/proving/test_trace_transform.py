@@ -13,14 +13,14 @@ from headrace.migrate.proving.sandbox import Sandbox
 from headrace.migrate.proving.trace_transform import FIT_SIZES, PROOF_SIZES, Traced, row_shape, trace
 from headrace.migrate.reading.recipe import TransformRecipe
 from headrace.specs import CenterCrop, Geometry, Pad, Resize
+from tests.migrate import probes
 
 pytestmark = pytest.mark.usefixtures("light_sandbox")
 
 
 @pytest.fixture(params=["small", pytest.param("all", marks=pytest.mark.slow)], autouse=True)
-def probes(request: pytest.FixtureRequest) -> None:
-    if request.param == "all":
-        request.getfixturevalue("all_probes")
+def taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    probes.take(probes.ALL if request.param == "all" else probes.SMALL, monkeypatch.setattr)
 
 
 COMPOSE = """
@@ -447,7 +447,7 @@ def floats(values, side, value):
         ),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("probes", ["all"], indirect=True)  # by the small ones several ways to round are one
+@pytest.mark.parametrize("taken", ["all"], indirect=True)  # by the small ones several ways to round are one
 def test_padding(tmp_path: Path, body: str, geometry: tuple[Geometry, ...]) -> None:
     found = traced(tmp_path, PADDING + f"transform = lambda image: {body}")
     assert found.why is None

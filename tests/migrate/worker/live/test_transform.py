@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,17 +15,15 @@ from headrace.migrate.proving.sandbox import Sandbox
 from headrace.migrate.proving.trace_transform import Traced, confirm, trace
 from headrace.migrate.reading.recipe import LiveModel, TransformRecipe
 from headrace.specs import CenterCrop, Pad, Preprocessing, Resize
-from tests.migrate.conftest import take_probes
+from tests.migrate import probes
 
 pytestmark = pytest.mark.usefixtures("warm_sandbox")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_probes() -> Iterator[None]:
-    """Each takes a fork; what many tell apart is in proving/test_trace_transform."""
-    with pytest.MonkeyPatch.context() as patches:
-        take_probes(patches, most=6)
-        yield
+@pytest.fixture(params=["few", pytest.param("all", marks=pytest.mark.slow)], autouse=True)
+def taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "all":
+        probes.take(probes.ALL, monkeypatch.setattr)
 
 
 HEAD = """
