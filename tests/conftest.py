@@ -114,15 +114,21 @@ def warm_python(warm_torch: WarmPython) -> Callable[..., subprocess.CompletedPro
 
 
 @pytest.fixture(scope="session")
-def warm_headrace() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """warm_headrace("migrate", ..., cwd=folder) is `headrace migrate ...`, as a fork of a process that has imported it."""
+def warm_commands() -> Iterator[WarmPython]:
+    """A process that has imported what commands need that do without torch."""
     warm = WarmPython(COMMANDS)
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(scope="session")
+def warm_headrace(warm_commands: WarmPython) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """warm_headrace("migrate", ..., cwd=folder) is `headrace migrate ...`, as a fork of a process that has imported it."""
 
     def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        return warm.python(["-m", "headrace", *map(str, arguments)], cwd=cwd or Path.cwd())
+        return warm_commands.python(["-m", "headrace", *map(str, arguments)], cwd=cwd or Path.cwd())
 
-    yield run
-    warm.close()
+    return run
 
 
 @pytest.fixture(scope="session")

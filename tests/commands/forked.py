@@ -1,4 +1,5 @@
-"""`headrace ...`, whose Python in the sandbox is forked from a process that has torch imported; for repositories that are ours.
+"""`headrace ...`, whose Python in the sandbox is forked from a process that has torch imported, and whose probes are few; for
+repositories that are ours.
 
 The namespaces and limits are there; the capabilities are not dropped, for only an exec does that.
 """
@@ -18,9 +19,11 @@ def main() -> None:
     from headrace.migrate.proving import confined_run
 
     sys.path[0] = str(ROOT)
+    from tests.migrate import probes
     from tests.warm_python import SHARED, WarmProcess, WarmPython
 
     del sys.path[0]
+    probes.take(probes.FEW)
     warm = WarmPython(control=socket.socket(fileno=int(os.environ.pop(SHARED))))
 
     class Subprocess:

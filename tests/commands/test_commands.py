@@ -30,8 +30,12 @@ SHARED = (
 # Status 1 says what the page says, too: a preview, a check or the findings of a linter have something to tell.
 TELLS = re.compile(r"^headrace (migrate(?!.*--(out|write))|migrate .*--check|verify|triton lint) ")
 
-# Every command that these show is on README.md or on a page that stays.
-REPEATS = ("docs/console.md", "docs/index.md", "docs/tutorials/timm.md")
+# Every command that these show is on README.md or on a page that stays; or serves with options, whose three places
+# serving/test_options holds, and the modes of model control serving/models and serving/processes.
+REPEATS = (
+    "docs/console.md", "docs/index.md", "docs/model-control.md", "docs/serve-options.md", "docs/triton.md",
+    "docs/tutorials/timm.md",
+)  # fmt: skip
 
 
 def succeeded(text: str) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ import pytest
 from headrace.migrate.proving import confined_run
 from headrace.migrate.reading.source import parse_source
 from headrace.migrate.rewriting.rewrite import Change
+from tests.migrate import probes
 from tests.warm_python import WarmProcess, WarmPython
 
 collect_ignore = ["corpus"]  # repositories to migrate, some with files called test.py
@@ -30,6 +31,14 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("state")
     os.environ["XDG_STATE_HOME"] = str(folder)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_probes() -> Iterator[None]:
+    """What tells preprocessings apart is in proving/test_trace_transform."""
+    with pytest.MonkeyPatch.context() as patches:
+        probes.take(probes.FEW, patches.setattr)
+        yield
 
 
 def copied(name: str, target: Path) -> Path:

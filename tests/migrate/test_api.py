@@ -132,16 +132,18 @@ HOSTILE = {
 # the script.
 ANSWERED = {"deletes the original", "reads the environment", "waits for input", "writes where the home is"}
 # What these do needs no rights, so forks of a process that has torch imported do it; all others begin as a user's scripts do.
+# The walls that those meet without rights attacks/test_sandbox holds.
 HARMLESS = (
     "loops for ever", "waits for input", "prints without end", "ends at once and says all is well", "reads the environment",
-    "is killed by its own hand", "replaces the modules it was given", "leaves a process behind",
+    "is killed by its own hand", "replaces the modules it was given", "leaves a process behind", "calls home",
+    "deletes the original", "fills the disk", "writes where the home is",
 )  # fmt: skip
 # What these break is a limit or a wall of the sandbox, each of which proving/test_confined_run and attacks/test_sandbox hold;
 # what becomes of a script that was stopped, and of its neighbors, the other cases hold. A storm of forks takes the machine
 # from all other tests, too.
 _ELSEWHERE = (
     "allocates without end", "deletes its parent folder", "fills the disk with many files", "forks without end",
-    "loops for ever",
+    "loops for ever", "prints without end",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -141,9 +142,13 @@ def laws(folder: Path, name: str, before: bytes, unsafe: bool, taken_back: Taken
         assert taken_back(change).replace(b".forward(", b"(") == before.replace(b".forward(", b"(")
 
 
-@given(source=st.sampled_from(sorted(SOURCES)), edits=EDITS, form=FORMS, unsafe=st.booleans())
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_edited_sources_keep_the_laws(
+def tried(examples: int) -> settings:
+    return settings(
+        max_examples=examples, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    )  # fmt: skip
+
+
+def edited_sources(
     tmp_path: Path,
     taken_back: TakenBack,
     source: str,
@@ -154,8 +159,13 @@ def test_edited_sources_keep_the_laws(
     laws(tmp_path, SOURCES[source].name, mutated(SOURCES[source], edits, form), unsafe, taken_back)
 
 
+of_sources = given(source=st.sampled_from(sorted(SOURCES)), edits=EDITS, form=FORMS, unsafe=st.booleans())
+test_edited_sources_keep_the_laws = tried(25)(of_sources(edited_sources))
+test_many_edited_sources_keep_the_laws = pytest.mark.slow(tried(120)(of_sources(edited_sources)))
+
+
 @given(source=st.sampled_from(sorted(SOURCES)), data=st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@tried(30)
 def test_damaged_bytes_raise_nothing(tmp_path: Path, taken_back: TakenBack, source: str, data: st.DataObject) -> None:
     """Bytes cut, doubled and replaced: most of it does not parse; what does is under the same laws."""
     content = bytearray(SOURCES[source].read_bytes())

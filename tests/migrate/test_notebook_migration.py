@@ -96,7 +96,7 @@ def _migrated(folder: Path) -> tuple[Report, Path, Path]:
     root, out = folder / "repository", folder / "out"
     root.mkdir()
     write(root / "evaluate.ipynb", CELLS)
-    report = headrace.migrate(root, out=out, random_weights=True, precision="fp32", tuning_seconds=1)
+    report = headrace.migrate(root, out=out, random_weights=True, precision="fp32", tuning_seconds=0.2)
     return report, root, out
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from headrace.migrate.stages.copy_tree import copy_tree
 from headrace.scratch import remove_tree
+from tests.warm_python import WarmPython
 
 EVALUATE = b"""import torch
 from net import Net
@@ -46,6 +47,8 @@ ODD = (
     b"[bold]x.py", b"quote\'\".py", b"back\\slash.py", b"a b.py", b"tab\t.py", b"c1\xc2\x9b31m.py", b"folder\xff/\xf0.py",
 )  # fmt: skip
 
+BOUNDED = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32)); from headrace.cli import main; main()"
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
@@ -58,18 +61,17 @@ def root(tmp_path: Path) -> Path:
 
 def checked(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """`headrace migrate --check` in a process that may be ended, where it waits for a pipe, and takes no more than 4 GiB."""
-    bounded = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32)); from headrace.cli import main; main()"
-    )
     return subprocess.run(
-        [sys.executable, "-c", bounded, "migrate", str(root), "--check", *options],
+        [sys.executable, "-c", BOUNDED, "migrate", str(root), "--check", *options],
         capture_output=True, text=True, check=False, timeout=200, errors="surrogateescape",
         env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "zeros", "sparse", "loop"])
-def test_nothing_is_waited_for_or_read_without_end(root: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_waited_for_or_read_without_end(
+    root: Path, kind: str, monkeypatch: pytest.MonkeyPatch, warm_commands: WarmPython
+) -> None:
     for name in READ:
         place = root / name
         place.parent.mkdir(exist_ok=True)
@@ -84,7 +86,7 @@ def test_nothing_is_waited_for_or_read_without_end(root: Path, kind: str, monkey
                 file.truncate(2**36)
         else:
             place.symlink_to("/dev/zero" if kind == "zeros" else place.name)
-    done = checked(root, "--format", "json")
+    done = warm_commands.python(["-c", BOUNDED, "migrate", root, "--check", "--format", "json"], cwd=root, timeout=200)
     assert done.returncode in (1, 3), done.stderr
     assert json.loads(done.stdout)["scripts"][0]["path"] == "evaluate.py"
 
@@ -147,7 +149,7 @@ def test_what_goes_away_while_it_is_copied_is_left_out(root: Path, tmp_path: Pat
 
 def test_a_tree_deeper_than_python_recurses(root: Path, tmp_path: Path) -> None:
     deep = str(root)
-    for _ in range(1500):
+    for _ in range(1100):  # Python recurses to a thousand
         deep += "/d"
         os.mkdir(deep)
     Path(deep, "deep.py").write_bytes(EVALUATE)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import AmbiguousError, MigrateError
+from headrace.migrate import prepared
 from headrace.migrate.named.folders import PackageFolder, Repository
 from headrace.migrate.named.packaged import compile_model, packaged
 from headrace.migrate.named.source import Options
@@ -59,7 +60,7 @@ def test_a_package_is_shown_with_its_companions_and_without_its_neighbors(tmp_pa
     assert sorted(path.name for path in view.iterdir()) == ["net", "net_decode"]
 
 
-def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path, warm_sandbox):
+def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path, warm_sandbox, monkeypatch):
     import torch
 
     # A cache may lie in the repository, and an input size, which JSON gives back as a list, may be asked for.
@@ -90,14 +91,19 @@ def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path, war
     assert load_artifact(models / "Net").plans, "the plan was thrown away"
 
     (repository / "predict.py").write_text(PREDICT.replace('"owl"', '"hen"'))
-    changed = packaged(str(repository), cache=cache, options=asked)
-    assert load_artifact(changed / "Net").labels.names == ("cat", "dog", "hen")
+    monkeypatch.setattr(prepared, "migrate", made_anew)
+    with pytest.raises(MigrateError, match="made anew"):
+        packaged(str(repository), cache=cache, options=asked)
     assert load_artifact(models / "Net").plans, "a server may still serve it"
 
 
 def test_images_are_not_ignored_silently(tmp_path):
     with pytest.raises(MigrateError, match="--images is not for"):
         Repository(tmp_path).models(tmp_path / "cache", Options(images=tmp_path), None)
+
+
+def made_anew(*_, **__):
+    raise MigrateError("made anew")
 
 
 AMBIGUOUS = """

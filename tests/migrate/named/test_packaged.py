@@ -15,6 +15,7 @@ from headrace.migrate.named.code import Code
 from headrace.migrate.named.folders import ModelsFolder, PackageFolder, Repository
 from headrace.migrate.named.packaged import compile_model, forms, packaged, read
 from headrace.migrate.named.source import Options
+from headrace.migrate.proving.worker_protocol import Failed
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.package import place_package
 
@@ -117,11 +118,16 @@ def test_a_model_is_packaged_once_and_then_found(tmp_path, monkeypatch):
     assert packaged(what, cache=cache, options=options) == models
 
 
-def test_what_decides_the_package_finds_another(tmp_path):
+def test_what_decides_the_package_finds_another(tmp_path, monkeypatch):
     what, cache = code(tmp_path), tmp_path / "cache"
     first = packaged(what, cache=cache, options=SIZE)
-    assert packaged(what, cache=cache, options=Options(input_size=(3, 18, 18))) != first
-    assert packaged(code(tmp_path, NET.replace("8, 5", "8, 6")), cache=cache, options=SIZE) != first
+    monkeypatch.setattr(Code, "package", lambda *_, **__: Failed(stage="build", error="made anew"))
+    with pytest.raises(MigrateError, match="made anew"):
+        packaged(what, cache=cache, options=Options(input_size=(3, 18, 18)))
+    assert packaged(what, cache=cache, options=SIZE) == first
+    changed = code(tmp_path, NET.replace("8, 5", "8, 6"))
+    with pytest.raises(MigrateError, match="made anew"):
+        packaged(changed, cache=cache, options=SIZE)
 
 
 def test_compile_puts_the_plan_in_the_place_of_the_quick_package(tmp_path):

@@ -171,7 +171,7 @@ def in_a_process(action, end_at: int, sent: signal.Signals) -> int | None:
 
 
 def every_moment(tmp_path: Path, sent: signal.Signals, prepare, action, check) -> int:
-    for moment in range(1, 1000):
+    for moment in range(1, 1000, int(os.environ["HEADRACE_TEST_EVERY"])):
         root = tmp_path / f"at-{moment}"
         fill(root)
         prepare(root)
@@ -254,14 +254,15 @@ def killed_in_a_second_write(tmp_path: Path) -> None:
 MOMENTS = (killed_in_a_write, interrupted_in_a_write, killed_in_an_undo, killed_in_a_recovery, killed_in_a_second_write)
 
 
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("moments", MOMENTS)
-def test_ended_at_any_moment(moments: Callable[[Path], None]) -> None:
+def test_ended_at_any_moment(moments: Callable[[Path], None], every: int) -> None:
     """In a process with nothing but the journal, and in memory where there is such a folder: a hundred times it is forked, and
     a thousand times it waits for the disk."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
         code = f"import pathlib, sys; from {__name__} import {moments.__name__} as run; run(pathlib.Path(sys.argv[1]))"
-        environment = {**os.environ, "XDG_STATE_HOME": f"{folder}/state"}
+        environment = {**os.environ, "XDG_STATE_HOME": f"{folder}/state", "HEADRACE_TEST_EVERY": str(every)}
         command = [sys.executable, "-c", code, folder]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

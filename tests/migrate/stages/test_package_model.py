@@ -55,7 +55,7 @@ def migration(tmp_path: Path) -> Migration:
     (root / "evaluate.py").write_text("import net\n")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    options = Options(limits=Limits(timeout=200), tuning_seconds=2, random_weights=True)
+    options = Options(limits=Limits(timeout=200), tuning_seconds=0.3, precision="fp32", random_weights=True)
     made = Migration(scratch=scratch, surveyed=Survey(root=root), options=options, stages=Stages(None))
     made.fresh_tree("copy")
     return made
@@ -156,14 +156,14 @@ def test_a_transform_of_another_size_is_not_served(migration: Migration) -> None
         ("from net import Nothing\n", "Nothing"),
         ("raise SystemExit('no GPU here')\n", "ended the process"),
         ("import time\nwhile True: time.sleep(0.1)\n", "the time limit; headrace migrate --timeout SECONDS gives it more"),
-        ("model = [bytearray(200_000_000) for _ in range(1000)]\n", "emory"),
+        ("model = [bytearray(100_000_000) for _ in range(1000)]\n", "emory"),
         ("import os\nos.kill(os.getpid(), 9)\n", "137"),
     ],
 )
 def test_code_that_does_not_build_a_model_is_a_finding(migration: Migration, source: str, reason: str) -> None:
     bounded = replace(
         migration,
-        options=replace(migration.options, limits=Limits(timeout=4 if "while" in source else 100, memory_bytes=2 * 10**9)),
+        options=replace(migration.options, limits=Limits(timeout=4 if "while" in source else 100, memory_bytes=10**9)),
     )
     outcome = packaged(bounded, Resolved(name="Net", recipe=recipe(source)))
     assert not outcome.packaged

@@ -145,9 +145,9 @@ def test_weights_of_which_only_a_pointer_is_here_are_stood_in_for_and_nobodys(se
 @pytest.mark.usefixtures("torch_sandbox")
 def test_the_packaged_weights_are_the_users_tensor_by_tensor(service: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    report = headrace.migrate(service, out=out, precision="fp32", tuning_seconds=1, verify=False)
+    report = headrace.migrate(service, out=out, planned=False, verify=False)
     model = report.models[0]
-    assert (model.parity.status, model.served, model.random_weights) == ("passed", True, False), report.findings
+    assert (model.parity.status, bool(model.artifact), model.random_weights) == ("passed", True, False), report.findings
     weights = torch.load(service / "weights/best.pt")
     graph = onnx.load(str(out / "models/Blocks/1/model.onnx")).graph
     packaged = [numpy_helper.to_array(item) for item in graph.initializer]
@@ -185,9 +185,9 @@ def test_given_weights_are_packaged_though_the_script_ran_with_a_stand_in_for_it
     (service / "net.py").write_text(text)
     out = tmp_path / "out"
     given = service / "weights/best.pt"
-    report = headrace.migrate(service, out=out, checkpoint=given, precision="fp32", tuning_seconds=1)
+    report = headrace.migrate(service, out=out, checkpoint=given, planned=False)
     model = report.models[0]
-    assert (model.parity.status, model.served, model.random_weights) == ("passed", True, False), report.findings
+    assert (model.parity.status, bool(model.artifact), model.random_weights) == ("passed", True, False), report.findings
     assert [script.executed for script in report.scripts] == ["passed"], report.scripts
     assert [(item.source, item.path) for item in report.checkpoints if item.loaded] == [("--checkpoint", str(given))]
     graph = onnx.load(str(out / f"models/{model.name}/1/model.onnx")).graph
@@ -534,7 +534,7 @@ def test_the_weights_are_those_of_the_file_in_which_the_script_saves_its_model(t
         del sys.modules["trained_elsewhere"]
     else:
         torch.save(weights, root / "kept/best.pth")
-    report = headrace.migrate(root, out=tmp_path / "out", precision="fp32", tuning_seconds=0.5, verify=False)
+    report = headrace.migrate(root, out=tmp_path / "out", planned=False, verify=False)
     assert report.models[0].artifact is not None, [item.message for item in report.findings]
     said = [item.message for item in report.findings if item.code == "PS011"]
     assert said == ["the weights are those of kept/best.pth, where train.py saves its model; --checkpoint FILE takes others"]

@@ -1,6 +1,8 @@
 """A repository of which one script lacks all it needs, and migrations."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.rewriting.rewrite import rewrite_all
 from headrace.migrate.rewriting.rule import all_rules
 from headrace.migrate.stages.migration import Migration, Options
+from headrace.migrate.stages.scripts.originals import Originals, run_originals
 from headrace.migrate.survey.survey import survey
 
 MODEL = """
@@ -78,35 +81,55 @@ if __name__ == "__main__":
 """
 
 
+def migration_in(scratch: Path, root: Path, **options) -> tuple[Migration, list]:
+    scratch.mkdir()
+    surveyed = survey(root)
+    rewritten = rewrite_all(surveyed, rules=all_rules(), unsafe=False)
+    changed = [change for change in rewritten.changes if change.changed]
+    rules = {change.path: change.rules for change in changed}
+    assert rules
+    migration = Migration(
+        scratch=scratch, surveyed=rewritten.survey, stages=Stages(None), rewritten=rules,
+        options=Options(limits=Limits(timeout=240), **options),
+    )  # fmt: skip
+    migration.fresh_tree("copy")
+    return migration, list(rewritten.changes)
+
+
 @pytest.fixture
 def migration_of(tmp_path: Path) -> Callable[..., tuple[Migration, list]]:
     """`migration_of(root, **options)`: a migration of a repository that rules change, and its changes."""
-
-    def migration(root: Path, **options) -> tuple[Migration, list]:
-        scratch = tmp_path / "scratch"
-        scratch.mkdir()
-        surveyed = survey(root)
-        rewritten = rewrite_all(surveyed, rules=all_rules(), unsafe=False)
-        changed = [change for change in rewritten.changes if change.changed]
-        rules = {change.path: change.rules for change in changed}
-        assert rules
-        migration = Migration(
-            scratch=scratch, surveyed=rewritten.survey, stages=Stages(None), rewritten=rules,
-            options=Options(limits=Limits(timeout=240), **options),
-        )  # fmt: skip
-        migration.fresh_tree("copy")
-        return migration, list(rewritten.changes)
-
-    return migration
+    return partial(migration_in, tmp_path / "scratch")
 
 
-@pytest.fixture
-def repository(tmp_path):
-    root = tmp_path / "thing"
+def repository_in(folder: Path) -> Path:
+    root = folder / "thing"
     root.mkdir()
     (root / "model.py").write_text(MODEL)
     (root / "evaluate.py").write_text(SCRIPT)
     return root
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return repository_in(tmp_path)
+
+
+Ran = tuple[Migration, list, Originals]
+
+
+@pytest.fixture(scope="module")
+def run_before(tmp_path_factory: pytest.TempPathFactory, warm_sandbox: None) -> Ran:
+    folder = tmp_path_factory.mktemp("ran")
+    migration, changes = migration_in(folder / "scratch", repository_in(folder))
+    return migration, changes, run_originals(migration, None)
+
+
+@pytest.fixture
+def ran(run_before: Ran) -> Ran:
+    """A migration of `repository`, its changes, and its scripts as they ran: once for all tests of a file."""
+    migration, changes, originals = run_before
+    return replace(migration, findings=list(migration.findings)), changes, originals
 
 
 @pytest.fixture

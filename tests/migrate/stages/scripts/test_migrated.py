@@ -23,9 +23,8 @@ pytestmark = pytest.mark.usefixtures("warm_sandbox")
 SHAPES = {"conv.weight": (4, 3, 3, 3), "conv.bias": (4,), "fc.weight": (4, 4), "fc.bias": (4,)}
 
 
-def test_a_script_that_lacks_arguments_data_weights_and_a_gpu_is_executed_on_stand_ins(migration_of, repository):
-    migration, changes = migration_of(repository)
-    originals = run_originals(migration, None)
+def test_a_script_that_lacks_arguments_data_weights_and_a_gpu_is_executed_on_stand_ins(ran):
+    migration, changes, originals = ran
     assert originals.why_not == {}
     original = originals.runs["evaluate.py"]
     assert {item.edge for item in original.standins} >= {"arguments", "data", "device", "network", "time"}
@@ -49,9 +48,8 @@ def test_arguments_of_the_models_script_that_another_rejects_are_left_out(migrat
     assert "--arch" not in originals.runs["evaluate.py"].argv
 
 
-def test_a_migrated_script_that_computes_something_else_fails_on_stand_ins_too(migration_of, repository):
-    migration, _ = migration_of(repository)
-    originals = run_originals(migration, None)
+def test_a_migrated_script_that_computes_something_else_fails_on_stand_ins_too(ran):
+    migration, _, originals = ran
     fresh = migration.fresh_tree
 
     def broken(title=None):
@@ -121,9 +119,8 @@ def test_what_other_runs_learn_meanwhile_is_none_of_the_migrated_scripts(migrati
     assert (outcome.status, outcome.why) == ("passed", None)
 
 
-def test_a_script_whose_calls_are_not_recorded_is_told_to_be_compared_by_its_prints_alone(migration_of, repository):
-    migration, changes = migration_of(repository)
-    originals = run_originals(migration, None)
+def test_a_script_whose_calls_are_not_recorded_is_told_to_be_compared_by_its_prints_alone(ran):
+    migration, changes, originals = ran
     found = originals.runs["evaluate.py"]
     unseen = replace(originals, runs={"evaluate.py": replace(found, run=replace(found.run, sites={}))})
     assert run_migrated(migration, changes, unseen)["evaluate.py"].only_prints
@@ -169,12 +166,11 @@ def test_a_migrated_script_that_is_stopped_otherwise_fails(migration_of, reposit
 
 @pytest.mark.parametrize(("original", "load", "status"), [(100.0, 0, "not-run"), (10.0, 0, "failed"), (10.0, 999, "not-run")])
 def test_a_script_that_is_stopped_at_the_limit_fails_only_where_the_original_was_far_from_it(
-    migration_of, repository, monkeypatch, original, load, status
+    ran, monkeypatch, original, load, status
 ):
     """The clock of the original is set: no test waits for a limit."""
     monkeypatch.setattr(migrated.os, "getloadavg", lambda: (float(load),) * 3)
-    migration, changes = migration_of(repository)
-    originals = run_originals(migration, None)
+    migration, changes, originals = ran
     found = originals.runs["evaluate.py"]
     done = replace(found.run.done, seconds=original)
     slow = replace(originals, runs={"evaluate.py": replace(found, run=replace(found.run, done=done))})
@@ -188,10 +184,9 @@ def test_a_script_that_is_stopped_at_the_limit_fails_only_where_the_original_was
 
 @pytest.mark.parametrize(("eager", "status"), [("same", "not-run"), ("other", "failed"), ("stopped", "failed")])
 def test_a_script_whose_graph_is_not_compiled_within_the_limit_fails_only_where_it_does_something_else_without(
-    migration_of, repository, monkeypatch, eager, status
+    ran, monkeypatch, eager, status
 ):
-    migration, changes = migration_of(repository)
-    originals = run_originals(migration, None)
+    migration, changes, originals = ran
     found = originals.runs["evaluate.py"]
     done = replace(found.run.done, seconds=10.0)
     quick = replace(originals, runs={"evaluate.py": replace(found, run=replace(found.run, done=done))})
@@ -206,9 +201,9 @@ def test_a_script_whose_graph_is_not_compiled_within_the_limit_fails_only_where_
     assert {item.code for item in migration.findings} >= {"PS402" if status == "not-run" else "PS401"}
 
 
-def test_a_script_that_is_not_to_compile_calls_its_model_eagerly(migration_of, repository):
-    migration, changes = migration_of(repository)
-    original = run_originals(migration, None).runs["evaluate.py"]
+def test_a_script_that_is_not_to_compile_calls_its_model_eagerly(ran):
+    migration, changes, originals = ran
+    original = originals.runs["evaluate.py"]
     script = next(script for script in migration.surveyed.scripts if script.path == "evaluate.py")
     seconds = {}
     for compiles in (True, False):

@@ -1,6 +1,7 @@
 """Scripts of many processes really run on two ranks, before and after, and a rewrite that is wrong is found by its losses."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -8,31 +9,36 @@ import pytest
 from headrace.migrate.stages.scripts.migrated import run_migrated
 from headrace.migrate.stages.scripts.originals import run_originals
 from tests.migrate.rewriting.parallel.styles import DATA, NET, STYLES
+from tests.migrate.stages.scripts.conftest import migration_in
 
 pytestmark = [pytest.mark.usefixtures("warm_sandbox"), pytest.mark.timeout(900)]  # processes that wait for each other
 
 
-@pytest.fixture
-def parallel(tmp_path, migration_of):
-    """`parallel(style)`: a migration of a repository with that script, its changes, and the originals that ran."""
+@pytest.fixture(scope="module")
+def parallel(tmp_path_factory, warm_sandbox):
+    """`parallel(style)`: a migration of a repository with that script, its changes, and the originals, which run once."""
 
-    def migrated(style, *edits):
-        root = tmp_path / style
+    @cache
+    def ran(style):
+        root = tmp_path_factory.mktemp(style) / style
         root.mkdir()
         (root / "net.py").write_text(NET)
         (root / "data.py").write_text(DATA)
-        text = STYLES[style]
-        for old, new in edits:
-            assert old in text
-            text = text.replace(old, new)
-        (root / "train.py").write_text(text)
-        migration, changes = migration_of(root)
+        (root / "train.py").write_text(STYLES[style])
+        migration, changes = migration_in(root.parent / "scratch", root)
         return migration, changes, run_originals(migration, None)
+
+    def migrated(style):
+        migration, changes, originals = ran(style)
+        return replace(migration, findings=list(migration.findings)), changes, originals
 
     return migrated
 
 
-@pytest.mark.parametrize("style", STYLES)
+# One that is launched gets by its arguments what torchrun says in the environment: worker/ranks/test_launch tells it so.
+@pytest.mark.parametrize(
+    "style", [pytest.param(style, marks=pytest.mark.slow) if style == "launched" else style for style in STYLES]
+)
 def test_every_style_trains_on_two_ranks_as_it_did(parallel, style):
     migration, changes, originals = parallel(style)
     assert originals.why_not == {}

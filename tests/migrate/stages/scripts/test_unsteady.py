@@ -62,13 +62,13 @@ def test_images_of_an_attack_that_rounding_decides_are_not_compared(migration_of
 @pytest.mark.parametrize(
     "edits",
     [
-        [("evaluate.py", "0.03 *", "0.3 *")],
-        # A shift and a scale, as the little ones below, which are harder to see.
+        pytest.param([("evaluate.py", "0.03 *", "0.3 *")], marks=pytest.mark.slow),
+        # Those that are slow are as one that is harder to see, or change the images in the same place.
         pytest.param([("evaluate.py", "images.clamp(0, 1)", "(images.clamp(0, 1) - 0.5) / 0.25")], marks=pytest.mark.slow),
-        [("evaluate.py", "images.clamp(0, 1)", "images.clamp(0, 1).flip(3)")],
+        pytest.param([("evaluate.py", "images.clamp(0, 1)", "images.clamp(0, 1).flip(3)")], marks=pytest.mark.slow),
         pytest.param([("evaluate.py", "images = images.cuda() +", "images = images.cuda() + 0.1 +")], marks=pytest.mark.slow),
         [("evaluate.py", "images = images.cuda() +", "images = images.cuda() + 0.001 +")],
-        [("evaluate.py", "images = images.cuda() +", "images = 0.99 * images.cuda() +")],
+        pytest.param([("evaluate.py", "images = images.cuda() +", "images = 0.99 * images.cuda() +")], marks=pytest.mark.slow),
         [("evaluate.py", "outputs = model(images.cuda())", "outputs = model(images.cuda() * 2 - 1)")],
         [("model.py", "1e-6 + self.fc(", "0.5 + self.fc(")],
     ],
@@ -131,10 +131,11 @@ for images, labels in loader:
     ("scale", "edits", "status"),
     [
         ("1e12", [("train.py", "lr=0.5", "lr=0.5 * (1 + 1e-6)")], "not-run"),
-        ("1e12", [("train.py", "lr=0.5", "lr=5.0")], "not-run"),  # the update is the script's own, and rounding hides it
+        # The update is the script's own, and rounding hides it.
+        pytest.param("1e12", [("train.py", "lr=0.5", "lr=5.0")], "not-run", marks=pytest.mark.slow),
         ("1e12", [("train.py", "0.3 *", "0.31 *")], "failed"),
         ("1.0", [("train.py", "lr=0.5", "lr=0.501")], "failed"),
-        ("1.0", [("model.py", "self.fc(", "1.001 * self.fc(")], "failed"),
+        pytest.param("1.0", [("model.py", "self.fc(", "1.001 * self.fc(")], "failed", marks=pytest.mark.slow),
     ],
     ids=["rounding", "another rate", "another attack", "a little more", "another model"],
 )

@@ -15,8 +15,16 @@ from headrace.migrate.proving.sandbox import Sandbox
 from headrace.migrate.proving.trace_transform import Traced, confirm, trace
 from headrace.migrate.reading.recipe import LiveModel, TransformRecipe
 from headrace.specs import CenterCrop, Pad, Preprocessing, Resize
+from tests.migrate import probes
 
 pytestmark = pytest.mark.usefixtures("warm_sandbox")
+
+
+@pytest.fixture(params=["few", pytest.param("all", marks=pytest.mark.slow)], autouse=True)
+def taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "all":
+        probes.take(probes.ALL, monkeypatch.setattr)
+
 
 HEAD = """
 import io

@@ -33,7 +33,7 @@ print(len(data), len(test), sorted(set(test.target)) == list(range(1, 201)))
 
 
 def test_a_script_finds_all_that_belongs_together(rehearsed):
-    done = rehearsed({"main.py": READ})
+    done = rehearsed({"main.py": READ.replace("np.array(Image.open(os.path.join(root, 'images', path))).shape", "path")})
     assert (done.report.ended, done.stdout) == ("finished", "600 200 200 199\n"), done.report.why
 
 
