@@ -73,6 +73,17 @@ TORCH = (
 SERVING = (
     "onnxruntime",
     "uvloop",
+    "uvicorn.lifespan.off",
+    "cykooz_resizer",
+    "simplejpeg",
+    "google.protobuf.json_format",
+    "numpy.random",
+    "PIL.BmpImagePlugin",
+    "PIL.GifImagePlugin",
+    "PIL.JpegImagePlugin",
+    "PIL.PngImagePlugin",
+    "PIL.PpmImagePlugin",
+    "PIL.WebPImagePlugin",
     "headrace.cli",
     "headrace.serving.cli",
     "headrace.serving.server",
@@ -83,6 +94,9 @@ SERVING = (
     "headrace.serving.processes.description",
     "headrace.serving.processes.remote",
     "headrace.serving.http.app",
+    "headrace.serving.http.kept_handlers",
+    "headrace.serving.images.resample",
+    "headrace.runtime.backends.*",
 )
 _HUGE = 1 << 21
 _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # linux/mman.h
@@ -281,6 +295,8 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
                 importlib.import_module(found)
     if "torch" in preloaded:
         _export_once()
+    if "headrace.serving.http.app" in preloaded:
+        _serve_once()
     if (packaging := sys.modules.get("headrace.migrate.worker.packaging")) is not None:
         # What a plan is worth is timed for every package. That it is, and at which sizes, is tested; for how long is not.
         packaging._DUEL_SECONDS = 0.1
@@ -365,6 +381,17 @@ def _export_once() -> None:
     with torch.random.fork_rng(), warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
         torch.onnx.export(torch.nn.Linear(2, 2).eval(), (torch.zeros(1, 2),), dynamo=True)
     logging.disable(logging.NOTSET)
+
+
+def _serve_once() -> None:
+    """What FastAPI imports and prepares for the first application, the forks then have."""
+    from headrace.serving.config import ServeConfig
+    from headrace.serving.http.app import create_app
+    from headrace.serving.images.decode_pool import DecodePool
+    from headrace.serving.plane.data_plane import DataPlane
+
+    repository: Any = None  # which no route is asked for
+    create_app(DataPlane(repository, DecodePool(1, limit=1), ServeConfig.of(models=Path())))
 
 
 def keep_exporter_tables() -> None:

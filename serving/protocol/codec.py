@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from .messages import DATATYPES, InferenceRequest, InferenceResponse, RequestedO
 from .request_fields import check_names, read_output, read_parameters, read_place, read_tensor
 
 _PIECE = 1 << 16
+_LENGTH = struct.Struct("<I").unpack_from
 _MOST_STRINGS = 1 << 22
 _KINDS = {"BOOL": "b", "FP32": "fiu", "FP64": "fiu"}
 
@@ -165,17 +167,17 @@ def _split_bytes(name: str, count: int, data: memoryview) -> list[bytes]:
     if count > _MOST_STRINGS:  # each is an object, many times as large as it is on its way
         raise InputError(f"input '{name}' has {count:,} BYTES elements; this server takes at most {_MOST_STRINGS:,}")
     values: list[bytes] = []
-    at = 0
-    while at < len(data):
-        if len(values) == count:
-            raise InputError(f"input '{name}': {len(data) - at} bytes are left after its {count} BYTES elements")
-        size = int.from_bytes(data[at : at + 4], "little") if at + 4 <= len(data) else -1
-        if size < 0 or at + 4 + size > len(data):
+    at, end = 0, len(data)
+    while at < end and len(values) < count:
+        stop = at + 4 + _LENGTH(data, at)[0] if at + 4 <= end else end + 1
+        if stop > end:
             raise InputError(
                 f"input '{name}': BYTES element {len(values)} is cut short; expected a u32 length and so many bytes"
             )
-        values.append(bytes(data[at + 4 : at + 4 + size]))
-        at += 4 + size
+        values.append(data[at + 4 : stop].tobytes())
+        at = stop
+    if at < end:
+        raise InputError(f"input '{name}': {end - at} bytes are left after its {count} BYTES elements")
     if len(values) != count:
         raise InputError(f"input '{name}': the shape asks for {count} BYTES elements, got {len(values)}")
     return values

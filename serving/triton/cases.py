@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Mapping
 from typing import Any
@@ -114,6 +115,7 @@ def _noise(random: np.random.Generator, tensor: Mapping[str, Any], rows: int) ->
     return random.integers(0, 256 if dtype == np.uint8 else 2, shape).astype(dtype)
 
 
+@functools.cache
 def _images(count: int) -> np.ndarray:
     """Encoded photographs of noise, PNG and JPEG in turn: BYTES [count, 1]."""
     from PIL import Image

@@ -20,6 +20,7 @@ from PIL import Image
 from headrace.runtime.artifact.package import write_package
 from headrace.serving.images.fast_preprocessing import make_preprocessor
 from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
+from tests.serving.waiting_sessions import SECONDS
 from tests.warm_python import SERVING, WarmPython
 
 SIDE, CLASSES, BATCH = 16, 7, 8
@@ -34,8 +35,11 @@ SIGNATURE = Signature(
 WEIGHTS = np.random.default_rng(7).normal(0, 0.05, (3 * SIDE * SIDE, CLASSES)).astype(np.float32)
 
 
-def _onnx(path: Path, *, loops: int = 0, broken: bool = False, scale: float = 1.0) -> None:
-    """scores = scale * flatten(images) @ WEIGHTS, after `loops` small matrix products whose result does not matter."""
+def _onnx(path: Path, *, loops: int = 0, seconds: float = 0.0, broken: bool = False, scale: float = 1.0) -> None:
+    """scores = scale * flatten(images) @ WEIGHTS, after `loops` small matrix products whose result does not matter.
+
+    It takes `seconds` longer where `waiting_sessions` is installed.
+    """
     nodes = [helper.make_node("Flatten", ["images"], ["flat"], axis=1)]
     initializers = [numpy_helper.from_array(np.float32(scale) * WEIGHTS, "weights")]
     if loops:
@@ -77,7 +81,9 @@ def _onnx(path: Path, *, loops: int = 0, broken: bool = False, scale: float = 1.
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", CLASSES])],
         initializers,
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    helper.set_model_props(model, {SECONDS: str(seconds)} if seconds else {})
+    onnx.save(model, path)
 
 
 def _package(models: Path, name: str, tmp: Path, *, labels: list[str] = LABELS, **options) -> None:
@@ -148,8 +154,18 @@ def repository(tmp_path) -> Repository:
 
 @pytest.fixture(scope="session")
 def slow_models(tmp_path_factory) -> Path:
-    """`slow`: tens of milliseconds per batch, for what happens while a batch runs."""
+    """`slow`: tens of milliseconds per batch in a `Server`, in which it waits, for what happens while a batch runs."""
     tmp = tmp_path_factory.mktemp("slow")
+    folder = tmp / "models"
+    folder.mkdir()
+    _package(folder, "slow", tmp, seconds=0.1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def busy_models(tmp_path_factory) -> Path:
+    """`slow`, which computes for tens of milliseconds, wherever it runs."""
+    tmp = tmp_path_factory.mktemp("busy")
     folder = tmp / "models"
     folder.mkdir()
     _package(folder, "slow", tmp, loops=500)
@@ -163,10 +179,9 @@ def _warm() -> WarmPython:
 
 
 # Its engine and front ends are forks too: started as a user starts them, they are in attacks/test_hung_processes.py.
-FORKS = (
-    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); "
-    "from tests.serving.forked_processes import install; install(); "
-)
+OURS = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); "
+FORKS = f"{OURS}from tests.serving.forked_processes import install; install(); "
+WAITS = f"{OURS}from tests.serving.waiting_sessions import install; install(); "
 COMMAND = f"{FORKS}del sys.path[0]; sys.argv[0] = 'headrace'; from headrace.cli import main; main()"
 
 
@@ -178,6 +193,14 @@ class WarmCommand:
 
     def popen(self, *arguments, **options):
         return _warm().popen(["-P", "-c", COMMAND, *map(str, arguments)], **options)
+
+    def program(self, arguments, **options):
+        """Another program that needs what a server does, as `subprocess.Popen`."""
+        return _warm().popen(arguments, **options)
+
+    def run(self, arguments):
+        """The same to its end, as `subprocess.run` with the output captured."""
+        return _warm().python(arguments, cwd=Path.cwd())
 
 
 @pytest.fixture(scope="session")
@@ -215,6 +238,8 @@ class Server:
         )
         if forks and config.get("frontends"):
             code = FORKS + code
+        if (models / "slow").exists():
+            code = WAITS + code
         if hung_seconds:
             limits = f"supervisor._HUNG_SECONDS, supervisor._HUNG_AT_START = {hung_seconds}, {2 * hung_seconds}"
             code = f"from headrace.serving.processes import supervisor; {limits}; {code}"

@@ -170,7 +170,7 @@ def _quietly(server, image: bytes) -> None:
 
 
 @pytest.mark.parametrize("which", ["http_port", "grpc_port", "metrics_port"])
-def test_a_port_in_use_fails_at_once_and_says_which(models, which):
+def test_a_port_in_use_fails_at_once_and_says_which(warm_command, models, which):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, which: port}
@@ -181,13 +181,7 @@ def test_a_port_in_use_fails_at_once_and_says_which(models, which):
             "try: serve(ServeConfig.of(models=pathlib.Path(sys.argv[1]), **json.loads(sys.argv[2])))\n"
             "except HeadraceError as error: sys.exit(str(error))"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(models), json.dumps(ports)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = warm_command.run(["-c", code, models, json.dumps(ports)])
     assert done.returncode == 1
     assert str(port) in done.stderr
     assert f"--{which.replace('_', '-')}" in done.stderr

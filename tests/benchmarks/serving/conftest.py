@@ -2,6 +2,6 @@
 
 from tests.runtime.conftest import conv_net, new_conv_net
 from tests.serving.bench.conftest import colors, measured_once
-from tests.serving.conftest import make_photo, models, server, slow_models, start
+from tests.serving.conftest import busy_models, make_photo, models, server, start
 
-__all__ = ["colors", "conv_net", "make_photo", "measured_once", "models", "new_conv_net", "server", "slow_models", "start"]
+__all__ = ["busy_models", "colors", "conv_net", "make_photo", "measured_once", "models", "new_conv_net", "server", "start"]

@@ -28,7 +28,6 @@ def survives(target):
     good = json.dumps(
         {"inputs": [{"name": "images", "datatype": "FP32", "shape": [1, 3, 16, 16], "data": np.zeros(768).tolist()}]}
     ).encode()
-    assert send(target.http, "POST", "/v2/models/tiny/infer", good)[0] == 200
     before, said = process.memory_info().rss, len(target.output)
     yield
     assert send(target.http, "POST", "/v2/models/tiny/infer", good)[0] == 200

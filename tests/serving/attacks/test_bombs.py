@@ -1,5 +1,6 @@
 """Small requests that become huge ones: compressed bodies, images of many pixels, metadata that unpacks, endless frames."""
 
+import functools
 import gzip
 import io
 import json
@@ -22,10 +23,15 @@ def _png(width: int, height: int, *chunks: bytes, pixels: bytes = b"") -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + _chunk(b"IDAT", zlib.compress(pixels)) + _chunk(b"IEND", b"")
 
 
+@functools.cache
+def _nested() -> bytes:
+    return gzip.compress(gzip.compress(bytes(20 << 20), 1), 1)
+
+
 @pytest.mark.parametrize(("encoding", "wbits"), [("gzip", 31), ("deflate", 15)])
 def test_compressed_bodies(target, request_to, encoding, wbits):
     packer = zlib.compressobj(1, wbits=wbits)
-    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(400)) + packer.flush()
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(160)) + packer.flush()
     assert len(bomb) < 4 << 20
     status, body = request_to(target.http, "POST", "/v2/models/tiny/infer", bomb, {"Content-Encoding": encoding})
     assert status == 413
@@ -34,15 +40,14 @@ def test_compressed_bodies(target, request_to, encoding, wbits):
 
 @pytest.mark.parametrize("encodings", ["gzip, gzip", "deflate,gzip", "br", "zstd", "x-gzip"])
 def test_nested_encodings_are_not_unpacked(target, request_to, encodings):
-    bomb = gzip.compress(gzip.compress(bytes(20 << 20), 1), 1)
-    assert request_to(target.http, "POST", "/v2/models/tiny/infer", bomb, {"Content-Encoding": encodings})[0] == 501
+    assert request_to(target.http, "POST", "/v2/models/tiny/infer", _nested(), {"Content-Encoding": encodings})[0] == 501
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 def test_compressed_messages(target, compression):
     with grpc.insecure_channel(target.grpc, options=[("grpc.max_send_message_length", -1)]) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        request = pb.ModelInferRequest(model_name="tiny", raw_input_contents=[bytes(200 << 20)])
+        request = pb.ModelInferRequest(model_name="tiny", raw_input_contents=[bytes(80 << 20)])
         with pytest.raises(grpc.RpcError) as caught:
             stub.ModelInfer(request, compression=compression, timeout=60)
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -61,7 +66,7 @@ def test_many_pixels(target, request_to):
 
 
 def test_metadata_that_unpacks(target, request_to):
-    big = zlib.compress(bytes(200 << 20), 1)
+    big = zlib.compress(bytes(100 << 20), 1)
     for chunk in (
         _chunk(b"zTXt", b"Comment\0\0" + big),
         _chunk(b"iCCP", b"icc\0\0" + big),

@@ -33,7 +33,7 @@ def until(what, seconds):
 
 
 def test_a_hung_engine_is_seen_and_replaced(start, models, make_photo):
-    server = start(models, frontends=1, forks=False, hung_seconds=HUNG)
+    server = start(models, frontends=1, hung_seconds=HUNG)
     (engine,) = server.children("engine")
     assert ask(server, "POST", "/v1/classify/tiny", make_photo(0)) == 200
     engine.send_signal(signal.SIGSTOP)
@@ -105,7 +105,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(gone, start, models, ma
 
 
 def test_a_signal_ends_a_server_that_cannot_start_a_process(start, models):
-    server = start(models, frontends=1, forks=False)
+    server = start(models, frontends=1)
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (4, 4))
     server.children("engine")[0].kill()
     time.sleep(1)

@@ -5,8 +5,6 @@ import contextlib
 import io
 import json
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -67,7 +65,7 @@ def repository(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def service(folder, root, *, device="auto", **head):
+def service(warm, folder, root, *, device="auto", **head):
     recipe = {
         "root": str(root),
         "directory": ".",
@@ -84,10 +82,11 @@ def service(folder, root, *, device="auto", **head):
         "device": device,
     }
     (folder / "settings.json").write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "headrace.serving.bench.baseline", "settings.json", "ready.json"]
+    command = ["-m", "headrace.serving.bench.baseline", "settings.json", "ready.json"]
     ready = folder / "ready.json"
     ready.unlink(missing_ok=True)
-    with (folder / "log").open("w") as log, subprocess.Popen(command, cwd=folder, stdout=log, stderr=log) as process:
+    with (folder / "log").open("w") as log:
+        process = warm.popen(command, cwd=folder, stdout=log, stderr=log)
         try:
             while not ready.exists():
                 assert process.poll() is None, (folder / "log").read_text()
@@ -95,6 +94,7 @@ def service(folder, root, *, device="auto", **head):
             yield process, json.loads(ready.read_text())
         finally:
             process.kill()
+            process.wait()
 
 
 def post(facts, body, route="/v1/classify/net?k=3"):
@@ -113,9 +113,9 @@ def photo(seed, size=(61, 47), kind="PNG", mode="RGB"):
     return data.getvalue()
 
 
-def test_the_service_answers_what_the_model_computes(repository, tmp_path):
+def test_the_service_answers_what_the_model_computes(warm_torch, repository, tmp_path):
     root, model = repository
-    with service(tmp_path, root, labels=list("abcdefg")) as (process, facts):
+    with service(warm_torch, tmp_path, root, labels=list("abcdefg")) as (process, facts):
         assert facts["pid"] == process.pid
         assert facts["threads"] >= 1
         for seed in range(3):
@@ -139,9 +139,9 @@ def test_the_service_answers_what_the_model_computes(repository, tmp_path):
     assert "Traceback" not in log
 
 
-def test_probabilities_are_passed_through_and_labels_may_be_missing(repository, tmp_path):
+def test_probabilities_are_passed_through_and_labels_may_be_missing(warm_torch, repository, tmp_path):
     root, model = repository
-    with service(tmp_path, root, probabilities=True, device="cpu") as (_, facts):
+    with service(warm_torch, tmp_path, root, probabilities=True, device="cpu") as (_, facts):
         data = photo(9)
         row = image_to_row(data, PREPROCESSING.to_json()["steps"], max_pixels=10**6)
         with torch.no_grad():

@@ -128,11 +128,18 @@ def test_a_repository_never_seen_is_migrated_and_measured_beside_itself(reposito
         (repository / "evaluate.py").write_text(source)
 
 
-def test_a_choice_that_is_the_users_names_its_option(repository, tmp_path):
+@pytest.fixture
+def forked(forked_headrace, tmp_path, monkeypatch):
+    """The command with a cache of its own, as a fork."""
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
+    return forked_headrace
+
+
+def test_a_choice_that_is_the_users_names_its_option(forked, tmp_path):
     root = tmp_path / "alone"
     root.mkdir()
     (root / "model.py").write_text(MODEL)
-    done = headrace("bench", root, "--trust-repository", cwd=tmp_path, cache=tmp_path / "cache")
+    done = forked("bench", root, "--trust-repository", cwd=tmp_path)
     assert done.returncode == 2
     assert "several sizes" in done.stderr
     assert "--input-size" in done.stderr
@@ -145,9 +152,9 @@ def test_a_choice_that_is_the_users_names_its_option(repository, tmp_path):
         ([".", "--compare", "none.json"], "cannot read none.json"),
     ],
 )
-def test_mistakes_are_said(tmp_path, arguments, message):
+def test_mistakes_are_said(forked, tmp_path, arguments, message):
     (tmp_path / "empty").mkdir()
-    done = headrace("bench", *arguments, cwd=tmp_path / "empty", cache=tmp_path / "cache")
+    done = forked("bench", *arguments, cwd=tmp_path / "empty")
     assert done.returncode == 2
     assert message in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr

@@ -123,21 +123,28 @@ def measure(tmp_path, *, others=(), alone=False, head=HEAD, **options):
 
 
 @pytest.fixture
-def warm_baseline(warm_torch, monkeypatch):
-    """The baseline is a fork of a process that has torch imported. Other services, and those of the first comparison, have
-    interpreters of their own."""
+def forked(warm_torch, warm_command, monkeypatch):
+    """Our services and load generators are forks of processes that have imported what they need. Other services, and all of
+    the first comparison, have interpreters of their own."""
+    assert warm_command("--version").returncode == 0  # so that its process is there before any is counted
 
     class Subprocess:
         DEVNULL, STDOUT, TimeoutExpired = subprocess.DEVNULL, subprocess.STDOUT, subprocess.TimeoutExpired
 
         @staticmethod
         def Popen(command, **options):
-            start = warm_torch.popen if "headrace.serving.bench.baseline" in command else subprocess.Popen
-            return start(command[1:] if start == warm_torch.popen else command, **options)
+            if tuple(command[1:3]) == ("-m", "headrace"):
+                return warm_command.popen(*command[3:], **options)
+            if "headrace.serving.bench.load.loadgen" in command:
+                return warm_command.program(command[1:], **options)
+            if "headrace.serving.bench.baseline" in command:
+                return warm_torch.popen(command[1:], **options)
+            return subprocess.Popen(command, **options)
 
     monkeypatch.setattr(servers, "subprocess", Subprocess)
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_measurement_that_other_programs_disturb_is_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "TRIES", TRIES)
     # Half a machine more than the machine says: what programs really get of it is up to what else there is.
@@ -155,7 +162,7 @@ def test_a_measurement_that_other_programs_disturb_is_repeated(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("kind", "said"), [("embedding", "embedding (a cosine of at least 0.99)"), ("multi-label", "labels above their thresholds")]
 )
-@pytest.mark.usefixtures("warm_baseline")
+@pytest.mark.usefixtures("forked")
 def test_vectors_and_labels_are_measured_and_compared_as_what_they_are(tmp_path, kind, said):
     options = {"head": Head(output="scores", kind=kind), "rounds": 1, "concurrency": (1,)}
     result, text = measure(tmp_path, baseline=write_repository(tmp_path / "repository"), **options)
@@ -198,6 +205,7 @@ def test_baseline_and_headrace_are_measured_in_turn_and_agree(tmp_path):
     assert "Traceback" not in "".join(log.read_text() for log in (tmp_path / "out" / "logs").glob("*.log"))
 
 
+@pytest.mark.usefixtures("forked")
 def test_without_a_baseline_only_headrace_is_measured_on_synthetic_photos(tmp_path):
     result, text = measure(tmp_path, concurrency=(2,), rounds=1, max_images=4)
     assert result.ok, result.warnings
@@ -223,7 +231,7 @@ def test_grpc_is_measured_by_several_processes(tmp_path, monkeypatch):
     assert None not in result.answers["headrace"]
 
 
-@pytest.mark.usefixtures("warm_baseline")
+@pytest.mark.usefixtures("forked")
 def test_a_baseline_that_does_not_start_is_shown_and_everything_is_ended(tmp_path):
     recipe = {**write_repository(tmp_path / "repository"), "source": "raise RuntimeError('weights are missing')"}
     before = processes()
@@ -273,6 +281,7 @@ def test_peers_are_measured_too_and_those_that_do_not_start_left_out(tmp_path):
 
 # Without restarts is what every other test here does.
 @pytest.mark.parametrize("restart", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("forked")
 def test_every_round_starts_the_services_anew_unless_told_otherwise(tmp_path, restart):
     program = "import os; print('started', os.getpid(), flush=True)\n" + PEER
     peer = Service(name="peer", command=(sys.executable, "-c", program, "{ready}"), path="/", encoding="form", field="picture")
@@ -284,6 +293,7 @@ def test_every_round_starts_the_services_anew_unless_told_otherwise(tmp_path, re
     assert ("anew" in " ".join(text.split())) == restart
 
 
+@pytest.mark.usefixtures("forked")
 def test_images_that_no_service_can_read_end_it(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"no image")
     with pytest.raises(BenchError, match="headrace answered none of the images"):

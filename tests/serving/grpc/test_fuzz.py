@@ -40,7 +40,7 @@ def _good() -> pb.ModelInferRequest:
     return message
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_damaged_messages(channel, seed):
     source = random.Random(seed)
     good = _good().SerializeToString()
@@ -118,7 +118,11 @@ def messages(draw):
     return message
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
-@given(messages())
-def test_invented_messages(channel, message):
-    _call(channel, "ModelInfer", message.SerializeToString())
+@pytest.mark.parametrize("examples", [80, pytest.param(300, marks=pytest.mark.slow)])
+def test_invented_messages(channel, examples):
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(messages())
+    def ask(message):
+        _call(channel, "ModelInfer", message.SerializeToString())
+
+    ask()

@@ -58,9 +58,12 @@ def infer(client_module, address, rows, output="scores", model="faces", **option
         return client.infer(model, [tensor], outputs=wanted).as_numpy(output)
 
 
+PAUSE = 0.02
+
+
 class Load:
-    """Clients that classify one photo each, again and again until it is left; what they got: the status, the body, the headers
-    and the number of the photo."""
+    """Clients that classify one photo each, again and again, with a pause between, until it is left; what they got: the status,
+    the body, the headers and the number of the photo."""
 
     def __init__(self, server, clients=4):
         self._server = server
@@ -83,6 +86,7 @@ class Load:
         image = photo(seed)
         while not self._stop.is_set():
             self.seen.append((*ask(self._server, "/v1/classify/faces", image), seed))
+            self._stop.wait(PAUSE)
 
     def are_their_own(self):
         """Whether all answers are those that the photos got first, but for rounding, and those of no two photos are alike."""

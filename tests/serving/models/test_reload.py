@@ -18,8 +18,8 @@ MANY = 64  # requests to a slow model, most of which still wait when all have co
 
 
 class Load:
-    """Clients in closed loops, of several kinds. `failures` has what went wrong; `scales` what each client was answered, in
-    order and without repeats."""
+    """Clients in closed loops, of several kinds, which pause for a moment each time. `failures` has what went wrong; `scales`
+    what each client was answered, in order and without repeats."""
 
     def __init__(self, server, scores_of, photo, right):
         self.failures: list = []
@@ -51,7 +51,7 @@ class Load:
         try:
             with contextlib.ExitStack() as stack:
                 call = kind(stack)
-                while not self._over.is_set():
+                while not self._over.wait(0.01):
                     scale = call()
                     if scale not in self.scales[number][-1:]:
                         self.scales[number].append(scale)

@@ -47,8 +47,8 @@ def away(server):
     ("kind", "number", "frontends"),
     [
         ("rank", signal.SIGKILL, 2),
-        ("stage", signal.SIGSTOP, 0),
-        # Each kind, each loss and each way of serving is in one of the two above.
+        # Stages and one process: two pipelines, in test_pipeline_models. Some that stand still: below.
+        pytest.param("stage", signal.SIGSTOP, 0, marks=pytest.mark.slow),
         pytest.param("rank", signal.SIGSTOP, 0, marks=pytest.mark.slow),
         pytest.param("stage", signal.SIGKILL, 2, marks=pytest.mark.slow),
     ],

@@ -67,9 +67,9 @@ def test_answers_are_those_of_the_whole_model(folders, start, frontends):
 @pytest.mark.parametrize(
     ("number", "frontends"),
     [
-        (signal.SIGKILL, 0),
         (signal.SIGSTOP, 2),
-        # Each loss and each way of serving is in one of the two above, and both together in test_pipeline_models.
+        # Killed ones: stages, in test_pipeline_models, and ranks in test_several_sets_of_ranks.
+        pytest.param(signal.SIGKILL, 0, marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, 2, marks=pytest.mark.slow),
         pytest.param(signal.SIGSTOP, 0, marks=pytest.mark.slow),
     ],

@@ -28,7 +28,7 @@ class Color(nn.Module):
 def test_a_model_that_takes_pixels_is_served_from_images_and_from_tensors(start, tmp_path):
     steps = Preprocessing(geometry=(Resize(size=20), CenterCrop(size=(16, 16))), mean=(0.5,) * 3, std=(0.25,) * 3)
     pixels = torch.randint(0, 256, (4, 16, 16, 3), dtype=torch.uint8)
-    config = GraphConfig(backend="onnxruntime", buckets=(1, 4))
+    config = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1, max_tuning_seconds=0.1)
     graph = headrace.compile(Color(), pixels, preprocessing=steps, config=config)
     graph.save(tmp_path / "models" / "color", labels=LABELS)
     server = start(tmp_path / "models")

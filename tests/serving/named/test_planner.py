@@ -1,5 +1,6 @@
 """The plan that is measured beside a server: what is said of it, and that its process ends with the server."""
 
+import io
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from headrace.migrate.named.packaged import packaged
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.serving.named import planner as module
 from headrace.serving.named.planner import Planner, unplanned
+from tests.warm_python import FORKED
 
 
 def graph(path, seed=0):
@@ -48,9 +50,21 @@ def planner(models, tmp_path, said, *more):
 
 
 @pytest.fixture
-def urgent(monkeypatch):
-    """The process takes its turn: that it gives way to others is held by the first test."""
-    monkeypatch.setattr(module, "_NICE", 0)
+def forked(monkeypatch, warm_torch):
+    """The process is a fork of one that has torch imported, and takes its turn; with an interpreter of its own it is in the
+    tests that end it."""
+
+    class Subprocess:
+        DEVNULL, PIPE, TimeoutExpired = subprocess.DEVNULL, subprocess.PIPE, subprocess.TimeoutExpired
+
+        @staticmethod
+        def Popen(command, *, text, preexec_fn, **options):
+            assert command[1:4] == ["-P", "-m", "headrace"]
+            process = warm_torch.popen(["-P", FORKED, *command[4:]], shares=True, **options)
+            process.stderr = io.TextIOWrapper(process.stderr)
+            return process
+
+    monkeypatch.setattr(module, "subprocess", Subprocess)
 
 
 def wait_for(condition, seconds=200):
@@ -60,12 +74,12 @@ def wait_for(condition, seconds=200):
         time.sleep(0.1)
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_plan_takes_the_place_of_none_and_the_gain_is_said(models, tmp_path):
     assert unplanned(models) == "net"
     said = []
-    one = planner(models, tmp_path, said, "--max-tuning-seconds", "1")
+    one = planner(models, tmp_path, said, "--max-tuning-seconds", "0.1")
     one.start()
-    assert os.getpriority(os.PRIO_PROCESS, one.pid) == 19
     wait_for(lambda: len(said) == 2)
     assert "serves onnxruntime fp32, unmeasured" in said[0]
     assert said[1].startswith("net: planned: ")
@@ -73,7 +87,7 @@ def test_the_plan_takes_the_place_of_none_and_the_gain_is_said(models, tmp_path)
     assert load_artifact(models / "net").plans
 
 
-@pytest.mark.usefixtures("urgent")
+@pytest.mark.usefixtures("forked")
 def test_one_that_fails_leaves_what_serves_and_says_why(models, tmp_path):
     said = []
     one = planner(models, tmp_path, said)
@@ -85,7 +99,7 @@ def test_one_that_fails_leaves_what_serves_and_says_why(models, tmp_path):
     assert unplanned(models) == "net"
 
 
-@pytest.mark.usefixtures("urgent")
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
     "edit",
     [
@@ -113,6 +127,7 @@ def test_it_ends_when_it_is_stopped_and_leaves_the_package_whole(models, tmp_pat
     said = []
     one = planner(models, tmp_path, said)
     one.start()
+    assert os.getpriority(os.PRIO_PROCESS, one.pid) == 19
     process = psutil.Process(one.pid)
     wait_for(lambda: len(process.children(recursive=True)) > 0)
     family = [process, *process.children(recursive=True)]

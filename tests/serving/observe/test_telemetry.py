@@ -251,25 +251,14 @@ print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "op
 
 
 @pytest.mark.parametrize("frontends", ["0", "2"])
-def test_without_the_extra_it_says_what_to_install(models, frontends):
+def test_without_the_extra_it_says_what_to_install(warm_command, models, frontends):
     code = (
         "import sys; sys.modules['opentelemetry.sdk'] = sys.modules['opentelemetry.exporter'] = None; "
         "sys.argv = ['headrace', *sys.argv[1:]]; from headrace.cli import main; main()"
     )
     ports = [option for name in ("http", "grpc", "metrics") for option in (f"--{name}-port", "0")]
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        "serve",
-        str(models),
-        *ports,
-        "--frontends",
-        frontends,
-        "--trace-otlp",
-        "http://127.0.0.1:4318",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    command = ["serve", models, *ports, "--frontends", frontends, "--trace-otlp", "http://127.0.0.1:4318"]
+    done = warm_command.run(["-c", code, *command])
     assert done.returncode == 2
     assert "pip install 'headrace[telemetry]'" in done.stderr
     assert "Traceback" not in done.stderr

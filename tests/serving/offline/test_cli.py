@@ -124,13 +124,13 @@ def test_stages_are_watched_without_a_word_in_the_json(headrace, models, photos,
 
 
 @pytest.mark.parametrize("columns", [30, 120])
-def test_stages_are_watched_on_a_terminal(models, photos, tmp_path, columns):
+def test_stages_are_watched_on_a_terminal(warm_torch, models, photos, tmp_path, columns):
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    command = [sys.executable, "-m", "headrace", "classify", photos, "--model", models, "--out", tmp_path / "out", "--watch"]
+    command = ["-m", "headrace", "classify", photos, "--model", models, "--out", tmp_path / "out", "--watch"]
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    process = subprocess.Popen(
-        list(map(str, command)), stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=environment | {"TERM": "xterm"}
+    process = warm_torch.popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=environment | {"TERM": "xterm"}
     )
     os.close(theirs)
     shown = b""
@@ -138,8 +138,9 @@ def test_stages_are_watched_on_a_terminal(models, photos, tmp_path, columns):
         while data := os.read(ours, 1 << 16):
             shown += data
     os.close(ours)
-    output, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, shown
+    output = process.stdout.read()
+    process.stdout.close()
+    assert process.wait(240) == 0, shown
     assert b"4 images, 1 file in" in output
     last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).replace("\r", "").rpartition("4 of 4 images")[2]
     for stage in ("read", "decode", "model", "write"):

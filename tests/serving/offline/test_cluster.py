@@ -61,10 +61,10 @@ def raylets_of(node):
 
 
 @with_ray
-def test_the_kill_of_a_node_loses_and_doubles_no_image(cluster, source, slow_models, tmp_path, rows_of):
+def test_the_kill_of_a_node_loses_and_doubles_no_image(cluster, source, busy_models, tmp_path, rows_of):
     out = tmp_path / "out"
     config = ClassifyConfig(
-        source=str(source), model=slow_models, out=out, shard_images=PER_SHARD, batch=8, threads=1, decode_threads=1, readers=1
+        source=str(source), model=busy_models, out=out, shard_images=PER_SHARD, batch=8, threads=1, decode_threads=1, readers=1
     )
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(classify_on_ray, config)
@@ -93,9 +93,9 @@ def test_the_kill_of_a_node_loses_and_doubles_no_image(cluster, source, slow_mod
 
 
 @with_ray
-def test_one_machine_and_a_cluster_do_the_same_job(cluster, source, slow_models, tmp_path, rows_of, job):
+def test_one_machine_and_a_cluster_do_the_same_job(cluster, source, busy_models, tmp_path, rows_of, job):
     """Begun on one machine, interrupted, and finished by the cluster; the files are those of one machine alone."""
-    options = {"model": slow_models, "shard_images": 40, "batch": 8, "threads": 1, "decode_threads": 1}
+    options = {"model": busy_models, "shard_images": 40, "batch": 8, "threads": 1, "decode_threads": 1}
     out, alone = tmp_path / "out", tmp_path / "alone"
     begun, _ = job(source, out=out, stopped=(out / "part-000002.parquet").exists, **options)
     assert not begun.complete
@@ -106,9 +106,9 @@ def test_one_machine_and_a_cluster_do_the_same_job(cluster, source, slow_models,
 
 
 @with_ray
-def test_too_many_errors_end_a_job_of_a_cluster(cluster, source, slow_models, tmp_path):
+def test_too_many_errors_end_a_job_of_a_cluster(cluster, source, busy_models, tmp_path):
     config = ClassifyConfig(
-        source=str(source), model=slow_models, out=tmp_path / "out", batch=8, threads=1, shard_images=40, max_errors=0
+        source=str(source), model=busy_models, out=tmp_path / "out", batch=8, threads=1, shard_images=40, max_errors=0
     )
     with pytest.raises(ClassifyError, match="more than --max-errors 0 allows"):
         classify_on_ray(config)

@@ -29,10 +29,10 @@ def test_json_is_a_line_for_each_image_and_errors_are_rows(tasks, photo, tmp_pat
     assert third == first | {"image": "-"}
 
 
-def test_text_is_a_table(tasks, photo):
-    done = headrace(tasks / "single", photo, "--top-k", 2)
+def test_text_is_a_table(warm_command, tasks, photo):
+    done = warm_command("predict", tasks / "single", photo, "--top-k", 2, "--threads", 1)
     assert done.returncode == 0, done.stderr
-    heading, line = done.stdout.decode().splitlines()
+    heading, line = done.stdout.splitlines()
     assert heading.split() == ["image", "best", "score", "next"]
     assert line.split()[0] == str(photo)
     assert len(line.split()) == 5  # one more class

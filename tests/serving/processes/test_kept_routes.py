@@ -81,12 +81,12 @@ def test_an_engine_that_is_killed_under_load_and_junk(folder, launch, make_photo
 
     def clients(number):
         path = [*FORMS][number]
-        while not over.is_set():
+        while not over.wait(0.01):
             seen[asked(server.url, path, photo)] += 1
 
     def vandal(seed):
         generator = random.Random(seed)
-        while not over.is_set():
+        while not over.wait(0.01):
             junked.update(statuses_of(server, junk(generator, photo)))
 
     with launch(folder, keep_routes=True, frontends=2, max_body_bytes=1 << 20) as server:

@@ -26,7 +26,12 @@ SIDE = 16
 
 
 class Load:
-    """Clients in threads that call `_run` until it has been left; it begins when some requests have been answered."""
+    """Clients in threads that call `_run` until it has been left; it begins when some requests have been answered.
+
+    Each waits a moment between its requests.
+    """
+
+    _PAUSE = 0.02
 
     answered: object  # the outcome that counts as an answer
 
@@ -89,6 +94,7 @@ class HttpLoad(Load):
                 self.last = repr(error)
                 connection.close()
                 connection = None
+                self._stop.wait(self._PAUSE)
                 continue
             self.outcomes[answer.status] += 1
             if answer.status == 503 and not int(answer.headers.get("Retry-After", 0)):
@@ -96,6 +102,7 @@ class HttpLoad(Load):
             if answer.will_close:
                 connection.close()
                 connection = None
+            self._stop.wait(self._PAUSE)
         if connection is not None:
             connection.close()
 
@@ -124,6 +131,7 @@ class GrpcLoad(Load):
                     time.sleep(0.05)
                 else:
                     self.outcomes["ok"] += 1
+                    self._stop.wait(self._PAUSE)
 
 
 def _is_ready(server) -> bool:
@@ -155,7 +163,8 @@ def _come(server) -> int:
     return slow["answered"] + sum(slow["queue"].values())
 
 
-@pytest.mark.parametrize("frontends", [0, 2])
+# 0: tests/serving/test_lifecycle.py
+@pytest.mark.parametrize("frontends", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_sigterm_under_load_breaks_no_request(start, models, make_photo, frontends):
     server = start(models, frontends=frontends)
     children = [*server.children("engine"), *server.children("frontend")]
@@ -226,7 +235,7 @@ def test_the_replacement_of_a_front_end_takes_no_connection_before_it_can_answer
             codes[error.code] += 1
         except OSError:
             codes[0] += 1  # it was the killed one's
-        time.sleep(0.005)
+        time.sleep(0.02)
     assert len(server.children("frontend")) == 2
     assert set(codes) <= {0, 200}, codes
     assert codes[0] <= 6, "one after the other, few could meet the killed one before it was gone"

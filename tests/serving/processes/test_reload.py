@@ -28,7 +28,7 @@ def _infer(client, module, name: str = "tiny") -> tuple[str, float]:
 
 
 class Load:
-    """Clients of both protocols, each of which begins a new connection for some of its requests."""
+    """Clients of both protocols, each of which begins a new connection for some of its requests, and waits between them."""
 
     def __init__(self, server):
         self.answers: list[tuple[float, str, float]] = []
@@ -64,7 +64,7 @@ class Load:
                         self.errors[str(error)] += 1
                     else:
                         self.answers.append((time.monotonic(), version, score))
-                    if self._stop.is_set():
+                    if self._stop.wait(0.01):
                         break
 
 

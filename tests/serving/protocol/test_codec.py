@@ -102,9 +102,13 @@ REQUEST = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400)
+@pytest.mark.parametrize("examples", [100, pytest.param(400, marks=pytest.mark.slow)])
+def test_almost_requests_are_read_or_refused(examples):
+    settings(max_examples=examples)(_is_read_or_refused)()
+
+
 @given(REQUEST, st.binary(max_size=40), st.integers(-3, 3) | st.none())
-def test_almost_requests_are_read_or_refused(request, tail, skew):
+def _is_read_or_refused(request, tail, skew):
     text = json.dumps(request).encode()
     length = None if skew is None else max(0, len(text) + skew)
     try:

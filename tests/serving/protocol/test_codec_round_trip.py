@@ -5,6 +5,7 @@ import json
 import struct
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -124,9 +125,13 @@ def same(decoded, request) -> None:
             np.testing.assert_array_equal(tensor.data, array)
 
 
-@settings(max_examples=300)
+@pytest.mark.parametrize("examples", [60, pytest.param(300, marks=pytest.mark.slow)])
+def test_every_form_reads_as_the_same_request(examples):
+    settings(max_examples=examples)(_reads_as_the_same)()
+
+
 @given(requests(), st.data())
-def test_every_form_reads_as_the_same_request(request, data):
+def _reads_as_the_same(request, data):
     kinds = {datatype for _, datatype, _ in request["inputs"]}
     same(decode_request(*http_form(request, in_json=lambda _: False)), request)
     same(decode_infer(grpc_form(request, typed=False)), request)

@@ -121,7 +121,8 @@ def test_header_lengths_out_of_range(server):
 @pytest.mark.parametrize("packed", [False, True])
 def test_size_limits(server, packed):
     """L0_http: http_input_size_limit_test.py, test_loading_large_invalid_model, test_large_string_in_json."""
-    for text in (b'{"inputs": [%s]}' % (b" " * LIMIT), b'{"id": "%s"}' % (b"x" * LIMIT), bytes(LIMIT + 1)):
+    texts = (b'{"inputs": [%s]}' % (b" " * LIMIT), b'{"id": "%s"}' % (b"x" * LIMIT), bytes(LIMIT + 1))
+    for text in texts[-1:] if packed else texts:  # what is packed is refused before anything reads it
         body = gzip.compress(text * 2, 1) if packed else text
         headers = {"Content-Encoding": "gzip"} if packed else {}
         assert f"{128 << 20 if packed else LIMIT:,}" in refused(server, body, headers, status=413)

@@ -207,8 +207,8 @@ def test_a_replica_drops_a_model_for_another(deploy, repository, infer_body, sco
     assert deployed.stop() == 0, deployed.output
 
 
-def test_load_adds_a_replica_and_one_that_is_killed_comes_back(cluster, deploy, slow_models, infer_body):
-    deployed = deploy(slow_models, "--max-replicas", 2, "--target-requests", 2, "--upscale-secs", 2, "--downscale-secs", 600)
+def test_load_adds_a_replica_and_one_that_is_killed_comes_back(cluster, deploy, busy_models, infer_body):
+    deployed = deploy(busy_models, "--max-replicas", 2, "--target-requests", 2, "--upscale-secs", 2, "--downscale-secs", 600)
     body, _ = infer_body(2)
     path = "/v2/models/slow/infer"
     assert len(workers(cluster, "ServeReplica:headrace-engines")) == 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import email.parser
-import email.policy
 import io
 import json
 import threading
@@ -70,11 +68,10 @@ class Service:
 
 def file_of_form(kind: str, body: bytes, name: str) -> bytes:
     """The file of a multipart form. Raises KeyError where there is none of that name."""
-    text = b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body
-    message = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(text)
-    for part in message.iter_parts():
-        if part.get_param("name", header="content-disposition") == name:
-            return part.get_payload(decode=True)
+    for part in body.split(b"--" + kind.partition("boundary=")[2].strip('"').encode())[1:-1]:
+        head, _, data = part.partition(b"\r\n\r\n")
+        if f'name="{name}"'.encode() in head:
+            return data.removesuffix(b"\r\n")
     raise KeyError(name)
 
 

@@ -248,7 +248,7 @@ def _ask(server, make_photo, numbers):
             assert json.load(answer)["predictions"]
 
 
-@pytest.mark.parametrize("frontends", [0, 2])
+@pytest.mark.parametrize("frontends", [pytest.param(0, marks=pytest.mark.slow), 2])  # the engine does it, in either
 def test_a_server_takes_a_wrong_plan_back(tmp_path, launch, make_photo, frontends):
     with launch(_planned(tmp_path, noise=0.05), shadow=1.0, frontends=frontends) as server:
         assert _figures(server)["plan"]["serves"] == "onnxruntime int8"
