@@ -79,7 +79,7 @@ def _by_index(stored: object) -> tuple[str, ...]:
 
 def looked_up_names(modules: Iterable[Module]) -> Iterator[tuple[str, ...]]:
     """Every literal table of names, whatever it is called, that holds three or more by index, or that a prediction is looked up
-    in: `mapper = {0: "ant", 1: "bee", 2: "fly"}`, or `insects[prediction]` of a list."""
+    in: `mapper = {0: "ant", 1: "bee", 2: "fly"}`, or `insects[prediction]` of a list, or of a text, whose signs they are."""
     modules = list(modules)
     looked_up = {
         _last(node.value)
@@ -93,9 +93,15 @@ def looked_up_names(modules: Iterable[Module]) -> Iterator[tuple[str, ...]]:
             if (
                 (name in looked_up or _is_by_index(value))
                 and not _OTHER.search(name)
-                and (names := _literal(value)) is not None
+                and (names := _literal(value) or _signs(value)) is not None
             ):
                 yield names
+
+
+def _signs(node: ast.expr) -> tuple[str, ...] | None:
+    """Those of a text that has each but once: `alphabet = "abcdefghiklmnopqrstuvwxy"`."""
+    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    return tuple(text) if len(text) > 1 and len(set(text)) == len(text) and not re.search(r"\s", text) else None
 
 
 def _is_by_index(node: ast.expr) -> bool:

@@ -33,6 +33,7 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from ...proving.trace_probe import Journal, note
 from ...reading.recipe import Recipe
 from ..rehearsal import Taken, torchvision_sets
+from ..rehearsal.edges.libraries import image_extension
 from ..rehearsal.places import is_users
 from .calls import ModuleCalls
 from .model import run_script
@@ -49,6 +50,8 @@ _DATASETS, _MORE_SECONDS = 3, 40.0
 for so long: a script may evaluate with what it trains on before it does with what it tests on."""
 _NOT_THE_SCRIPTS = str(Path(__file__).parents[1] / "rehearsal") + os.sep, str(Path(Image.__file__).parent) + os.sep
 """What makes the images that stand in for the script's, and Pillow itself."""
+_DECODING = os.path.join("edges", "libraries", "image_extension.py")
+"""What decodes images for the script in place of torchvision, which does so where nobody can follow."""
 _OF_TRANSFORMS = os.path.join("torchvision", "transforms", "_functional_pil.py")
 """What makes images of images: a change of hue, say."""
 
@@ -78,6 +81,8 @@ class Sources:
             journal.follow_opencv(cv2)
             for name in ("imread", "imdecode"):
                 self._replace(cv2, name, self._opencv(name, getattr(cv2, name)))
+        with contextlib.suppress(ImportError):
+            image_extension.decode_by_pillow(importlib.import_module("torchvision.io"))
 
     def replace_next(self, path: str) -> None:
         self._probe = path
@@ -100,7 +105,8 @@ class Sources:
 
         def opened(*args: Any, **kwargs: Any) -> Any:
             caller = sys._getframe(1).f_code.co_filename
-            within = owner is Image and (caller.startswith(_NOT_THE_SCRIPTS) or caller.endswith(_OF_TRANSFORMS))
+            ours = caller.startswith(_NOT_THE_SCRIPTS) and not caller.endswith(_DECODING)
+            within = owner is Image and (ours or caller.endswith(_OF_TRANSFORMS))
             if within or (self.given and name.startswith("from")):
                 return plain(*args, **kwargs)  # a stand-in is being made; or it is of the probe's own pixels, perhaps
             if not self.given:

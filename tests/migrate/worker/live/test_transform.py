@@ -249,6 +249,19 @@ def test_of_images_of_any_size_that_are_a_part_of_a_data_set(tmp_path: Path, of:
     assert (made.geometry, made.std) == ((), (1.0,) * 3)
 
 
+def test_of_images_that_torchvision_reads(tmp_path: Path) -> None:
+    pytest.importorskip("torchvision")
+    text = """
+from torchvision.io import ImageReadMode, read_image
+with torch.no_grad():
+    image = read_image("3.png", ImageReadMode.RGB).float() / 255
+    image = nn.functional.interpolate(image[None], size=(20, 24), mode="bilinear", antialias=True)
+    print(net(image).argmax(1))
+"""
+    (made,) = traced(tmp_path, text, (3, 20, 24)).candidates
+    assert [step.size for step in made.geometry] == [(20, 24)]
+
+
 def test_past_images_that_were_opened_and_not_used(tmp_path: Path) -> None:
     taken = "net.eval()\n" + "\n".join(f'Image.open("{number}.png").load()' for number in range(8)) + "\n"
     found = traced(tmp_path, LOADED.replace("net.eval()\n", taken, 1), (3, 20, 24))

@@ -29,6 +29,13 @@ def stand_in(stage: Stage) -> None:
     stage.when_imported("torchvision.io.image", replace)
 
 
+def decode_by_pillow(library: Any) -> None:
+    """The same whether the extension is there or not, in `torchvision.io`: to follow what becomes of an image."""
+    for owner in (library, library.image):
+        for name, function in _FUNCTIONS.items():
+            setattr(owner, name, function)
+
+
 def _read_file(path: Any) -> Any:
     """The bytes of a file: uint8 [size]."""
     import torch
