@@ -72,10 +72,10 @@ def check(results, wanted):
             assert ("ZeRO 1" in " ".join(found["steps"])) == (one[2] == "split update")
 
 
+# What these leave out, a pipeline and a split with nothing else and all networks and meshes: `test_every_kind`.
 TWO = [
     ("mlp", (2,), "zero", ()),
     ("cnn", (2,), "split", ("head=split(0)",)),
-    ("mlp", (2,), "pipeline", ()),
     ("vit", (2,), "stages again", ()),
 ]
 
@@ -86,7 +86,6 @@ def test_two_ranks(ranks, tmp_path):
 
 FOUR = [
     ("mlp", (2, 2), "split update", ()),
-    ("cnn", (2, 2), "split", ("head=broadcast,split(0)",)),
     ("chain", (2, 2), "split stages", ()),
 ]
 
