@@ -34,7 +34,7 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -397,9 +397,13 @@ def _serve_once() -> None:
 def keep_exporter_tables() -> None:
     """torch makes its tables of operators anew for every export, for longer than a small model's export takes: once now, and
     again where operators were added. What it puts into them six thousand times is the same code, whose annotations are not
-    computed each time: a quarter of what is left."""
+    computed each time: a quarter of what is left. The types of a file's fields are computed once, not for each value."""
+    import typing
+
     from torch import _ops, ops
     from torch._export import utils
+    from torch._export.serde import schema, serialize
+    from torch.export import exported_program
     from torch.onnx._internal.exporter import _decomp
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
@@ -417,6 +421,47 @@ def keep_exporter_tables() -> None:
     _decomp.create_onnx_friendly_decomposition_table = kept
     utils._materialize_cpp_cia_ops = functools.cache(utils._materialize_cpp_cia_ops)
     ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
+    overrides = exported_program._override_composite_implicit_decomp
+    exported_program._override_composite_implicit_decomp = _kept_overrides(overrides)
+    hints = functools.cache(lambda of: typing.get_type_hints(of, vars(schema)))
+    serialize.typing = types.SimpleNamespace(**{**vars(typing), "get_type_hints": lambda of, globalns: hints(of)})
+
+
+def _kept_overrides(override: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same overrides of five hundred operators, which torch makes twice for each conversion to ONNX, a third of its time.
+    They are made anew where an operator has other kernels."""
+    from torch._subclasses.fake_impls import op_implementations_dict as rules
+
+    known: dict[Any, tuple[Any, ...]] = {}
+
+    @contextlib.contextmanager
+    def kept(callables: Mapping[Any, Any]) -> Iterator[None]:
+        def same(operator: Any) -> bool:
+            if operator not in known or operator in rules:
+                return False
+            callable_, before, _, _ = known[operator]
+            return callable_ is callables[operator] and before == operator.py_kernels
+
+        old = {operator: None for operator in callables if same(operator)}
+        fresh = {operator: made for operator, made in callables.items() if operator not in old}
+        before = {operator: dict(operator.py_kernels) for operator in fresh if operator not in rules}
+        with override(fresh):
+            for operator, kernels in before.items():
+                known[operator] = (fresh[operator], kernels, dict(operator.py_kernels), rules[operator])
+            try:
+                for operator in old:
+                    _, _, kernels, rules[operator] = known[operator]
+                    operator.py_kernels.update(kernels)
+                    operator._dispatch_cache.clear()
+                yield
+            finally:
+                for operator in old:
+                    rules.pop(operator, None)
+                    operator.py_kernels.clear()
+                    operator.py_kernels.update(known[operator][1])
+                    operator._dispatch_cache.clear()
+
+    return kept
 
 
 def _without_annotations(function: types.FunctionType) -> types.FunctionType:

@@ -10,11 +10,11 @@ TWO = [
     {"name": "mlp", "steps": 20},
     {"name": "mlp", "steps": 20, "zero": 3, "optimizer": "adam"},
     {"name": "cnn", "steps": 20, "zero": 2},
+    {"name": "vit", "steps": 6, "zero": 1},  # of whose gathered parameters views are taken
 ]
 FOUR = [
     {"name": "mlp", "steps": 10, "tensor": True, "zero": 3, "checkpoint": ["3"]},
     {"name": "cnn", "steps": 6, "tensor": True, "zero": 1, "accumulate": 2, "clip": 0.1},
-    {"name": "vit", "steps": 6, "zero": 1},  # of whose gathered parameters views are taken
 ]
 EVERY = [
     {"name": "vit", "steps": 50, "tensor": True, "checkpoint": ["blocks.0.mlp.0"]},

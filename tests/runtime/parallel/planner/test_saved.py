@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import json
 
 import pytest
@@ -20,7 +21,9 @@ def net(width=16, classes=4):
     return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, classes))
 
 
+@functools.cache
 def written(mesh=(2, 2)):
+    """Which nobody changes."""
     model = read_model(net(), (16, 8))
     found = plan(model, mesh, RATES, 8e9)
     return found, json.loads(json.dumps(document(found, model, mesh, RATES)))

@@ -1,5 +1,6 @@
 """The placements found, against every placement there is, for chains; and for values that go on beside each other."""
 
+import functools
 import itertools
 
 import pytest
@@ -46,16 +47,22 @@ class Skip(nn.Module):
         return self.c(x + self.b(self.a(x).relu()))
 
 
+def straight():
+    return nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 64), nn.Linear(64, 4096))
+
+
+@functools.cache
+def model_of(build, rows):
+    with torch.device("meta"):
+        return read_model(build(), (rows, 64))
+
+
 @pytest.mark.parametrize("latency", [0.0, 1e-6, 1e-4])
 @pytest.mark.parametrize("bandwidth", [1e8, 1e10, 1e12])
 @pytest.mark.parametrize("rows", [8, 512])
-@pytest.mark.parametrize(
-    "build", [lambda: nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 64), nn.Linear(64, 4096)), Skip]
-)
+@pytest.mark.parametrize("build", [straight, Skip])
 def test_it_is_the_best_of_all(build, rows, latency, bandwidth):
-    with torch.device("meta"):
-        model = read_model(build(), (rows, 64))
-    costs = Costs(model, (4,), rates(latency, bandwidth), Settings())
+    costs = Costs(model_of(build, rows), (4,), rates(latency, bandwidth), Settings())
     found = place(costs)
     assert sum(found.costs, Cost()).seconds == pytest.approx(best_of_all(costs))
 
