@@ -158,7 +158,7 @@ def test_a_column_of_pixels_holds_an_image_each(maker):
 
 def test_a_column_holds_large_images_in_few_rows(maker):
     text = (
-        "df = pd.read_parquet(p)\nx = np.fromstring(df['image_vector'], sep=',').reshape(256, 256, 3), df['label']\n"
+        "df = pd.read_parquet(p)\nx = np.fromstring(df['image_vector'], sep=',').reshape(512, 512, 3), df['label']\n"
         "num_classes = 4\n"
     )
     before = csv.field_size_limit(1 << 24)
@@ -166,7 +166,7 @@ def test_a_column_holds_large_images_in_few_rows(maker):
         rows = table(maker, text)
     finally:
         csv.field_size_limit(before)
-    assert {row["image_vector"].count(",") + 1 for row in rows} == {256 * 256 * 3}
+    assert {row["image_vector"].count(",") + 1 for row in rows} == {512 * 512 * 3}
     assert [row["label"] for row in rows] == ["0", "1", "2", "3"] * 4
 
 
