@@ -69,7 +69,7 @@ def test_what_lies_beside_the_script_comes_before_what_the_server_loaded(sandbox
 
 @pytest.mark.usefixtures("torch_sandbox")
 def test_a_worker_that_dies_hangs_or_takes_all_memory_stops_no_other(sandbox: Sandbox) -> None:
-    bounded = Sandbox(scratch=sandbox.scratch, limits=Limits(timeout=20, memory_bytes=10**9))
+    bounded = Sandbox(scratch=sandbox.scratch, limits=Limits(timeout=10, memory_bytes=10**9))
     build = "from net import Net\nmodel = Net()\n"
     with WorkerPool(bounded) as pool:
         assert "ended with status -9" in ask(bounded, pool, "import os\nos.kill(os.getpid(), 9)\n").error
