@@ -409,9 +409,9 @@ def _broken_limit(limits: Limits, started: float, watch: _Watch, readers: list[_
     if disk.growth(processes) > limits.disk_bytes:
         return "disk"
     watch.resident = _memory(processes, exact=False)
-    if watch.resident > limits.memory_bytes and _memory(processes, exact=True) > limits.memory_bytes:
-        return "memory"
-    return None
+    if watch.resident > limits.memory_bytes:  # or forks share most of it: how soon to look again is told by what they have
+        watch.resident = _memory(processes, exact=True)
+    return "memory" if watch.resident > limits.memory_bytes else None
 
 
 def _memory(processes: list[psutil.Process], *, exact: bool) -> int:

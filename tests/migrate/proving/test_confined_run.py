@@ -107,6 +107,31 @@ def test_what_does_not_end_by_itself_is_stopped(tmp_path: Path, code: str, limit
     assert len(done.stdout) < 3_000_000
 
 
+def test_processes_that_share_their_memory_are_counted_exactly_and_not_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each shows what all share as its own, together more than the limit; what each really has takes the kernel long to count."""
+    counts: list[int] = []
+    count = confined_run._memory
+
+    def counted(processes: list[psutil.Process], *, exact: bool) -> int:
+        found = count(processes, exact=exact)
+        if exact:
+            counts.append(found)
+        return found
+
+    monkeypatch.setattr(confined_run, "_memory", counted)
+    code = (
+        "import os, time\nshared = b'x' * 300_000_000\nchildren = []\nfor _ in range(15):\n    children.append(os.fork())\n"
+        "    if not children[-1]:\n        time.sleep(3)\n        os._exit(0)\nfor child in children:\n    os.waitpid(child, 0)"
+    )
+    done = python(tmp_path, code, memory_bytes=4_000_000_000)
+    assert done.ok
+    assert counts, "what all of them show is above the limit"
+    assert max(counts) < 2_000_000_000
+    assert len(counts) <= 2 + done.seconds / 0.8, "0.85 s is the soonest that as much more could be there"
+
+
 def test_a_program_that_runs_on_is_looked_at_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
     look = confined_run._Watch.look
