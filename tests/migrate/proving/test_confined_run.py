@@ -110,7 +110,7 @@ def test_what_does_not_end_by_itself_is_stopped(tmp_path: Path, code: str, limit
 def test_processes_that_share_their_memory_are_counted_exactly_and_not_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each shows what all share as its own, together more than the limit; what each really has takes the kernel long to count."""
+    """Each shows what all share as its own, together more than the limit; what each really has is dear to count."""
     counts: list[int] = []
     count = confined_run._memory
 
