@@ -32,7 +32,7 @@ def cut(once):
 def made(tmp):
     preprocessing = Preprocessing(geometry=(Resize(size=(SIDE, SIDE)),), mean=(0.5,) * 3, std=(0.2,) * 3)
     labels = [f"thing {number}" for number in range(40)]
-    model = deep(width=600, blocks=12, classes=40)
+    model = deep(width=900, blocks=12, classes=40)
     cut_model(deep_package(tmp, model, name="faces", labels=labels, preprocessing=preprocessing), tmp / "pipeline", 2)
     return tmp / "pipeline"
 
@@ -112,9 +112,9 @@ def test_what_runs_is_told_while_it_runs(job, folder, jpegs, monkeypatch):
 
 def test_the_stages_of_a_model_that_is_a_pipeline_are_told(job, jpegs, make_tar, tmp_path, cut):
     names = sorted(jpegs)
-    source = make_tar(tmp_path / "all.tar", {f"{n:04}.jpg": jpegs[names[n % 20]] for n in range(400)})
+    source = make_tar(tmp_path / "all.tar", {f"{n:04}.jpg": jpegs[names[n % 20]] for n in range(1500)})
     summary, rows = job(source, model=cut, threads=None)
-    assert len(rows) == 400
+    assert len(rows) == 1500
     assert list(summary.model_stages) == ["stage 0", "stage 1"]
     for shares in summary.model_stages.values():
         assert sum(shares.values()) == pytest.approx(1, abs=0.001)
