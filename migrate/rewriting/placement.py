@@ -8,7 +8,7 @@ from itertools import takewhile
 from ..reading.edits import Positions
 from ..reading.nodes import inside, values_of
 from ..reading.scopes import Definition, Function, Module, dotted, last_name, parameters
-from ..reading.statements import blocks
+from ..reading.statements import block_of, blocks
 from ..survey.loops import CallSite
 from .graph_names import Group, attribute_name, binder, graph_name
 from .model_statements import binds, bound_again, is_asked_for, may_be_none, only_declares, touches
@@ -262,11 +262,20 @@ def _checked(positions: Positions, place: Place, group: Group) -> Place:
         raise RejectedError("the model is None in the statement that declares it")
     lines = {site.call.lineno for site in group.sites}
     end = place.statement.end_lineno or place.statement.lineno
-    if not positions.starts_line(place.statement) or (place.after and end in lines):
+    if not _has_own_line(positions, place, group.first.module) or (place.after and end in lines):
         raise RejectedError("several statements share the line where the graph would be made")
     if place.after and positions.continues(end):
         raise RejectedError("the line where the graph would be made continues on the next")
     return place
+
+
+def _has_own_line(positions: Positions, place: Place, module: Module) -> bool:
+    """Whether a line beside the statement's is in its block; below it also where others of the block stand before it there."""
+    if positions.starts_line(place.statement):
+        return True
+    line = place.statement.lineno
+    beside = [item for item in block_of(module, place.statement) if item.lineno == line] if place.after else []
+    return any(map(positions.starts_line, beside))
 
 
 def _last_preparation(module: Module, body: Sequence[ast.stmt], statement: ast.stmt, model: str) -> ast.stmt | None:

@@ -474,3 +474,30 @@ def test_a_model_that_is_imported_has_its_graph_below_the_imports_and_below_that
     changes = {str(change.path): change.after.decode() for change in rewrite(survey(tmp_path))}
     (web,) = (after for path, after in changes.items() if path.endswith("web.py"))
     assert web == f"import headrace\n{head}graph = headrace.compile(model)\n{body.replace('model(x)', 'graph(x)')}"
+
+
+BELOW = {
+    "of a module": (
+        "net = torch.load('m'); net.eval()\nfor x, y in loader:\n    out = net(x)\n",
+        "net = torch.load('m'); net.eval()\ngraph = headrace.compile(net)\nfor x, y in loader:\n    out = graph(x)\n",
+    ),
+    "of a function": (
+        "def run():\n    net = torch.load('m'); net.eval(); hits = 0  # yet\n    for x, y in loader:\n        out = net(x)\n",
+        "    net = torch.load('m'); net.eval(); hits = 0  # yet\n    graph = headrace.compile(net)\n    for x, y in loader:\n",
+    ),
+    "below an if of one line": (
+        "net = torch.load('m')\nif late: net = torch.load('n'); net.eval()\nfor x, y in loader: out = net(x)\n",
+        "if late: net = torch.load('n'); net.eval()\ngraph = headrace.compile(net)\nfor x, y in loader: out = graph(x)\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), BELOW.values(), ids=BELOW)
+def test_a_graph_is_made_below_a_line_of_several_statements(tmp_path, before, after):
+    (change,) = migrated(tmp_path, f"import torch\n{before}".encode())
+    assert after in change.after.decode()
+
+
+def test_a_call_in_the_line_that_makes_its_model_stays(tmp_path):
+    (tmp_path / "a.py").write_text("import torch\nnet = torch.load('m'); net.eval(); out = [net(x) for x, y in loader]\n")
+    assert not any(change.changed for change in rewrite(survey(tmp_path), select=["PS2"]))
