@@ -38,12 +38,12 @@ class PipelineRun:
         step: StagedStep,
         mesh: PipelineMesh,
         record: StepRecord,
-        sizes: Mapping[str, int] | None = None,
+        exchanged: Mapping[str, torch.Tensor] | None = None,
         *,
         gathers: bool = False,
     ) -> None:
-        """With `sizes`, the bytes of parameters, their gradients are summed within the parts; with `gathers` they themselves
-        are gathered there, by what `run` is given."""
+        """The gradients of the parameters `exchanged`, each with a tensor like it, are summed within the parts; with `gathers`
+        they themselves are gathered there, by what `run` is given."""
         self.step, self.mesh, self.record = step, mesh, record
         self.rank_of = [mesh.rank_of(step.stage(part), step.stages) for part in range(2 * step.stages)]
         stages = [[stage for stage in range(step.stages) if self.rank_of[stage] == rank] for rank in range(mesh.size)]
@@ -62,8 +62,8 @@ class PipelineRun:
             self._gradients.setdefault(step.part(step.owners[parameter], backward=True), []).append((parameter, name))
         self._parts: dict[int, ExchangingPart] = {}
         for number, part in enumerate(step.parts):
-            if sizes is not None and self.rank_of[number] == mesh.own:
-                self._parts[number] = self._exchanging(number, part, sizes, gathers)
+            if exchanged is not None and self.rank_of[number] == mesh.own:
+                self._parts[number] = self._exchanging(number, part, exchanged, gathers)
         kept = dict.fromkeys([*step.leaves, *step.divisors])
         self._results = [name for name in kept if self.rank_of[step.made[name]] == mesh.own]
 
@@ -110,10 +110,14 @@ class PipelineRun:
             _wait(works)
         return gradients, results
 
-    def _exchanging(self, number: int, part: Part, sizes: Mapping[str, int], gathers: bool) -> ExchangingPart:
+    def _exchanging(self, number: int, part: Part, exchanged: Mapping[str, torch.Tensor], gathers: bool) -> ExchangingPart:
         step = self.step
-        owned = {node: sizes[name] for node, name in step.parameters.items() if gathers and name in sizes}
-        due = {parameter: (name, sizes[parameter]) for parameter, name in self._gradients.get(number, ()) if parameter in sizes}
+        owned = {node: exchanged[name] for node, name in step.parameters.items() if gathers and name in exchanged}
+        due = {
+            parameter: (name, exchanged[parameter])
+            for parameter, name in self._gradients.get(number, ())
+            if parameter in exchanged
+        }
         wanted = {name for name in part.outputs if step.used[name] or name in (*step.leaves, *step.divisors)}
         return ExchangingPart(part, owned, due, wanted)
 

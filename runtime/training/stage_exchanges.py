@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from ..parallel.buckets import BUCKET_BYTES
+from ..parallel.buckets import buckets
 from .stage_split import Part
 
 Exchange = Callable[[dict[str, Any]], dict[str, torch.Tensor]]
-Item = TypeVar("Item")
 
 
 class ExchangingPart:
     """`part` so that no more than a bucket of whole parameters and of whole gradients need be there at a time (ZeRO 2 and 3).
 
-    `parameters` are those of its inputs that it gathers, with their bytes. `gradients` says of parameters which output is the
-    gradient that it sums, and its bytes; `wanted` are the outputs that are needed as they are. Ranks that run the same part
-    exchange the same buckets in one order.
+    `parameters` are those of its inputs that it gathers, each with a tensor like it. `gradients` says of parameters which
+    output is the gradient that it sums, and has a tensor like that; `wanted` are the outputs that are needed as they are.
+    Ranks that run the same part exchange the same buckets in one order.
     """
 
     def __init__(
         self,
         part: Part,
-        parameters: Mapping[str, int],
-        gradients: Mapping[str, tuple[str, int]],
+        parameters: Mapping[str, torch.Tensor],
+        gradients: Mapping[str, tuple[str, torch.Tensor]],
         wanted: Collection[str],
     ) -> None:
         self.inputs = tuple(name for name in part.inputs if name not in parameters)
@@ -46,15 +45,18 @@ class ExchangingPart:
         of the inputs' names."""
         return self._program(gather, reduce, *values)  # type: ignore[no-any-return]
 
-    def _rewritten(self, part: Part, parameters: Mapping[str, int], gradients: Mapping[str, tuple[str, int]]) -> GraphModule:
+    def _rewritten(
+        self, part: Part, parameters: Mapping[str, torch.Tensor], gradients: Mapping[str, tuple[str, torch.Tensor]]
+    ) -> GraphModule:
         graph, nodes = Graph(), list(part.program.graph.nodes)
         gather, reduce = graph.placeholder("gather"), graph.placeholder("reduce")
         given = dict(zip((node for node in nodes if node.op == "placeholder"), part.inputs, strict=True))
         copies = {node: graph.placeholder(node.name) for node, name in given.items() if name not in parameters}
         used = dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one in given and one not in copies)
-        gathers = {one: bucket for bucket in _buckets(used, lambda node: parameters[given[node]]) for one in bucket}
-        buckets = _buckets(self.gradients, lambda parameter: gradients[parameter][1])
-        sums = {gradients[bucket[-1]][0]: bucket for bucket in buckets}
+        gathers = {one: bucket for bucket in buckets(used, lambda node: parameters[given[node]]) for one in bucket}
+        sums: dict[str, list[list[str]]] = {}  # what can be summed after an operation
+        for bucket in buckets(self.gradients, lambda parameter: gradients[parameter][1]):
+            sums.setdefault(gradients[bucket[-1]][0], []).append(bucket)
         named: dict[str, Node] = {}
         reduced: dict[str, Node] = {}
         for node in nodes:
@@ -65,8 +67,8 @@ class ExchangingPart:
                     names = [given[each] for each in gathers[one]]
                     copies |= zip(gathers[one], _called(graph, gather, dict.fromkeys(names)), strict=True)
             copies[node] = named[node.name] = graph.node_copy(node, copies.__getitem__)
-            if node.name in sums:
-                table = {parameter: named[gradients[parameter][0]] for parameter in sums[node.name]}
+            for bucket in sums.get(node.name, ()):
+                table = {parameter: named[gradients[parameter][0]] for parameter in bucket}
                 reduced |= zip(table, _called(graph, reduce, table), strict=True)
         results = tuple(named[name] for name in self.outputs), tuple(reduced[parameter] for parameter in self.gradients)
         graph.output(results)
@@ -81,16 +83,3 @@ def _called(graph: Graph, function: Node, table: dict[str, Any]) -> list[Node]:
 def _listed(function: Exchange, table: dict[str, Any]) -> list[torch.Tensor]:
     found = function(table)
     return [found[name] for name in table]
-
-
-def _buckets(items: Iterable[Item], size: Callable[[Item], int]) -> list[list[Item]]:
-    """The items in their order, in parts of BUCKET_BYTES together, or of one that has more."""
-    found: list[list[Item]] = []
-    held = float("inf")
-    for item in items:
-        if held + size(item) > BUCKET_BYTES:
-            found.append([])
-            held = 0.0
-        found[-1].append(item)
-        held += size(item)
-    return found

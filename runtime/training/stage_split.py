@@ -248,10 +248,11 @@ def _views(parts: dict[Node, int], parameters: Iterable[Node], stages: int) -> d
 
 def _part(program: GraphModule, nodes: list[Node], made: dict[Node, int], views: Collection[Node]) -> Part:
     """`views` are computed anew in this part where it uses them."""
-    graph, wanted = Graph(), dict.fromkeys(nodes)
+    graph, used = Graph(), set(nodes)
     for node in reversed([*views]):
-        if any(user in wanted for user in node.users):
-            wanted = {node: None, **wanted}
+        if not used.isdisjoint(node.users):
+            used.add(node)
+    wanted = dict.fromkeys([*(node for node in views if node in used), *nodes])
     given = dict.fromkeys(one for node in wanted for one in node.all_input_nodes if one not in wanted and one.op != "get_attr")
     copies = {node: graph.placeholder(node.name) for node in given}
     for node in itertools.chain.from_iterable([*node.all_input_nodes, node] for node in wanted):

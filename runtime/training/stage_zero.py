@@ -47,9 +47,9 @@ class StageZero:
         self._proved = False
 
     def reducing(self, parameters: Mapping[str, nn.Parameter]) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
-        """What makes of a microbatch's gradients, by the parameters' names, what is to be kept of them: with 2 this rank's
-        parts of the sums over the data axis, in new memory, else all of them."""
-        updated = {id(value) for value in self._updated()} if self.zero > 1 else set()
+        """With 2 and 3, what makes of a microbatch's gradients, by the parameters' names, what is to be kept of them: this
+        rank's parts of the sums over the data axis, in new memory; those of what the optimizer does not have as they are."""
+        updated = {id(value) for value in self._updated()}
 
         def reduced(gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             names = [name for name in gradients if id(parameters[name]) in updated]
@@ -80,12 +80,8 @@ class StageZero:
         for value in taken:
             value.grad = None
 
-    def parts(self) -> list[torch.Tensor]:
-        """This rank's parts of what the next update takes so far, beside what stands in `.grad`."""
-        return list(self._gradients.values())
-
     def gradients(self) -> dict[nn.Parameter, DTensor]:
-        """The same as global tensors."""
+        """This rank's parts of what the next update takes so far, beside what stands in `.grad`, as global tensors."""
         return {value: self._layouts[value].around(part) for value, part in self._gradients.items()}
 
     def forget(self, parameters: Iterable[nn.Parameter] | None = None) -> None:
@@ -154,13 +150,13 @@ class StageZero:
         found = {name: share_of(value) for name, value in parameters.items() if name not in dropped}
         return found | dict(zip(dropped, self._dropped.gathered(list(dropped.values())), strict=True))
 
-    def exchanged(self, parameters: Mapping[str, nn.Parameter]) -> dict[str, int] | None:
-        """The bytes of those whose gradients `reducing` sums, by their names; None where it sums none."""
+    def exchanged(self, parameters: Mapping[str, nn.Parameter]) -> dict[str, torch.Tensor] | None:
+        """Tensors without values like those whose gradients `reducing` sums, by their names; None where it is not asked."""
         if self.zero < 2:
             return None
         updated = {id(value) for value in self._updated()}
         return {
-            name: self._layouts[value].share.numel() * value.element_size()
+            name: torch.empty(self._layouts[value].share, dtype=value.dtype, device="meta")
             for name, value in parameters.items()
             if id(value) in updated
         }

@@ -183,8 +183,8 @@ class StagedTrainer(Trainer):
         ways += "" if self._zero is None else f", ZeRO {self._zero.zero}"
         record = StepRecord(tuple(tuple(value.shape) for value in rows), way="captured", why=ways)
         self._journal.report(1, f"capture {self.captures}: {record}")
-        sizes = None if self._zero is None else self._zero.exchanged(self.state.parameters)
-        return PipelineRun(step, self.mesh, record, sizes, gathers=self._zero is not None and self._zero.zero > 2)
+        exchanged = None if self._zero is None else self._zero.exchanged(self.state.parameters)
+        return PipelineRun(step, self.mesh, record, exchanged, gathers=self._zero is not None and self._zero.zero > 2)
 
     def _captured(self, example: Sequence[torch.Tensor]) -> StagedStep:
         if torch.is_autocast_enabled(example[0].device.type):
@@ -250,7 +250,7 @@ class StagedTrainer(Trainer):
         return parameters | {node: share_of(self.state.buffers[name]) for node, name in step.buffers.items()}
 
     def _exchanges(self, step: StagedStep) -> Exchanges | None:
-        if (zero := self._zero) is None:
+        if (zero := self._zero) is None or zero.zero < 2:
             return None
         parameters = {node: self.state.parameters[name] for node, name in step.parameters.items()}
         return Exchanges(

@@ -13,6 +13,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...reading.bindings import last_name
 from ...reading.source import NOTEBOOK, read_source
 from .places import is_users
 
@@ -396,15 +397,17 @@ def sign_between_cells(root: str, script: str) -> str | None:
     """The one sign at which the sources take lines of tables apart: `csv.reader(file, delimiter=";")`; None for no such."""
     for tree in sources(root, path_of(root, script)):
         calls = (node for node in nodes(tree) if isinstance(node, ast.Call))
-        told = [item.value for call in calls if _called(call) in _BY_LINES for item in call.keywords if item.arg == "delimiter"]
+        told = [
+            item.value
+            for call in calls
+            if last_name(call.func) in _BY_LINES
+            for item in call.keywords
+            if item.arg == "delimiter"
+        ]
         signs = {item.value for item in told if isinstance(item, ast.Constant) and item.value in _SIGNS[:4]}
         if signs:
             return signs.pop() if len(signs) == 1 else None
     return None
-
-
-def _called(call: ast.Call) -> str:
-    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
 def _names_in(tree: ast.Module) -> set[str]:

@@ -21,11 +21,11 @@ from headrace.runtime.parallel.planner import measure as measuring  # noqa: E402
 from headrace.runtime.parallel.planner.operators import Model  # noqa: E402
 from headrace.runtime.parallel.shares import share_of  # noqa: E402
 from headrace.runtime.parallel.stage_parameters import part_of  # noqa: E402
-from headrace.runtime.training import stage_exchanges  # noqa: E402
 from tests.runtime.parallel import cases  # noqa: E402
 from tests.runtime.training import staged_cases  # noqa: E402
 
 sbp = parallel.sbp
+BUCKET_BYTES = buckets.BUCKET_BYTES
 
 
 def training(mesh, trainings):
@@ -214,7 +214,7 @@ def staged(shape, trainings):
     for given in trainings:
         options = dict(given)
         name, steps, rows = options.pop("name"), options.pop("steps"), options.pop("later", 16)
-        stage_exchanges.BUCKET_BYTES = options.pop("bucket", buckets.BUCKET_BYTES)
+        buckets.BUCKET_BYTES = options.pop("bucket", BUCKET_BYTES)
         options["optimizer"] = getattr(staged_cases, options.pop("optimizer", "sgd"))
         alone = {
             key: value for key, value in options.items() if key not in ("microbatches", "schedule", "zero", "again", "tensor")

@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch.fx import symbolic_trace
 
-from headrace.runtime.training import stage_exchanges
+from headrace.runtime.parallel import buckets
 from headrace.runtime.training.stage_exchanges import ExchangingPart
 from headrace.runtime.training.stage_split import Part
 
 KILO = 1 << 10
+LIKE = torch.empty(KILO // 4, device="meta")
 
 
 def backward(rows, first, second, third, wanted):
@@ -31,10 +32,10 @@ def part():
 
 @pytest.mark.parametrize("most", [KILO, 2 * KILO, 1 << 20])
 def test_no_more_than_a_bucket_is_whole_at_a_time(part, most, monkeypatch):
-    monkeypatch.setattr(stage_exchanges, "BUCKET_BYTES", most)
-    sizes = dict.fromkeys(("first", "second", "third"), KILO)
-    gradients = {name: (output, KILO) for name, output in zip(("third", "second", "first"), part.outputs, strict=True)}
-    rewritten = ExchangingPart(part, sizes, gradients, wanted={part.outputs[-1]})
+    monkeypatch.setattr(buckets, "BUCKET_BYTES", most)
+    like = dict.fromkeys(("first", "second", "third"), LIKE)
+    gradients = {name: (output, LIKE) for name, output in zip(("third", "second", "first"), part.outputs, strict=True)}
+    rewritten = ExchangingPart(part, like, gradients, wanted={part.outputs[-1]})
     assert rewritten.inputs == ("rows", "wanted")
     assert rewritten.outputs == part.outputs[-1:]
     torch.manual_seed(0)
@@ -58,22 +59,24 @@ def test_no_more_than_a_bucket_is_whole_at_a_time(part, most, monkeypatch):
     assert all(torch.equal(value, 2 * wanted[name]) for name, value in zip(rewritten.gradients, summed, strict=True))
     each = most // KILO
     names = ["third", "second", "first"]
-    buckets = [tuple(names[at : at + each]) for at in range(0, 3, each)] if each < 3 else [tuple(names)]
-    assert [call[1:] for call in calls if call[0] == "gather"] == buckets
-    assert [call[1:] for call in calls if call[0] == "reduce"] == buckets
+    expected = [tuple(names[at : at + each]) for at in range(0, 3, each)] if each < 3 else [tuple(names)]
+    assert [call[1:] for call in calls if call[0] == "gather"] == expected
+    assert [call[1:] for call in calls if call[0] == "reduce"] == expected
     if most == KILO:
         assert [call[0] for call in calls] == ["gather", "reduce"] * 3
 
 
 def test_a_gradient_that_is_only_handed_on_is_left_to_the_caller(part):
     """As that of a later stage, which the addition of a bias passes as it is: it comes in, and is no result of this part."""
-    rewritten = ExchangingPart(part, {}, {"bias": ("wanted", KILO), "third": (part.outputs[0], KILO)}, wanted=())
+    rewritten = ExchangingPart(part, {}, {"bias": ("wanted", LIKE), "third": (part.outputs[0], LIKE)}, wanted=())
     assert rewritten.gradients == ("third",)
     assert rewritten.inputs == part.inputs
 
 
-def test_one_value_may_be_the_gradient_of_two_parameters(part):
-    both = dict.fromkeys(("one", "other"), (part.outputs[1], KILO))
+@pytest.mark.parametrize("most", [KILO, 2 * KILO])  # in a bucket each, and together
+def test_one_value_may_be_the_gradient_of_two_parameters(part, most, monkeypatch):
+    monkeypatch.setattr(buckets, "BUCKET_BYTES", most)
+    both = dict.fromkeys(("one", "other"), (part.outputs[1], LIKE))
     rewritten = ExchangingPart(part, {}, both, wanted=set(part.outputs))
     values = [torch.randn(3, 3) for _ in part.inputs]
     outputs, summed = rewritten(dict, dict, values)

@@ -12,6 +12,7 @@ import types
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
+from ....reading.bindings import last_name
 from .. import hints
 from ..places import of_kind
 from ..stage import Stage
@@ -37,7 +38,7 @@ def stated_width(stage: Stage) -> int | None:
     found = set()
     for tree in hints.sources(stage.root, hints.path_of(stage.root, stage.request.script)):
         for node in hints.nodes(tree):
-            if isinstance(node, ast.ClassDef) or (isinstance(node, ast.Call) and _name(node.func) == "Sequential"):
+            if isinstance(node, ast.ClassDef) or (isinstance(node, ast.Call) and last_name(node.func) == "Sequential"):
                 outputs = [item.args[1] for item in ast.walk(node) if _is_linear(item)]
                 last = max(outputs, key=lambda item: (item.lineno, item.col_offset), default=None)
                 found |= {last.value} if isinstance(last, ast.Constant) and isinstance(last.value, int) else set()
@@ -45,11 +46,7 @@ def stated_width(stage: Stage) -> int | None:
 
 
 def _is_linear(node: ast.AST) -> TypeGuard[ast.Call]:
-    return isinstance(node, ast.Call) and _name(node.func) == "Linear" and len(node.args) > 1
-
-
-def _name(node: ast.expr) -> str:
-    return str(getattr(node, "attr", getattr(node, "id", "")))
+    return isinstance(node, ast.Call) and last_name(node.func) == "Linear" and len(node.args) > 1
 
 
 def install(stage: Stage, torch: Any, classes: int) -> None:
