@@ -83,17 +83,19 @@ def worst_first(layers: Sequence[tuple[Observer, Observer, Any]]) -> list[int]:
     return [int(place) for place in np.lexsort((ranks[0], np.minimum(*ranks)))]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Calibration:
     """Real inputs, one float32 array [n, ...] per input of the graph.
 
     `of_portable` (the portable graph's tensors) and `of_program` (the values of torch's program) are filled when first needed,
-    so that the images run once for all shares of layers in floats.
+    so that the images run once for all shares of layers in floats; `has_gates` is whether the portable graph has gates to
+    quantize, None until it was read.
     """
 
     inputs: Sequence[np.ndarray[Any, Any]]
     of_portable: dict[str, Observer] = field(default_factory=dict, repr=False)
     of_program: dict[str, Observer] = field(default_factory=dict, repr=False)
+    has_gates: bool | None = None
 
 
 def required(calibration: Calibration | None) -> Calibration:

@@ -59,10 +59,9 @@ def write_int8(
     With `float_gates`, gates are computed in floats; a graph without any is the same file. Raises BackendError when nothing in
     the graph can be quantized, a value is not finite, or a library is missing.
     """
-    level = f"-{precision.level}" if precision.level else ""
-    usual, own = f"model-int8{level}.onnx", f"model-int8{level}-float-gates.onnx"
-    if (directory / (own if float_gates else usual)).exists():
-        return [own if float_gates else usual]
+    float_gates = float_gates and calibration.has_gates is not False
+    if (directory / (name := _file_name(precision, float_gates))).exists():
+        return [name]
     try:
         import onnxruntime.quantization  # noqa: F401
     except ImportError as error:
@@ -73,9 +72,9 @@ def write_int8(
         raise BackendError("graphs of more than 2 GB are not quantized")
     model = _with_shapes(onnx.load(directory / ONNX_FILE))
     chosen = _quantizable(model)
-    float_gates = float_gates and any(node.op_type in _GATES for node in chosen)
-    name = own if float_gates else usual
-    if (directory / name).exists():
+    calibration.has_gates = any(node.op_type in _GATES for node in chosen)
+    float_gates = float_gates and calibration.has_gates
+    if (directory / (name := _file_name(precision, float_gates))).exists():
         return [name]
     if not _layers(chosen):
         raise BackendError("the graph has no convolution or matrix product with constant weights, so int8 gains nothing")
@@ -90,6 +89,10 @@ def write_int8(
     with aside(directory, name) as (path,):
         onnx.save_model(quantized, str(path))
     return [name]
+
+
+def _file_name(precision: Precision, float_gates: bool) -> str:
+    return f"model-int8{f'-{precision.level}' if precision.level else ''}{'-float-gates' if float_gates else ''}.onnx"
 
 
 def write_portable(

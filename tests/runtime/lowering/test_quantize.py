@@ -211,6 +211,8 @@ def test_a_graph_without_gates_has_one_form(made, tmp_path, rows):
     shutil.copytree(made(Transformer)[1], tmp_path, dirs_exist_ok=True)
     calibration = Calibration([rows])
     assert write_int8(tmp_path, calibration, float_gates=True) == write_int8(tmp_path, calibration) == ["model-int8.onnx"]
+    (tmp_path / "model.onnx").unlink()  # nor is it read again to find that out
+    assert write_int8(tmp_path, calibration, float_gates=True) == ["model-int8.onnx"]
 
 
 def test_the_images_run_once_for_all_levels(made, tmp_path, rows):
