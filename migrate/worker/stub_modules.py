@@ -82,11 +82,25 @@ class AbsentName:
     __call__ = __getitem__ = __iter__ = __enter__ = __mro_entries__ = __setattr__ = __bool__ = __len__ = _reject
 
 
+_names_of: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
+
+
+class _Names(dict[str, Any]):
+    """What a stub holds, and whatever else is asked of it by name: `library.__dict__[args.arch](pretrained=True)`."""
+
+    def __missing__(self, name: str) -> AbsentName:
+        return AbsentName(f"{self['__name__']}.{name}")
+
+
 class _Module(types.ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.__path__ = []
         self.__version__ = "0"  # older than any that an installed library would use
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        return _Names(_names_of(self))
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__" and (needed := needed_of_all()) is not None:

@@ -64,7 +64,7 @@ class Paths:
             stage.wrap(os, name, self._stat)
         for name in ("mkdir", "makedirs"):
             stage.wrap(os, name, self._mkdir)
-        for name in ("remove", "unlink", "rmdir", "rename", "replace"):
+        for name in ("remove", "unlink", "rmdir", "rename", "replace", "utime", "chmod"):
             stage.wrap(os, name, self._change)
         stage.wrap(shutil, "rmtree", lambda original, path, *args, **named: original(self._changed(path), *args, **named))
         for name in ("glob", "iglob"):
@@ -325,7 +325,7 @@ class Paths:
             return os.makedirs(self._elsewhere(os.fsdecode(path)), exist_ok=True)
 
     def _change(self, original: Callable[..., Any], path: Any, *others: Any, **named: Any) -> Any:
-        """Remove or rename what the script wrote to a place that stands in for another."""
+        """Remove, rename or mark what the script wrote to a place that stands in for another."""
         if any(name.endswith("dir_fd") and value is not None for name, value in named.items()):
             return original(path, *others, **named)  # below an open folder, which is what it is
         named = {name: self._renamed(value) if name == "dst" else value for name, value in named.items()}

@@ -68,6 +68,8 @@ def test_an_unused_library_may_be_absent(tmp_path, build, head):
     [
         ("from absent_ops import fast", "self.x = fast(1)"),
         ("import absent_ops", "self.x = absent_ops.inner.Layer()"),
+        ("import absent_ops", "self.x = absent_ops.__dict__['layer'](1)"),
+        ("import absent_ops", "self.x = vars(absent_ops)['layer'](1)"),
         ("import absent_ops\n\n@absent_ops.register\ndef f():\n    pass", "pass"),
         ("import absent_ops\n\nclass Base(absent_ops.Layer):\n    pass", "pass"),
     ],

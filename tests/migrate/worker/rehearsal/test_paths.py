@@ -174,6 +174,22 @@ except FileNotFoundError as error:
     assert "nowhere" not in os.listdir("/")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "shutil.copy('net.py', OUT)",
+        "shutil.copy2('net.py', OUT)",
+        "shutil.copyfile('net.py', OUT); os.chmod(path=OUT, mode=0o600); os.utime(OUT)",
+        "open(OUT, 'w').write(open('net.py').read()); Path(OUT).touch(); Path(OUT).chmod(0o600)",
+    ],
+)
+def test_a_copy_of_the_sources_is_kept_elsewhere(line, rehearsed):
+    text = f"import os, shutil\nfrom pathlib import Path\nOUT = '/nowhere/headrace/net.py'\n{line}\nprint(open(OUT).read())\n"
+    done = rehearsed({"main.py": text, "net.py": "depth = 2\n"})
+    assert done.stdout == "depth = 2\n\n", done.report.why
+    assert "nowhere" not in os.listdir("/")
+
+
 @pytest.mark.parametrize("line", ["os.mkdir('out')", "Path('out').mkdir()", "os.makedirs('out')"])
 def test_a_folder_that_a_script_makes_twice_is_its_own_error(rehearsed, line):
     done = rehearsed({"main.py": f"import os\nfrom pathlib import Path\n{line}\nprint()\n{line}\n"})

@@ -81,7 +81,8 @@ def _adder(stage: Stage, name: str) -> Callable[[types.ModuleType], None]:
     def add(module: types.ModuleType) -> None:
         if isinstance(getattr(module.__spec__, "loader", None), AbsentLibrary):
             stage.note("libraries", f"{name.partition('.')[0]} is not installed; what its Config does stood in")
-            vars(module).update(Config=Config, ConfigDict=ConfigDict, DictAction=DictAction)
+            for kind in (Config, ConfigDict, DictAction):
+                setattr(module, kind.__name__, kind)
 
     return add
 
