@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import math
 import os
@@ -332,6 +333,8 @@ class ModuleCalls:
         parent = frame.f_locals.get("self")
         if not isinstance(parent, nn.Module) or parent is module or id(parent) in self._transparent:
             return None
+        if unwrap(parent) is unwrap(module):  # which is called itself by DataParallel's
+            return None
         while (
             frame.f_code.co_name != "forward" and (outer := frame.f_back) is not None and outer.f_locals.get("self") is parent
         ):
@@ -352,8 +355,10 @@ class ModuleCalls:
         owner.forward = forward  # type: ignore[attr-defined]
         self._undo.append(lambda: setattr(owner, "forward", plain))
         self._inside = frame
-        names = frame.f_code.co_varnames[1 : frame.f_code.co_argcount]
-        args = tuple(frame.f_locals[name] for name in names)
+        code, given = frame.f_code, frame.f_locals
+        args = tuple(given[name] for name in code.co_varnames[1 : code.co_argcount])
+        if code.co_flags & inspect.CO_VARARGS:
+            args += given[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
         found = self._images(args, {})
         if found is not None:
             self._record(parent, plain, args, {}, found)

@@ -204,6 +204,30 @@ def test_forward_called_as_a_method_is_a_call() -> None:
     assert net.forward(IMAGES).shape == (4, 5)
 
 
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda net: nn.DataParallel(nn.DataParallel(net))])
+def test_forward_of_what_is_around_a_model_is_called_as_a_method(wrap) -> None:
+    wrapped = wrap(Net().eval())
+    with ModuleCalls(HERE) as calls, torch.no_grad():
+        torch.max(wrapped.forward(IMAGES), 1)
+    seen = only(calls)
+    assert isinstance(seen.module, Net)
+    assert sum(seen.sites.values()) == 1
+    assert "argmax" in seen.reads[()]
+
+
+def test_forward_that_takes_any_number_of_tensors_is_called_as_a_method() -> None:
+    class Any(Net):
+        def forward(self, *images: torch.Tensor) -> torch.Tensor:
+            return self.head(self.body(images[-1]).mean((2, 3)))
+
+    net = Any().eval()
+    with ModuleCalls(HERE) as calls, torch.no_grad():
+        torch.max(net.forward(IMAGES, IMAGES), 1)
+    seen = only(calls)
+    assert seen.module is net
+    assert len(next(iter(seen.first.values())).args) == 2
+
+
 def test_forward_called_as_a_method_that_calls_another_is_a_call() -> None:
     class Layered(nn.Module):
         def __init__(self) -> None:
