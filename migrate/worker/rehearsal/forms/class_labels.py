@@ -36,6 +36,11 @@ _IN_TEXT = re.compile(
     r"(numpy\.)?int\d*\b"
 )
 """What is said of a number that is put into a text: a label of a table, where one was made."""
+_AS_NUMBER = re.compile(
+    r"type str doesn't define __round__|can't multiply sequence by non-int|must be real number, not str|can only concatenate str"
+    r"|bad operand type .*'str'|(unsupported operand type|not supported between instances).*'str'"
+)
+"""What is said of a text with which a script computes."""
 _NONE = re.compile(r"found <class 'NoneType'>|infer dtype of NoneType|not 'NoneType'")
 """What is said of an image whose class was looked up in vain."""
 _TAKEN = re.compile(r"""\[\s*['"](\w+)['"]\s*\]""")
@@ -66,7 +71,8 @@ def lesson(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]
 
 def numbers_and_names(stage: Stage, error: BaseException, own: Sequence[types.FrameType]) -> bool | None:
     """What is said of a name where a number was expected; `own` are the frames of the user's code. None of other errors."""
-    if isinstance(error, AttributeError | TypeError | ValueError) and _has_names_for_labels(own):
+    computes = isinstance(error, TypeError) and _AS_NUMBER.search(str(error)) and _has_a_name(own)
+    if computes or (isinstance(error, AttributeError | TypeError | ValueError) and _has_names_for_labels(own)):
         return stage.learn("other_columns", True)
     if not isinstance(error, ValueError):
         return None
@@ -120,6 +126,12 @@ def _has_names_for_labels(own: Sequence[types.FrameType]) -> bool:
     """Whether a batch has names of made images, where its images are there: a column of labels was not known for one."""
     batches = [value for _, value in (of_kind(own[-1].f_locals, tuple, list) if own else ()) if value]
     return any(all(isinstance(item, str) and MADE_NAME.fullmatch(item) for item in batch) for batch in batches)
+
+
+def _has_a_name(own: Sequence[types.FrameType]) -> bool:
+    """Whether the name of a made image is at hand where the user's code stopped: any other column has it, too."""
+    values = own[-1].f_locals.values() if own else ()
+    return any(isinstance(value, str) and MADE_NAME.fullmatch(value) for value in values)
 
 
 def _of_a_class(stage: Stage, text: str) -> bool:

@@ -151,6 +151,21 @@ def test_a_column_that_looks_like_names_and_is_taken_for_numbers(rehearsed):
     assert (done.report.ended, done.stdout) == ("finished", "True image_\n"), done.report.why
 
 
+@pytest.mark.parametrize(
+    "use", ["round(age)", "age * 0.5", "age + np.random.randn()", "0.5 - age", "age < 4", "math.floor(age)", "-age", "abs(age)"]
+)
+def test_a_column_that_a_script_computes_with_holds_numbers(rehearsed, use):
+    pytest.importorskip("pandas")
+    text = (
+        "import math\nimport numpy as np\nimport pandas as pd\n"
+        "def load(rows, at):\n    age, name = rows[at]\n    return name, " + use + "\n"
+        "rows = [(row['apparent_avg'], row['file_name']) for _, row in pd.read_csv('a.csv').iterrows()]\n"
+        "print(load(rows, 1)[0][:6])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "image_\n"), done.report.why
+
+
 @pytest.mark.parametrize("said", ["Unknown label {name!r} at row 3", "invalid class: {name}"])
 def test_a_number_that_the_script_calls_no_label_becomes_a_name(rehearsed, said):
     text = (
