@@ -37,8 +37,8 @@ _IN_TEXT = re.compile(
 )
 """What is said of a number that is put into a text: a label of a table, where one was made."""
 _AS_NUMBER = re.compile(
-    r"type str doesn't define __round__|can't multiply sequence by non-int|must be real number, not str|can only concatenate str"
-    r"|bad operand type .*'str'|(unsupported operand type|not supported between instances).*'str'"
+    r"type str doesn't define __round__|can't multiply sequence by non-int|must be real number, not str"
+    r"|can only concatenate str|bad operand type .*'str'|(unsupported operand type|not supported between instances).*'str'"
 )
 """What is said of a text with which a script computes."""
 _NONE = re.compile(r"found <class 'NoneType'>|infer dtype of NoneType|not 'NoneType'")
