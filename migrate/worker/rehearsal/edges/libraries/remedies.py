@@ -91,7 +91,10 @@ def _plain(name: str) -> str:
 
 def _what_stood_in(stage: Stage, error: BaseException) -> str | None:
     """An error that what a library would have given may explain: a configuration that it reads, say."""
-    caused = isinstance(error, LookupError | TypeError | ValueError | AttributeError | ArithmeticError)
+    raised_in = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
+    told = isinstance(error, Exception) and not isinstance(error, NameError | SyntaxError | ImportError | OSError)
+    own = told and any(is_users(path, stage.root) for path in raised_in)  # "no face was found"
+    caused = own or isinstance(error, LookupError | TypeError | ValueError | AttributeError | ArithmeticError)
     of_other = not OTHERS.isdisjoint(stage.learned.get("used", ()))
     return idle(stage) if of_other or (caused and not EVERYWHERE.search(str(error))) else None
 

@@ -14,6 +14,14 @@ def test_what_a_missing_library_gave_may_explain_a_later_error(rehearsed):
     assert done.report.remedy.startswith("the repository's own code fails at main.py:3")
 
 
+@pytest.mark.parametrize("error", ["RuntimeError", "SystemError", "Exception", "LookupError"])
+def test_what_a_missing_library_did_not_find_may_explain_what_the_script_raises(rehearsed, error):
+    text = f"import nobody_has_this\nfor face in nobody_has_this.faces('a.jpg'):\n    break\nraise {error}('no face')\n"
+    done = rehearsed({"main.py": text})
+    assert done.report.why == f"{error}: no face"
+    assert done.report.remedy.startswith("what nobody_has_this would have done stood in: install nobody_has_this (nothing here")
+
+
 def test_a_library_that_another_one_asks_for_by_name_is_to_be_installed(rehearsed):
     text = "import nobody_has_this\nraise ValueError('the engine wants nobody_has_this 3.0; version 0 is installed')\n"
     done = rehearsed({"main.py": text})
