@@ -317,7 +317,7 @@ class Maker:
         def is_label(name: str) -> bool:
             if self.agreed and _ID.search(name):
                 return False
-            others = bool(self.stage.learned.get("other_columns")) and bool(files or texts) and name not in (*files, *texts)
+            others = bool(self.stage.learned.get("other_columns")) and name not in (*files, *texts)
             return others or _LABEL.search(name) is not None
 
         shown = list(filter(is_label, names))

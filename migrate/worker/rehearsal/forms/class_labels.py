@@ -41,6 +41,10 @@ _AS_NUMBER = re.compile(
     r"|can only concatenate str|bad operand type .*'str'|(unsupported operand type|not supported between instances).*'str'"
 )
 """What is said of a text with which a script computes."""
+_SINGLE = re.compile(
+    r"least populated class.* only 1 member|n_splits=\d+ cannot be greater than the number of members in each class"
+)
+"""What scikit-learn says of classes to divide whose column had a name of its own in each row."""
 _NONE = re.compile(r"found <class 'NoneType'>|infer dtype of NoneType|not 'NoneType'")
 """What is said of an image whose class was looked up in vain."""
 _TAKEN = re.compile(r"""\[\s*['"](\w+)['"]\s*\]""")
@@ -72,6 +76,8 @@ def lesson(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]
 def numbers_and_names(stage: Stage, error: BaseException, own: Sequence[types.FrameType]) -> bool | None:
     """What is said of a name where a number was expected; `own` are the frames of the user's code. None of other errors."""
     computes = isinstance(error, TypeError) and _AS_NUMBER.search(str(error)) and _has_a_name(own)
+    if isinstance(error, ValueError) and _SINGLE.search(str(error)) and tables.has_table(stage):
+        return stage.learn("other_columns", True)
     if computes or (isinstance(error, AttributeError | TypeError | ValueError) and _has_names_for_labels(own)):
         return stage.learn("other_columns", True)
     if not isinstance(error, ValueError):

@@ -18,6 +18,10 @@ _MISSED_COLUMNS = re.compile(
 )
 _QUOTED = re.compile(r"'([^'\n]+)'")
 """What is said of columns that a table should have, by pandas (`usecols`, `drop`) or the script itself, and their names."""
+_ATTRIBUTE = re.compile(r"'(?:DataFrame|Series|Pandas)' object has no attribute '(\w+)'")
+"""What is said of a column that is asked for as an attribute, of a table or a row; `Pandas` is a row of `itertuples`."""
+_GONE = frozenset(("append", "applymap", "as_matrix", "get_value", "iteritems", "ix", "lookup", "mad", "set_value"))
+"""Methods that pandas removed, which are no columns."""
 _LISTS = (list, tuple, set)
 _UNPACKED = re.compile(r"not enough values to unpack \(expected (\d+), got \d+\)")
 _BY_PLACE = re.compile(r"\b(\w+)\[(\d+)\]")
@@ -118,9 +122,8 @@ def lesson(stage: Stage, error: BaseException, frames: list[Any]) -> bool | None
             return True
     if isinstance(error, KeyError) and any("pandas" in name or "datasets" in name or name.endswith("csv.py") for name in names):
         return stage.add("columns", str(error.args[0]))
-    if isinstance(error, AttributeError) and (
-        attribute := re.match(r"'DataFrame' object has no attribute '(\w+)'", str(error))
-    ):
+    attribute = _ATTRIBUTE.match(str(error)) if isinstance(error, AttributeError) else None
+    if attribute is not None and attribute[1] not in _GONE:
         return stage.add("columns", attribute[1])
     return None
 

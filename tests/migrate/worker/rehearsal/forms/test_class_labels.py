@@ -166,6 +166,23 @@ def test_a_column_that_a_script_computes_with_holds_numbers(rehearsed, use):
     assert (done.report.ended, done.stdout) == ("finished", "image_\n"), done.report.why
 
 
+@pytest.mark.parametrize(
+    "divide",
+    [
+        "train_test_split(table, test_size=0.2, stratify=table['dx'])",
+        "next(StratifiedKFold(n_splits=3).split(table, pd.Categorical(table['dx']).codes))",
+    ],
+)
+def test_a_column_by_which_rows_are_divided_evenly_holds_few_classes(rehearsed, divide):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\nfrom sklearn.model_selection import StratifiedKFold, train_test_split\n"
+        f"table = pd.read_csv('a.csv')\nfirst, second = {divide}\nprint(table['image_id'][1][:6], table['dx'].nunique() < 20)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "image_ True\n"), done.report.why
+
+
 @pytest.mark.parametrize("said", ["Unknown label {name!r} at row 3", "invalid class: {name}"])
 def test_a_number_that_the_script_calls_no_label_becomes_a_name(rehearsed, said):
     text = (

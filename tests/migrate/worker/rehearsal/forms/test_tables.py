@@ -145,3 +145,19 @@ def test_columns_that_an_error_names_are_in_the_next_table(rehearsed, text, colu
     pytest.importorskip("pandas")
     done = rehearsed({"main.py": f"{text}print(len(table) > 4, set({columns}) <= set(table.columns))\n"})
     assert (done.report.ended, done.stdout) == ("finished", "True True\n"), done.report.why
+
+
+@pytest.mark.parametrize("row", ["table.loc[1]", "table.iloc[1]", "next(table.itertuples())", "next(table.iterrows())[1]"])
+def test_a_column_is_asked_for_as_an_attribute_of_a_row(rehearsed, row):
+    pytest.importorskip("pandas")
+    text = f"import pandas as pd\ntable = pd.read_csv('a.csv')\nrow = {row}\nprint(row.image_id[:6], int(row.target))\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout[:7]) == ("finished", "image_ "), done.report.why
+
+
+@pytest.mark.parametrize("kind", ["table", "table['label']"])
+def test_a_method_that_pandas_removed_is_no_column(rehearsed, kind):
+    pytest.importorskip("pandas")
+    done = rehearsed({"main.py": f"import pandas as pd\ntable = pd.read_csv('a.csv')\n{kind}.append(table)\n"})
+    assert done.report.why is not None
+    assert "has no attribute 'append'" in done.report.why
