@@ -118,11 +118,17 @@ def import_line(module: Module, positions: Positions, statement: str) -> Edit | 
     return positions.insert_before(body[0], statement)
 
 
-def is_bound(module: Module, name: str) -> bool:
-    """Whether a file may mean something of its own by the name of a builtin."""
+def is_bound(module: Module, name: str, _seen: set[str] | None = None) -> bool:
+    """Whether a file may mean something of its own by the name of a builtin, or have it from one of which it imports all. What
+    lies outside of the repository may have any name."""
     bound = any(node.id == name and not isinstance(node.ctx, ast.Load) for node in module.of_kind(ast.Name))
     bound = bound or any(node.arg == name for node in module.of_kind(ast.arg))
-    return bound or name in module.imports or name in module.definitions or bool(module.star_imports)
+    if bound or name in module.imports or name in module.definitions:
+        return True
+    seen = _seen if _seen is not None else set()
+    seen.add(module.path)
+    others = [module.repository.module(star, module.path) for star in module.star_imports]
+    return any(other is None or (other.path not in seen and is_bound(other, name, seen)) for other in others)
 
 
 def mentions(module: Module, name: str) -> bool:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from ...proving.rehearsal_protocol import GUESSED
 from . import hints
-from .forms import birds, imagenet_names, json_files, known_sets, nifti, parted_folders, splits, stored_layers
+from .forms import birds, imagenet_names, json_files, keyed_arrays, known_sets, nifti, parted_folders, splits, stored_layers
 from .forms.examples import example_of
 from .stage import Stage
 
@@ -49,6 +49,9 @@ NO_FOLDERS = "no_folders"
 """Learned: paths without an ending which the script took for those of files: of checkpoints, then."""
 LINE_SIGN, LINE_NAMES = "line_sign", "line_names"
 """Learned: what stands between an image and its class in a line of a list, and that the class is named."""
+CALLED, WAYS_TO_CALL = "called", 3
+"""Learned: in which of the usual ways images are called that have numbers in their names: `cat.12.jpg` as in Kaggle's cats and
+dogs, `3_0_2_0012.jpg` as in UTKFace."""
 LISTS = (".txt", ".lst", ".names")
 """Endings of files of lines."""
 _PIXELS = re.compile(
@@ -63,6 +66,8 @@ FRAMES = {".parquet": "to_parquet", ".pq": "to_parquet", ".feather": "to_feather
 """Endings of tables that pandas writes, and by which of its functions."""
 PLAIN = ("image", "label")
 """The columns of a table of which the sources name none."""
+APART = "apart"
+"""Learned: rows, columns and colors of images are axes of their own in pickled arrays, and labels are one, too."""
 WIDTH = "width"
 """Learned: how many columns a table has whose rows the script takes apart by itself."""
 NUMBERS = "numbers"
@@ -78,7 +83,7 @@ _DRAWN = 16
 """So many images are drawn that each stand in several rows."""
 _SIDE_OF_DIGITS = (28, 28)
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
-_PICKLES = (".pkl", ".pickle")
+PICKLES = (".pkl", ".pickle", ".p")
 _OF_IMAGES = re.compile(r"(^|[_-])(images?|imgs?|photos?|pictures|pixels|features|x)([_-]|$)", re.I)
 """Names of files that hold an array of images."""
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
@@ -205,12 +210,18 @@ class Maker:
                 self.stage.keep(folder)
             for number in range(each):
                 # Where no folder says what an image shows, its name may.
-                own = f"{self.names[number % self.classes]}_{number:04d}" if flat else f"{number:04d}"
-                own = f"image_{number:04d}" if flat and self.agreed else own
+                own = self._file_name(number) if flat else f"{number:04d}"
                 file = Path(folder, own.replace(os.sep, "_") + suffix)
                 file.write_bytes(drawn[(order * each + number) % len(drawn)])
                 if there and flat:
                     self.stage.keep(str(file))
+
+    def _file_name(self, number: int) -> str:
+        """What an image of a folder is called that has no folders of classes: as in tables, else by its class."""
+        label = number % self.classes
+        by_name = f"{self.names[label]}_{number:04d}", f"{self.names[label]}.{number}"
+        called = (*by_name, f"{label}_{number % 2}_{label % 4}_{number:04d}")
+        return f"image_{number:04d}" if self.agreed else called[self.stage.learned.get(CALLED, 0)]
 
     def matching(self, folder: str, pattern: str) -> None:
         """Make what a pattern of file names below a missing folder asks for: `*/*.png`, `**/*.jpg`, `*`."""
@@ -242,7 +253,7 @@ class Maker:
             return self._list_of_birds
         if self.stage.table is not None and low.endswith(TABLES):
             return self._table
-        if (loaded := self.stage.loading == os.path.basename(path)) and low.endswith(_PICKLES):
+        if (loaded := self.stage.loading == os.path.basename(path)) and low.endswith((*PICKLES, *keyed_arrays.HDF5)):
             return self._weights
         for suffixes, make in (
             (IMAGES, self._image),
@@ -253,8 +264,9 @@ class Maker:
             ((".npy",), self._array),
             ((".mat",), self._matlab),
             (nifti.ENDINGS, nifti.volume),
-            ((".npz",), self._arrays),
-            (_PICKLES, self._pickle),
+            (keyed_arrays.NPZ, lambda path: keyed_arrays.npz(self, path)),
+            (keyed_arrays.HDF5, lambda path: keyed_arrays.hdf5(self, path)),
+            (PICKLES, self._pickle),
             ((".zip",), self._zip),
             ((".tar.gz", ".tgz", ".tar.bz2"), self._tar),
             (WEIGHTS, self._weights),
@@ -399,11 +411,15 @@ class Maker:
         labels: np.ndarray = np.arange(self.rows) % self.classes
         known = self.stage.learned.get("image") or self.stage.request.image
         size = self.stage.size_of_set if self.stage.size_of_set is not None and not known else self.size
-        channels_last = () if self.stage.learned.get("mode") == "L" else (3,)
-        np.save(file, labels if self._is_labels(path) else self._drawn(path, self.rows, *size, *channels_last))
+        np.save(file, labels if self._is_labels(path) else self.drawn(path, self.rows, *size, *self.channels))
         return file.getvalue()
 
-    def _drawn(self, path: str, *shape: int) -> np.ndarray:
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """The last axis of an array of images; gray ones have none."""
+        return () if self.stage.learned.get("mode") == "L" else (3,)
+
+    def drawn(self, path: str, *shape: int) -> np.ndarray:
         """Images of such a shape, of whole numbers unless floating-point ones were asked for: 0 to 255."""
         images = generator(path).integers(0, 256, shape, np.uint8)
         return images.astype(np.float32) if self.stage.learned.get("floats") else images
@@ -411,20 +427,10 @@ class Maker:
     def _matlab(self, path: str) -> bytes:
         from .forms.matlab import table
 
-        images = self._drawn(path, self.rows, *self.size, 3)
+        images = self.drawn(path, self.rows, *self.size, 3)
         more = self.stage.learned.get("keys", ())
         self.stage.names_images = True
         return table(self.stage.root, self.stage.request.script, self.classes, images, list(more))
-
-    def _arrays(self, path: str) -> bytes:
-        """The keys that were asked for, else those of most such files."""
-        images = self._drawn(path, self.rows, *self.size, 3)
-        keys = [*self.stage.learned.get("keys", ()), "x_train", "y_train", "x_test", "y_test", "images", "labels"]
-        file = io.BytesIO()
-        labels: np.ndarray = np.arange(self.rows) % self.classes
-        arrays = {key: labels if _LABEL.search(key) or key.lower().startswith("y") else images for key in keys}
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-        return file.getvalue()
 
     def _zip(self, path: str) -> bytes:
         """Empty: what a script reads of its contents is made when it is read."""
@@ -444,11 +450,13 @@ class Maker:
         of_images = _OF_IMAGES.search(name) is not None
         if (of_images or self._is_labels(path)) and not hints.is_keyed(self.stage.root, self.stage.request.script, path):
             return pickle.dumps(self.arrays(path, 2)[0 if of_images else 1])
-        labels = [row % self.classes for row in range(self.rows)]
-        images = self._drawn(path, self.rows, 3 * 32 * 32)
         pixels, own = self.arrays(path, 2)
-        asked = self.stage.learned.get("keys", ())
-        keys = {key: pixels.reshape(len(pixels), -1) if _OF_IMAGES.search(key) else own for key in asked}
+        if self.stage.learned.get(APART):
+            pixels = images = self.drawn(path, self.rows, *self.size, *self.channels)
+        else:
+            pixels, images = pixels.reshape(len(pixels), -1), self.drawn(path, self.rows, 3 * 32 * 32)
+        labels: Any = own if self.stage.learned.get(APART) else own.tolist()
+        keys = {key: pixels if _OF_IMAGES.search(key) else own for key in self.stage.learned.get("keys", ())}
         return pickle.dumps({"data": images, "labels": labels, "fine_labels": labels, "label_names": self.names, **keys})
 
     def arrays(self, path: str, count: int) -> list[np.ndarray]:
@@ -456,7 +464,7 @@ class Maker:
         labels: np.ndarray = np.arange(self.rows) % self.classes
         known = self.stage.learned.get("image") or self.stage.request.image
         size = self.size if known else _SIDE_OF_DIGITS
-        images = self._drawn(path, self.rows, *size)
+        images = self.drawn(path, self.rows, *size)
         if self.stage.learned.get("mode") == "RGB":
             images = generator(path).random((self.rows, 3, *size), np.float32)
         return [images, *[labels] * (count - 1)]

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import hints, hugging_face_sets, torchvision_sets
-from ..forms import arrays, class_labels, image_endings, json_files, line_lists, parted_folders, splits, tables
+from ..forms import arrays, class_labels, image_endings, json_files, keyed_arrays, line_lists, parted_folders, splits, tables
 from ..forms.bare_folders import is_bare
-from ..making import IMAGES, MADE_NAME, NAMES, NO_FOLDERS, STEMS, TABLES, WEIGHTS, Maker, names_files
+from ..making import IMAGES, MADE_NAME, NAMES, NO_FOLDERS, PICKLES, STEMS, TABLES, WEIGHTS, Maker, names_files
 from ..paths import Paths
 from ..places import is_users, other_folder
 from ..settings import configurations
@@ -69,6 +69,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     )
     stage.when_imported("cv2", lambda library: _readers(stage, paths, library, ("imread", "VideoCapture")))
     stage.when_imported("torch", lambda library: stage.wrap(library, "save", _saved(stage, paths)))
+    stage.when_imported("h5py", lambda library: keyed_arrays.watch(stage, paths.opened, library))
     stage.when_imported("pandas", lambda library: tables.watch(stage, library))
     stage.when_imported(
         "pandas", lambda library: _readers(stage, paths, library, ("read_parquet", "read_feather", "read_excel"))
@@ -234,7 +235,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return learned
     if "Too many dimensions: 3 > 2" in text:  # gray images were made of an array of colors
         return stage.learn("mode", "L")
-    if arrays.lesson(stage, text):
+    if arrays.lesson(stage, text) or keyed_arrays.lesson(stage, error):
         return True
     if tables.wider(stage, error, own):
         return True
@@ -261,6 +262,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return stage.add("keys", str(error.args[0]).split(" is not")[0].strip("'\""))
     if (learned := class_labels.numbers_and_names(stage, error, own)) is not None:
         return learned
+    if "invalid literal for int()" in text and _flatten(stage):
+        return True  # of a path to a folder, where one to an image has a number
     if isinstance(error, IsADirectoryError | PermissionError) and error.filename:
         return stage.add("flat", os.path.normpath(os.path.dirname(str(error.filename))))
     if isinstance(error, NotADirectoryError) and error.filename:
@@ -270,7 +273,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
 
 def _has_keys(stage: Stage) -> bool:
     """Whether files were made whose parts have names: a KeyError may be one that they should have."""
-    keyed = any(item.edge == "data" and item.what.lower().endswith((".mat", ".pkl", ".pickle")) for item in stage.standins)
+    keyed = any(item.edge == "data" and item.what.lower().endswith((".mat", *PICKLES)) for item in stage.standins)
     return keyed or bool(stage.learned.get("keys"))
 
 

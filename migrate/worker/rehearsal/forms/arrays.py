@@ -5,18 +5,26 @@ from __future__ import annotations
 import math
 import re
 
-from ..making import ROWS
+from ..making import APART, PICKLES, ROWS
 from ..stage import Stage
+from . import keyed_arrays
 
 _FLOATS = re.compile(
     r"must have the same dtype, but got (Byte|Double)|Input type \((unsigned char|double)\)|type Float but found (Byte|Double)"
 )
 """What torch says of whole numbers, or what was computed of them, where an array held floating-point numbers."""
-_ARRAYS = (".pkl", ".pickle", ".npy", ".npz")
+_ARRAYS = (*PICKLES, ".npy", *keyed_arrays.NPZ, *keyed_arrays.HDF5)
 _SHAPE = re.compile(
     r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)|cannot reshape array of size (\d+) into shape \(([-\d,]+)\)"
 )
 """What torch and NumPy say of images that are not as large as a script takes them for."""
+_AXES = re.compile(
+    r"axis \d is out of bounds for array of dimension 2|axes don't match array|tuple index out of range"
+    r"|only integer scalar arrays can be converted|list indices must be integers or slices, not|'list' object has no attribute"
+)
+"""What is said of rows of numbers where an image has axes of its own, and of a list of labels that is taken for an array."""
+_TOO_MANY_AXES = re.compile(r"4D \(batched\) input to conv2d, but got input of size: \[(?:\d+, ){4}3\]")
+"""What torch says of colors that are an axis beside the one that a script made for the one channel of gray images."""
 _SIDES, _CHANNEL_COUNTS = range(8, 1025), (1, 3, 4)
 _OTHER_ROWS = re.compile(
     r"inconsistent numbers of samples: \[(\d+), (\d+)\]|Length of values \((\d+)\) does not match length of index \((\d+)\)"
@@ -27,6 +35,11 @@ _OTHER_ROWS = re.compile(
 def lesson(stage: Stage, text: str) -> bool:
     """What the text of an error says of the images that the next attempt should make."""
     if _FLOATS.search(text) and any(item.what.endswith(_ARRAYS) for item in stage.standins) and stage.learn("floats", True):
+        return True
+    pickled = any(item.what.endswith(PICKLES) for item in stage.standins)
+    if _TOO_MANY_AXES.search(text) and stage.learn("mode", "L"):
+        return True
+    if pickled and _AXES.search(text) and stage.learn(APART, True):
         return True
     if (shape := _SHAPE.search(text)) is not None:
         wanted, held = shape[1] or shape[4], int(shape[2] or shape[3])

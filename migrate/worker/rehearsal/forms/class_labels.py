@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..making import MADE_NAME, NUMBERS, Maker
+from ..making import CALLED, MADE_NAME, NUMBERS, WAYS_TO_CALL, Maker
 from ..places import is_users, of_kind, shape_of
 from ..stage import WHOLE, Stage
 from . import tables
@@ -47,12 +47,16 @@ _SINGLE = re.compile(
 """What scikit-learn says of classes to divide whose column had a name of its own in each row."""
 _NONE = re.compile(r"found <class 'NoneType'>|infer dtype of NoneType|not 'NoneType'")
 """What is said of an image whose class was looked up in vain."""
+_SPLIT = re.compile(r"split\(\s*['\"][_.-]['\"]")
+"""Takes the name of a file apart."""
 _TAKEN = re.compile(r"""\[\s*['"](\w+)['"]\s*\]""")
 
 
 def lesson(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]) -> bool | None:
     """What an error says of classes and their names; None where it says nothing of them."""
     text = f"{type(error).__name__}: {error}"
+    if isinstance(error, IndexError) and _SPLIT.search(_last_line(stage, frames)) and _called_otherwise(stage):
+        return True
     if isinstance(error, KeyError | IndexError) and _more_classes(stage, error, frames):
         return True
     if isinstance(error, KeyError) and _beyond_a_table(stage, error, frames):
@@ -73,6 +77,12 @@ def lesson(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]
     return stage.learn("classes", int(counted[1])) if counted is not None else None
 
 
+def _last_line(stage: Stage, frames: Sequence[types.FrameType]) -> str:
+    """The line of the user's code that was running."""
+    own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
+    return linecache.getline(own[-1].f_code.co_filename, own[-1].f_lineno) if own else ""
+
+
 def numbers_and_names(stage: Stage, error: BaseException, own: Sequence[types.FrameType]) -> bool | None:
     """What is said of a name where a number was expected; `own` are the frames of the user's code. None of other errors."""
     computes = isinstance(error, TypeError) and _AS_NUMBER.search(str(error)) and _has_a_name(own)
@@ -86,11 +96,20 @@ def numbers_and_names(stage: Stage, error: BaseException, own: Sequence[types.Fr
     if re.search(r"invalid literal for int\(\)|could not convert string to float", text) is None:
         return None
     if not MADE_NAME.search(text):
-        return _of_a_class(stage, text) and stage.learn("numbered", True)
-    line = linecache.getline(own[-1].f_code.co_filename, own[-1].f_lineno) if own else ""
+        if _called_otherwise(stage):
+            return True
+        return (_of_a_class(stage, text) and stage.learn("numbered", True)) or None
+    line = _last_line(stage, own)
     known = stage.learned.get(NUMBERS, [])
     numbers = [name for name in _TAKEN.findall(line) if name not in known]
     return (bool(numbers) and stage.learn(NUMBERS, [*known, *numbers])) or stage.learn("other_columns", True)
+
+
+def _called_otherwise(stage: Stage) -> bool:
+    """Call the images of folders without folders of classes in the next of the usual ways: a part of a name is no number."""
+    called = stage.learned.get(CALLED, 0) + 1
+    flat = bool(stage.made_flat or stage.learned.get("flat"))
+    return flat and called < WAYS_TO_CALL and stage.learn(CALLED, called)
 
 
 def _misses_names(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]) -> bool:

@@ -15,7 +15,10 @@ from ..making import LINE_NAMES, LINE_SIGN, LISTS
 from ..stage import Stage
 
 _SIGNS = (",", "\t", ";", "|", ":", "::", ", ", " ", "  ")
-_TAKEN_APART = re.compile(r"list index out of range|(not enough|too many) values to unpack")
+_TAKEN_APART = re.compile(
+    r"list index out of range|(not enough|too many) values to unpack"
+    r"|(invalid literal for int|could not convert string to float).*'image_\d{4}(\.\w+)? \S+'"
+)
 _LINE = re.compile(r"image_\d{4}(\.\w+)? \S+$")
 """A line that was made, taken for a path as a whole: it was to be taken apart at another sign."""
 _UNKNOWN = re.compile(r"'(\d+)' is not in (list|tuple)|tuple\.index\(x\)|list\.index\(x\)")

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from headrace.migrate.worker.rehearsal import Rehearsal, Stage
+from headrace.migrate.worker.rehearsal.forms import keyed_arrays
 from headrace.migrate.worker.rehearsal.making import Maker
 from headrace.migrate.worker.rehearsal.weights import stand_in_file
 
@@ -65,7 +66,7 @@ def test_names_of_classes_come_in_the_form_of_the_file(maker):
 
 def test_arrays_have_the_keys_that_were_asked_for(maker):
     own = maker("num_classes = 4\n", {"keys": ["pictures"]}, image=(8, 8))
-    with np.load(io.BytesIO(own._arrays("x.npz"))) as arrays:
+    with np.load(io.BytesIO(keyed_arrays.npz(own, "x.npz"))) as arrays:
         assert arrays["pictures"].shape == (40, 8, 8, 3)
         assert set(arrays["y_train"]) == {0, 1, 2, 3}
     assert np.load(io.BytesIO(own._array("labels.npy"))).max() == 3

@@ -70,3 +70,27 @@ print(images.shape == (len(names), 28, 28), len(names) > 1)
 def test_a_file_of_the_images_of_each_class_holds_images_as_the_script_shapes_them(rehearsed):
     done = rehearsed({"main.py": FILES_OF_CLASSES})
     assert (done.report.ended, done.stdout) == ("finished", "True True\n"), done.report.why
+
+
+def test_gray_images_of_an_array_get_their_channel_from_the_script(rehearsed):
+    text = (
+        "import numpy as np\nimport torch\n"
+        "x, y = np.load('X_train.npy'), np.load('y_train.npy')\n"
+        "images = torch.tensor(x / 255.0, dtype=torch.float32).unsqueeze(1)\n"
+        "print(torch.nn.Conv2d(1, 4, 3)(images).ndim, len(x) == len(y))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "4 True\n"), done.report.why
+
+
+@pytest.mark.parametrize("use", ["np.sum(x / 3, axis=3, keepdims=True)", "x.transpose(0, 3, 1, 2)", "np.zeros(x.shape[3])"])
+@pytest.mark.parametrize("ending", ["p", "pickle"])
+def test_images_in_a_table_that_is_pickled_have_axes_of_their_own_where_a_script_takes_them_so(rehearsed, use, ending):
+    text = (
+        "import pickle\nimport numpy as np\nnum_classes = 43\n"
+        f"with open('signs/train.{ending}', 'rb') as file:\n    train = pickle.load(file)\n"
+        "x, y = train['features'], train['labels']\norder = np.random.permutation(len(x))\n"
+        f"print({use}.ndim > 0, y[order].max())\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True 42\n"), done.report.why

@@ -259,3 +259,24 @@ def test_a_table_of_numbers_says_how_many_classes_there_are(rehearsed):
 def test_a_number_that_no_table_of_classes_lacks_teaches_nothing(rehearsed):
     done = rehearsed({"main.py": "ports = {80: 'http', 443: 'https'}\nprint(ports[8080])\n"})
     assert (done.report.ended, done.report.why) == ("stopped", "KeyError: 8080")
+
+
+@pytest.mark.parametrize(
+    ("order", "label"),
+    [
+        ("int(p.split('.')[-2])", "int('dog' in p.split('/')[-1])"),
+        ("int(p.split('.')[-2].split('/')[-1])", "int('dog' in p.split('/')[-1])"),
+        ("p", "int(os.path.basename(p).split('_')[0])"),
+        ("p", "int(os.path.basename(p).split('_')[2])"),
+        ("int(os.path.splitext(os.path.basename(p))[0])", "0"),
+    ],
+)
+def test_images_of_one_folder_are_called_as_the_script_reads_their_names(rehearsed, order, label):
+    text = (
+        "import os\nfrom PIL import Image\nclasses = ['cat', 'dog']\n"
+        "paths = sorted((os.path.join('./data/train/', name) for name in os.listdir('./data/train/')), key=lambda p: "
+        f"{order})\nprint(len({{{label} for p in paths}}), Image.open(paths[1]).size)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "finished", done.report.why
+    assert done.stdout == f"{1 if label == '0' else 2} (256, 256)\n"

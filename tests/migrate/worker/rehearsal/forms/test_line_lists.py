@@ -21,6 +21,7 @@ NUMBERS = "96 [('image_0000.jpg', 0), ('image_0001.jpg', 1), ('image_0002.jpg', 
         ("parts = line.strip().split(','); found.append((parts[0], int(parts[1])))", 2),
         ("path, label = line.rstrip().split('\\t'); found.append((path, int(label)))", 2),
         ("path, label = line.rstrip().split(sep=';'); found.append((path, int(label)))", 2),
+        ("found.append((line.strip().split('\\t')[0], int(line.strip().split('\\t')[-1])))", 2),
         # Names in place of numbers, and signs in paths that take no line apart.
         ("path, label = line.rstrip().split(','); found.append((path.split('/')[-1], label_to_index[label]))", 3),
         ("path, label = line.rstrip().split('\\t'); found.append((path, classes.index(label)))", 3),
