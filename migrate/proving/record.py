@@ -6,7 +6,8 @@ site is full.  HEADRACE_RECORD names the file: "<site>/inputs", "/outputs", "/ta
 HEADRACE_RANKS, where it is set, is how many processes run the script; those after the first write to "<file>.rank<number>".
 HEADRACE_SLICE, where it is set, is how many rows stand for all that a loader of torch gives: "/slice" has how many of how many.
 HEADRACE_NUDGE, where it is set, is by how much the script gets each output changed, up or down: one number, or a JSON object of
-numbers by site. Noted is the output itself. "/calls" has for each row which of all recorded calls, from 0, it belongs to.
+numbers by site. Noted is the output itself. "/calls" has for each row which of all recorded calls, from 0, it belongs to,
+"/models" which of the models that the site called, from 0, and "/kinds" (a JSON text) their classes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import random
 import socket
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from typing import Any
@@ -39,6 +41,8 @@ class Site:
         self.outputs: list[np.ndarray] = []
         self.targets: list[np.ndarray | None] = []
         self.calls: list[np.ndarray] = []
+        self.models: list[np.ndarray] = []
+        self.known: dict[tuple[str, float], int] = {}  # which models were called, and their numbers
         self.classes: list[str] | None = None
         self.bytes = 0
         self.made = 0  # calls
@@ -47,7 +51,7 @@ class Site:
     def full(self) -> bool:
         return self.bytes >= BYTES or sum(len(batch) for batch in self.inputs) >= ROWS
 
-    def add(self, given: np.ndarray | None, outputs: Any, targets: Any, call: int) -> None:
+    def add(self, given: np.ndarray | None, outputs: Any, targets: Any, call: int, model: Any) -> None:
         made = as_array(first(outputs))
         if given is None or made is None or given.ndim < 2 or made.ndim < 1 or len(given) != len(made) or not len(given):
             return
@@ -58,6 +62,8 @@ class Site:
         self.inputs.append(given)
         self.outputs.append(made)
         self.calls.append(np.full(len(given), call, np.int64))
+        number = self.known.setdefault(identity(model), len(self.known))
+        self.models.append(np.full(len(given), number, np.int64))
         self.targets.append(labels if fits else None)
         self.bytes += given.nbytes + made.nbytes
 
@@ -65,7 +71,8 @@ class Site:
         if not self.inputs:
             return {}
         found = {"inputs": np.concatenate(self.inputs)[:ROWS], "outputs": np.concatenate(self.outputs)[:ROWS]}
-        found["calls"] = np.concatenate(self.calls)[:ROWS]
+        found["calls"], found["models"] = np.concatenate(self.calls)[:ROWS], np.concatenate(self.models)[:ROWS]
+        found["kinds"] = np.array(json.dumps([kind for kind, _ in self.known]))
         known = [labels for labels in self.targets if labels is not None]
         if len(known) == len(self.targets):
             found["targets"] = np.concatenate(known)[:ROWS].astype(np.int64)
@@ -82,6 +89,8 @@ STARTED: list[float] = []
 OWNER = os.getpid()
 LISTEN = socket.socket.listen
 SIGNS = np.random.default_rng(0)
+WRAPPERS = ("DataParallel", "DistributedDataParallel")
+IDENTITIES: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
 CALLS = itertools.count()
 """Those of all sites, in their order."""
 ENOUGH: list[tuple[int, type[BaseException]]] = []
@@ -214,12 +223,26 @@ def wrap(
         if noting:
             if notes.classes is None:
                 notes.classes = class_names(value_of(loaders) or ())
-            notes.add(given, result, value_of(targets), number)
+            notes.add(given, result, value_of(targets), number, model)
             if notes.full:
                 save()
         return nudged(result, nudge_of(site))
 
     return call
+
+
+def identity(model: Any) -> tuple[str, float]:
+    """The class of a model and a sum of its weights when it was first called: a script may load the same one for each image, or
+    call another at the same place. What is no module has its class alone."""
+    try:
+        model = getattr(model, "__self__", model)  # of `model.forward`
+        while type(model).__name__ in WRAPPERS:
+            model = model.module
+        if model not in IDENTITIES:
+            IDENTITIES[model] = float(sum(value.detach().double().sum() for value in model.parameters()))
+        return type(model).__name__, IDENTITIES[model]
+    except Exception:  # noqa: BLE001 - a callable may be anything, and raise what it likes
+        return type(model).__name__, 0.0
 
 
 def nudge_of(site: str) -> float:

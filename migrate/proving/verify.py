@@ -69,6 +69,24 @@ class Recorded:
     classes: tuple[str, ...] | None = None
     calls: np.ndarray | None = field(default=None, repr=False)
     """Which of all recorded calls of the run, in their order, each row belongs to."""
+    models: np.ndarray | None = field(default=None, repr=False)
+    """Which of the models that the call was made with, in the order of their first calls, each row belongs to."""
+    kinds: tuple[str, ...] = ()
+    """The classes of these models."""
+
+    def of_model(self, kind: str | None) -> Recorded:
+        """What the first model of a class gave, where the call was made with several: without one of it, the first of all."""
+        if self.models is None or len(self.kinds) < 2:
+            return self
+        chosen = self.models == (self.kinds.index(kind) if kind in self.kinds else 0)
+        return replace(
+            self,
+            inputs=self.inputs[chosen],
+            outputs=self.outputs[chosen],
+            targets=self.targets[chosen] if self.targets is not None else None,
+            calls=self.calls[chosen] if self.calls is not None else None,
+            models=self.models[chosen],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,29 +324,31 @@ def read_record(path: Path) -> dict[str, Recorded]:
     for name, array in read_left_arrays(path).items():
         site, _, part = name.rpartition("/")
         fields.setdefault(site, {})[part] = array
-        if part in ("inputs", "outputs", "targets", "calls") and array.dtype.kind not in "biuf":
+        if part in ("inputs", "outputs", "targets", "calls", "models") and array.dtype.kind not in "biuf":
             raise SandboxError(f"{path.name} holds {part} that are no numbers")
     return {
         site: Recorded(
             inputs=parts["inputs"],
             outputs=parts["outputs"],
             targets=parts.get("targets"),
-            classes=_classes(path, str(parts["classes"])) if "classes" in parts else None,
-            calls=_calls(path, parts),
+            classes=_names(path, str(parts["classes"])) if "classes" in parts else None,
+            calls=_of_rows(path, parts, "calls"),
+            models=_of_rows(path, parts, "models"),
+            kinds=_names(path, str(parts["kinds"])) or () if "kinds" in parts else (),
         )
         for site, parts in fields.items()
         if {"inputs", "outputs"} <= parts.keys()
     }
 
 
-def _calls(path: Path, parts: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    calls = parts.get("calls")
-    if calls is not None and calls.shape != parts["inputs"].shape[:1]:
-        raise SandboxError(f"{path.name} holds calls that are not those of its rows")
-    return calls
+def _of_rows(path: Path, parts: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
+    found = parts.get(name)
+    if found is not None and found.shape != parts["inputs"].shape[:1]:
+        raise SandboxError(f"{path.name} holds {name} that are not those of its rows")
+    return found
 
 
-def _classes(path: Path, text: str) -> tuple[str, ...]:
+def _names(path: Path, text: str) -> tuple[str, ...]:
     with contextlib.suppress(ValueError, RecursionError):
         names = json.loads(text)
         if isinstance(names, list) and all(isinstance(name, str) for name in names):

@@ -228,7 +228,8 @@ def _recorded(migration: Migration, resolved: Resolved, originals: Originals) ->
     all_sites = _recorded_at([*runs.values()]) | sites
     evaluations = sorted({site_of(loop) for loop in migration.surveyed.loops if loop.kind == "evaluate"} & all_sites.keys())
     if own in sites and (len(sites[own].inputs) > 1 or not evaluations):
-        return sites[own], True
+        live = resolved.recipe.live
+        return sites[own].of_model(live.class_name if live is not None else None), True
     return (all_sites[evaluations[0]], False) if evaluations else (None, False)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from headrace.migrate.proving.instrument import RECORDER
+from headrace.migrate.proving.verify import read_record
 
 Warm = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -197,3 +198,49 @@ def test_a_rank_waits_for_what_the_others_write(tmp_path: Path, other: bool) -> 
     command = [sys.executable, "-c", RANK.format(folder=str(tmp_path))]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == f"waited {not other}\n"
+
+
+MODELS = """
+import sys
+sys.path.insert(0, {folder!r})
+import record
+import torch
+from torch import nn
+
+
+class Other(nn.Linear):
+    pass
+
+
+def made(seed, kind=nn.Linear):
+    torch.manual_seed(seed)
+    return kind(3, 2)
+
+
+def call(model):
+    record.wrap("main.py:1", model, lambda: None, lambda: ())(torch.ones(2, 3))
+
+
+first = made(1)
+for model in (first, made(2), nn.DataParallel(first), made(1, Other).forward, first.forward, made(1), lambda rows: rows[:, :2]):
+    call(model)
+with torch.no_grad():
+    first.weight += 1  # it is trained
+call(first)
+"""
+
+
+def test_rows_tell_which_of_several_models_gave_them(tmp_path: Path, warm_python: Warm) -> None:
+    environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz")}
+    script = tmp_path / "models.py"
+    script.write_text(MODELS.format(folder=str(RECORDER.parent)))
+    done = warm_python([script], cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    (recorded,) = read_record(tmp_path / "record.npz").values()
+    assert recorded.models is not None
+    assert recorded.models[::2].tolist() == [0, 1, 0, 2, 0, 0, 3, 0]
+    assert recorded.kinds == ("Linear", "Linear", "Other", "function")
+    assert np.array_equal(recorded.of_model("Other").outputs, recorded.outputs[6:8])
+    assert len(recorded.of_model("Linear").outputs) == len(recorded.of_model("nobody's").outputs) == 10
+    alone = recorded.of_model("Other")
+    assert (len(alone.inputs), alone.calls is not None and alone.calls.tolist(), alone.targets) == (2, [3, 3], None)
