@@ -31,7 +31,8 @@ _LOOSE = re.compile(r"^labels?$", re.I)
 TO_NUMBER = re.compile(r"^\w*(class|label|categor|cat|name|species|breed)\w*?_?(to|2)_?(idx|index|id|num\w*|int)$", re.I)
 _ENDING = re.compile(r"\.(jpe?g|png|bmp|tiff?|webp|p[gp]m|gif)", re.I)
 _TABLES = frozenset(["read_csv", "read_table", "read_excel", "read_feather", "read_parquet", "DictReader"])
-_BY_LINES = frozenset(["reader", "DictReader", "genfromtxt", "loadtxt", "recfromcsv"])
+_OF_NUMBERS = frozenset(["genfromtxt", "loadtxt", "recfromcsv"])
+_BY_LINES = _OF_NUMBERS | {"reader", "DictReader"}
 """What of Python's csv module and of NumPy takes a table's lines apart. How pandas does is seen when it reads."""
 _SIDES = 8, 256
 """Of images whose pixels stand in tables, a column each."""
@@ -363,7 +364,7 @@ def _demanded(tree: ast.Module) -> Iterator[str]:
 def pixel_count(root: str, script: str, largest: int = _SIDES[1]) -> int | None:
     """How many numbers the sources that read tables make an image of: 784 of `reshape(-1, 1, 28, 28)`."""
     for tree in sources(root, path_of(root, script)):
-        if not _names_in(tree) & _TABLES:
+        if not _names_in(tree) & (_TABLES | _OF_NUMBERS):
             continue
         for node in nodes(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("reshape", "view"):

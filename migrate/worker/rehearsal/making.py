@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import os
 import pickle
@@ -267,6 +268,7 @@ class Maker:
             (keyed_arrays.NPZ, lambda path: keyed_arrays.npz(self, path)),
             (keyed_arrays.HDF5, lambda path: keyed_arrays.hdf5(self, path)),
             (PICKLES, self._pickle),
+            (tuple(f"{ending}.gz" for ending in PICKLES), self._parts),
             ((".zip",), self._zip),
             ((".tar.gz", ".tgz", ".tar.bz2"), self._tar),
             (WEIGHTS, self._weights),
@@ -459,14 +461,23 @@ class Maker:
         keys = {key: pixels if _OF_IMAGES.search(key) else own for key in self.stage.learned.get("keys", ())}
         return pickle.dumps({"data": images, "labels": labels, "fine_labels": labels, "label_names": self.names, **keys})
 
+    def _parts(self, path: str) -> bytes:
+        """Pairs of flat gray images from 0 to 1 and their labels, to train, validate and test, as in the MNIST of tutorials."""
+        images, labels = self.arrays(path, 2)
+        pair = images.reshape(len(images), -1).astype(np.float32) / 255, labels
+        return gzip.compress(pickle.dumps((pair, pair, pair)))
+
     def arrays(self, path: str, count: int) -> list[np.ndarray]:
-        """What a file of tensors holds that is a data set: images, gray ones as torchvision's MNIST had them, then labels."""
+        """What a file of tensors holds that is a data set: images, gray as torchvision's MNIST had them, then labels; of one
+        array what its name says."""
         labels: np.ndarray = np.arange(self.rows) % self.classes
         known = self.stage.learned.get("image") or self.stage.request.image
         size = self.size if known else _SIDE_OF_DIGITS
         images = self.drawn(path, self.rows, *size)
         if self.stage.learned.get("mode") == "RGB":
             images = generator(path).random((self.rows, 3, *size), np.float32)
+        if count == 1 and (self._is_labels(path) or os.path.basename(path).lower().startswith(("y_", "y."))):
+            return [labels]
         return [images, *[labels] * (count - 1)]
 
     def _weights(self, path: str) -> bytes:

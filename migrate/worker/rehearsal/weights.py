@@ -46,6 +46,8 @@ _ARGUMENTS = "hyper_parameters"
 _WRITER = re.compile(r"(\w[\w-]*)_version")
 """The library that wrote a checkpoint, which reads it by its version."""
 _NAMES = re.compile(r"class|label|names|categor|idx|mapping", re.I)
+_TAKEN = re.compile(rf"(.+) {re.escape(WANTING)} from it what has \.(\w+)$")
+_OF_DATA = re.compile(r"(^|[_-])(images?|imgs?|data|features|pixels|targets?|labels?|x|y)([_.-]|$)", re.I)
 
 
 class StandInState(dict[str, Any]):
@@ -71,6 +73,11 @@ class StandInState(dict[str, Any]):
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         raise TypeError(f"{self.file} {WANTING} the model itself from it")
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice | tuple):  # rows of a tensor
+            return self.__getattr__("__getitem__")
+        return super().__getitem__(key)
 
     def __missing__(self, key: Any) -> Any:
         if not isinstance(key, str):
@@ -285,6 +292,16 @@ def unpacked(stage: Stage, error: BaseException, frame: types.FrameType) -> bool
     return stage.learn(UNPACKED, {**stage.learned.get(UNPACKED, {}), stage.loaded: int(found[1])})
 
 
+def tensor_wanted(stage: Stage, error: BaseException) -> bool:
+    """Whether a script takes a file that is called like one of images or labels, and stood in for weights, for a tensor."""
+    import torch
+
+    found = _TAKEN.match(str(error)) if isinstance(error, AttributeError) else None
+    if found is None or not _OF_DATA.search(found[1]) or not hasattr(torch.Tensor, found[2]):
+        return False
+    return stage.learn(UNPACKED, {**stage.learned.get(UNPACKED, {}), found[1]: 1})
+
+
 def install(
     stage: Stage, torch: Any, classes: tuple[str, ...], arrays: Callable[[str, int], Sequence[np.ndarray]] = lambda *_: ()
 ) -> None:
@@ -316,8 +333,9 @@ def install(
         if isinstance(found, dict) and found.get(MARK) is True:
             stage.loaded = os.path.basename(asked or "")
             if (count := stage.learned.get(UNPACKED, {}).get(stage.loaded)) is not None:
-                stage.note("data", f"{stage.loaded}: {count} arrays")
-                return tuple(torch.from_numpy(array) for array in arrays(stage.loaded, count))
+                stage.note("data", f"{stage.loaded}: {count} array{'s' * (count > 1)}")
+                made = tuple(torch.from_numpy(array) for array in arrays(stage.loaded, count))
+                return made if count > 1 else made[0]
             held = _held(stage, original, args, named)
             if held is not None:
                 if isinstance(held, GivenState):

@@ -94,3 +94,41 @@ def test_images_in_a_table_that_is_pickled_have_axes_of_their_own_where_a_script
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "True 42\n"), done.report.why
+
+
+@pytest.mark.parametrize("use", ["x.unsqueeze(1)", "x.float()[:, None]", "TensorDataset(x, y).tensors[0].unsqueeze(1)"])
+def test_a_file_of_tensors_that_is_called_like_images_or_labels_holds_them(rehearsed, use):
+    text = (
+        "import torch\nfrom torch.utils.data import TensorDataset\n"
+        "x, y = torch.load('processed/train_images.pt'), torch.load('processed/y_train.pt')\n"
+        f"images = {use}\nprint(images.shape[1:], y.max().item(), len(x) == len(y))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "torch.Size([1, 28, 28]) 9 True\n"), done.report.why
+
+
+def test_a_file_of_tensors_that_is_called_like_a_model_is_none_of_data(rehearsed):
+    done = rehearsed({"main.py": "import torch\nprint(torch.load('best.pt').unsqueeze(1))\n"})
+    assert (done.report.ended, done.report.why) == (
+        "stopped",
+        "AttributeError: best.pt is not here, and the script takes from it what has .unsqueeze",
+    )
+
+
+def test_a_table_of_numbers_that_numpy_reads_has_a_column_for_each_pixel(rehearsed):
+    text = (
+        "import numpy as np\nimport torch\ntable = np.loadtxt('mnist_train.csv', delimiter=',', skiprows=1)\n"
+        "print(torch.tensor(table[:, 1:]).view(-1, 1, 28, 28).shape[1:], table[:, 0].max())\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "torch.Size([1, 28, 28]) 9.0\n"), done.report.why
+
+
+def test_a_packed_pickle_holds_pairs_of_images_and_labels(rehearsed):
+    text = (
+        "import gzip, pickle\nwith gzip.open('data/mnist.pkl.gz', 'rb') as file:\n"
+        "    ((x, y), (x_valid, y_valid), _) = pickle.load(file, encoding='latin-1')\n"
+        "print(x.shape[1], x.dtype, x.max() <= 1, y.max(), len(x_valid) == len(y_valid))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "784 float32 True 9 True\n"), done.report.why
