@@ -223,13 +223,27 @@ class _ModelNames:
             self.other |= names
 
     def _holds(self, value: ast.expr) -> bool:
-        """Whether an argument is a model, or a list of some: `Normalized(net, mean)`, `Ensemble([one, Net()])`."""
-        if any(dotted(item) in self.built for item in [value, *getattr(value, "elts", [])]):
+        """Whether an argument is a model, or holds some: `Normalized(net, mean)`, `Ensemble([load(i) for i in range(3)])`."""
+        items = [value, *self._items(value)]
+        if any(dotted(item) in self.built for item in items):
             return True
-        calls = [item for item in [value, *getattr(value, "elts", [])] if isinstance(item, ast.Call)]
+        calls = [item for item in items if isinstance(item, ast.Call)]
         found = [self.module.find_callee(call.func) for call in calls]
         made = any(item is not None and self.table.makes_model(*item) for item in found)
         return made or any(is_zoo_constructor(self.module.expand(call.func)) for call in calls)
+
+    def _items(self, value: ast.expr) -> Iterator[ast.expr]:
+        """What a list holds, be it written out, gone through, a name of one, or handed on as a ModuleList."""
+        if isinstance(value, ast.Name):
+            lists = (node for node in self.module.of_kind(ast.Assign) if value.id in map(dotted, node.targets))
+            value = next((node.value for node in lists if isinstance(node.value, ast.List | ast.ListComp)), value)
+        match value:
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                yield from items
+            case ast.ListComp(elt=item) | ast.GeneratorExp(elt=item):
+                yield item
+            case ast.Starred(value=inner) | ast.Call(func=ast.Attribute(attr="ModuleList"), args=[inner]):
+                yield from self._items(inner)
 
     def is_model(self, name: str) -> bool:
         if name in self.executors or (name in self.other and name not in self.built):

@@ -173,6 +173,7 @@ class Normalized(torch.nn.Module):
 
 
 base = torchvision.models.resnet18()
+several = [base for _ in range(3)]
 other = Normalized(torch.nn.Identity(), 0.5)
 made = {made}
 for images, labels in loader:
@@ -183,7 +184,15 @@ for images, labels in loader:
 
 @pytest.mark.parametrize(
     "made",
-    ["Normalized(base, 0.5)", "Normalized([base, base], 0.5)", "Normalized(torchvision.models.resnet18(), 0.5).to(device)"],
+    [
+        "Normalized(base, 0.5)",
+        "Normalized([base, base], 0.5)",
+        "Normalized([torchvision.models.resnet18() for _ in range(3)], 0.5).eval()",
+        "Normalized(torch.nn.ModuleList([base]), 0.5)",
+        "Normalized(*(base for _ in range(2)))",
+        "Normalized(several, 0.5)",
+        "Normalized(torchvision.models.resnet18(), 0.5).to(device)",
+    ],
 )
 def test_a_wrapper_of_a_model_is_a_model(tmp_path, made):
     assert loops(tmp_path, WRAPPERS.replace("{made}", made)) == [("evaluate", "made", "images", "labels")]
