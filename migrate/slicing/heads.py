@@ -9,7 +9,7 @@ from ..reading.scopes import Module, dotted, last_name
 COUNTS_CLASSES = re.compile(
     r"(^|_)(n|num|nb|number|no)?_?(of_)?(class(es)?|categories|labels|cls)$"
     r"|(^|_)(class(es)?|cls|labels?|categor(y|ies))_?(n|num|nums|nb|number|count|size|cnt)$"
-    r"|^(out_dim|output_dim|output_size)$",
+    r"|^out(put)?_?(dim|size)s?$|^(dim|size)s?_?out(put)?s?$",
     re.I,
 )
 _SHORT = re.compile(r"^(n|nout|(n|num|nb|number_of)_?out(put)?s?|outputs)$", re.I)

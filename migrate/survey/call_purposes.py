@@ -1,5 +1,5 @@
 """What the code around a model's calls tells, where their words alone mislead: of images that come as rows of their pixels, of
-inputs that are no tensors, and of what a name is said to be."""
+inputs that are no tensors, of answers that are ranked as classes are, and of what a name is said to be."""
 
 import ast
 import contextlib
@@ -16,6 +16,8 @@ _OF_TENSORS = frozenset(
 )
 """What tensors have that is not called, but for `is_cuda` and its like."""
 _MOVES = frozenset(["to", "cuda", "cpu", "half", "float"])
+_RANKS = frozenset(["softmax", "log_softmax", "Softmax", "LogSoftmax", "argmax", "topk"])
+"""What is asked of scores of classes: their shares, and which is the highest."""
 
 
 def gives_rows(module: Module) -> bool:
@@ -34,6 +36,36 @@ def _makes_rows(call: ast.Call) -> bool:
         return isinstance(call.func, ast.Attribute)
     sizes = sizes[0].elts if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List) else sizes
     return name in ("view", "reshape") and 1 <= len(sizes) <= 2 and any(ast.unparse(size) == "-1" for size in sizes)
+
+
+def ranked(module: Module) -> set[str]:
+    """The names of what answers a file with scores that it ranks as those of classes: `softmax(net(x), dim=1)`, or
+    `answer = net(x)` and `answer.argmax(1)`, or `torch.max(answer, 1)`."""
+    answers: dict[str, set[str]] = {}
+    for node in module.of_kind(ast.Assign):
+        asked = dotted(node.value.func) if isinstance(node.value, ast.Call) else None
+        for name in filter(None, map(dotted, node.targets)) if asked is not None else ():
+            answers.setdefault(name, set()).add(asked)
+    found: set[str] = set()
+    for call in module.calls:
+        if (scores := _ranked_by(module, call)) is not None:
+            asked = dotted(scores.func) if isinstance(scores, ast.Call) else None
+            found |= answers.get(dotted(scores) or "", set()) | ({asked} if asked is not None else set())
+    return found
+
+
+def _ranked_by(module: Module, call: ast.Call) -> ast.expr | None:
+    """What a call ranks, if it does."""
+    made = call.func.func if isinstance(call.func, ast.Call) else call.func  # nn.Softmax(dim=1)(scores)
+    name = last_name(made)
+    given = [*call.args]
+    if isinstance(made, ast.Attribute) and not (module.expand(made) or "").startswith(("torch.", "numpy.")):
+        given.insert(0, made.value)
+    axis = len(given) > 1 or any(item.arg in ("dim", "axis") for item in call.keywords)
+    if not given or not (name in _RANKS or (name == "max" and axis)):
+        return None
+    scores = given[0]
+    return scores.value if isinstance(scores, ast.Attribute) and scores.attr == "data" else scores
 
 
 def part_of_input(module: Module, function: Function | None, given: ast.expr) -> str | None:

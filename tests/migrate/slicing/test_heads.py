@@ -15,6 +15,8 @@ from headrace.migrate.slicing.heads import is_head, makes_published
         ("nn.Linear(512, num_classes)", True),
         ("nn.Linear(512, n)", True),
         ("nn.Linear(512, n_out)", True),
+        ("nn.Linear(512, output_dim)", True),
+        ("nn.Linear(512, dim_out)", True),
         ("nn.Linear(512, out_features=self.nb_classes)", True),
         ("nn.Linear(512, cfg['num_classes'])", True),
         ("nn.Linear(512, len(names))", True),
