@@ -5,8 +5,8 @@ import ast
 import contextlib
 import sys
 
-from ..reading.nodes import arguments_of, inside, text_of
-from ..reading.scopes import Function, Module, dotted, last_name, parameters
+from ..reading.nodes import arguments_of, inside, text_of, values_of
+from ..reading.scopes import Function, Module, bound_names, dotted, last_name, parameters
 
 _OF_IMAGES = frozenset(["torchvision", "PIL", "cv2", "skimage", "imageio"])
 """Libraries of images: what a file that imports none makes flat is something else."""
@@ -16,6 +16,10 @@ _OF_TENSORS = frozenset(
 )
 """What tensors have that is not called, but for `is_cuda` and its like."""
 _MOVES = frozenset(["to", "cuda", "cpu", "half", "float"])
+_PATHS = ("str", "input", "os.path.", "os.fspath", "pathlib.", "tempfile.")
+"""Beginnings of what gives texts and paths."""
+_LISTS_FILES = frozenset(["glob", "iglob", "rglob", "listdir", "scandir", "iterdir"])
+_SAME_ITEMS = frozenset(["tqdm", "sorted", "list", "tuple", "set", "enumerate", "reversed"])
 _RANKS = frozenset(["softmax", "log_softmax", "Softmax", "LogSoftmax", "argmax", "topk"])
 """What is asked of scores of classes: their shares, and which is the highest."""
 
@@ -89,6 +93,30 @@ def part_of_input(module: Module, function: Function | None, given: ast.expr) ->
         ]
         name, line = (_moved(bindings[0]) if bindings else None), begin
     return None
+
+
+def is_text(module: Module, function: Function | None, given: ast.expr, depth: int = 0) -> bool:
+    """Whether what a model is given is a text or the path of a file, as detectors take that open it themselves."""
+    if isinstance(given, ast.JoinedStr) or (isinstance(given, ast.Constant) and isinstance(given.value, str)):
+        return True
+    if isinstance(given, ast.Call):
+        return (module.expand(given.func) or dotted(given.func) or "").startswith(_PATHS)
+    if not isinstance(given, ast.Name) or depth > 5:
+        return False
+    scope = function or module.tree
+    loops = [node for node in ast.walk(scope) if isinstance(node, ast.For) and given.id in bound_names(node.target)]
+    values = values_of(scope, given.id)
+    return bool(loops or values) and all(
+        [*map(_lists_files, loops), *(is_text(module, function, value, depth + 1) for value in values)]
+    )
+
+
+def _lists_files(loop: ast.For) -> bool:
+    """Whether a loop goes over files: `for path in tqdm(folder.glob("*.png"))`."""
+    over = loop.iter
+    while isinstance(over, ast.Call) and last_name(over.func) in _SAME_ITEMS and over.args:
+        over = over.args[0]
+    return isinstance(over, ast.Call) and last_name(over.func) in _LISTS_FILES
 
 
 def _moved(value: ast.expr) -> str | None:

@@ -12,7 +12,7 @@ from ..reading.scopes import Definition, Function, Module, bound_names, dotted, 
 from ..slicing.factories import ModelTable
 from ..slicing.heads import is_zoo_constructor
 from .batch_loops import enclosing_loop, purpose
-from .call_purposes import annotated_as, gives_rows, ranked
+from .call_purposes import annotated_as, gives_rows, is_text, ranked
 from .gradients import always_gradless, only_looks
 
 _NAMED = re.compile(r"^(.*_)?(model|net|network|classifier|backbone|teacher|student|ema)s?(_.*|\d*)$|^(model|net)_?\w*$", re.I)
@@ -289,7 +289,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         and root not in _assigned(module, None) | _assigned(module, function)
     ):
         return None  # a class that a star import brought
-    if isinstance(given, ast.Constant) or _is_synthetic(module, given, function):
+    if isinstance(given, ast.Constant) or is_text(module, function, given) or _is_synthetic(module, given, function):
         return None
     if _SETTINGS.match((dotted(given) or "").rpartition(".")[2]) or _is_looked_up(function or module.tree, name):
         return None  # a class or a function that makes a model of its settings

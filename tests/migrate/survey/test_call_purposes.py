@@ -202,3 +202,33 @@ def test_a_network_whose_answers_are_ranked_gives_classes_however_their_count_is
 def test_a_network_whose_answers_nothing_ranks_is_told_by_its_layers_alone(tmp_path, asked):
     (tmp_path / "main.py").write_text("import torch\n" + CONVOLUTIONS.format(count="salida_dim", asked=asked))
     assert survey(tmp_path).loops == ()
+
+
+@pytest.mark.parametrize(
+    ("loop", "given"),
+    [
+        ("for path in folder.glob('*.png'):", "str(path)"),
+        ("for path in tqdm(sorted(os.listdir(folder)), desc='x'):", "path"),
+        ("for name in names:", "f'{folder}/{name}'"),
+        ("for name in names:", "os.path.join(folder, name)"),
+        ("for name in names:\n    file = Path(folder, name)", "file"),
+    ],
+)
+def test_what_opens_files_itself_is_no_network_of_tensors(tmp_path, loop, given):
+    """A detector of torch.hub's is given paths, and what it answers is no tensor either."""
+    source = "import os, torch\nfrom pathlib import Path\nmodel = torch.hub.load('a/b', 'c')\nmodel.eval()\n"
+    (tmp_path / "main.py").write_text(f"{source}{loop}\n    found = model({given})\n    print(found.xyxy[0])\n")
+    assert survey(tmp_path).loops == ()
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for path in folder.glob('*.png'):\n    image = load(path)",
+        "for path, image in zip(os.listdir(folder), images):",
+        "for image in map(load, os.listdir(folder)):",
+    ],
+)
+def test_an_image_that_was_opened_from_a_file_is_no_text(tmp_path, loop):
+    (tmp_path / "main.py").write_text(f"import os, torch\nmodel.eval()\n{loop}\n    print(model(image))\n")
+    assert [item.inputs for item in survey(tmp_path).loops] == ["image"]
