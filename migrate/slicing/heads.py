@@ -32,7 +32,9 @@ def is_zoo_constructor(name: str | None) -> bool:
     """Whether a dotted callee builds a model from a published library."""
     if name is None or not name.startswith(_ZOOS) or name.startswith(_NOT_MODELS):
         return False
-    leaf = name.rpartition(".")[2]
+    *_, leaf = parts = name.split(".")
+    if any(part.endswith("_Weights") for part in parts):
+        return False  # which weights, and the transforms that belong to them
     return leaf not in ("list_models", "is_model", "list_modules", "get_weight", "get_model_weights", "resolve_data_config")
 
 

@@ -43,6 +43,7 @@ _NOT_MODELS = ("headrace.", "torch.optim", "torch.utils", "torchvision.transform
 _EXECUTORS = (
     *("poptorch.", "onnxruntime.", "openvino.", "tensorrt.", "torch_tensorrt.", "torch2trt.", "deepsparse.", "tvm."),
     *("optimum.onnxruntime.", "optimum.intel.", "optimum.graphcore.", "tflite_runtime.", "rknn", "hailo_platform."),
+    "cv2.dnn.",
 )
 """Other runtimes: what they make of a network runs on their own devices, and is no network of torch's any more."""
 _FOREIGN = frozenset(["mxnet", "gluoncv", "tensorflow", "keras", "jax", "flax", "paddle", "mindspore", "chainer", "tinygrad"])

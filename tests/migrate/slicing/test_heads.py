@@ -45,6 +45,7 @@ def test_heads(call, is_one):
         ("transformers.ViTModel.from_pretrained('vit')", True),
         ("models.detection.fasterrcnn_resnet50_fpn()", False),
         ("models.list_models()", False),
+        ("models.ResNet50_Weights.DEFAULT.transforms()", False),
         ("transformers.BertModel.from_pretrained('bert')", False),
         ("getattr(self, name)()", False),
         ("layers[name]()", False),
