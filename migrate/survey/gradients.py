@@ -139,8 +139,8 @@ def always_gradless(module: Module, call: ast.AST) -> bool:
 
 
 def always_differentiated(module: Module, call: ast.Call) -> bool:
-    """Whether what a call gives is always differentiated: somebody asked for gradients around it, or its statement takes them, or
-    one after it in its block or in that of the `with` around it, or of the loop that is left after one round."""
+    """Whether what a call gives is always differentiated: gradients are asked for around it, its statement takes them, or one
+    after it in its block, or in that of the `with` around it, or of the loop that is left after one round."""
     if always_gradless(module, call):
         return False
     around = [item.context_expr for node in module.ancestors(call) if isinstance(node, ast.With) for item in node.items]
