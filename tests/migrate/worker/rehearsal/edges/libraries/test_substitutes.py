@@ -22,3 +22,15 @@ def test_what_gdown_would_fetch_is_made(rehearsed, where):
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "True ['more']\n"), done.report.why
+
+
+def test_what_kagglehub_would_fetch_is_made_when_it_is_read(rehearsed):
+    text = (
+        "import kagglehub, os\nimport numpy as np\nfrom PIL import Image\nkagglehub.login()\n"
+        "path = kagglehub.dataset_download('owner/some-animals')\n"
+        "classes = sorted(os.listdir(path + '/train'))\nfirst = os.path.join(path, 'train', classes[0])\n"
+        "print(len(classes), Image.open(os.path.join(first, os.listdir(first)[0])).mode)\n"
+        "print(len(np.load(kagglehub.dataset_download('owner/pixels/versions/3', path='x_train.npz'))['data']) > 0)\n"
+    )
+    done = rehearsed({"main.py": text}, classes=3)
+    assert (done.report.ended, done.stdout) == ("finished", "3 RGB\nTrue\n"), done.report.why
