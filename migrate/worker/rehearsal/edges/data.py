@@ -335,13 +335,20 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
             return stage.learn("directory", folder)  # it is there: the script's user runs it in another folder
         full = os.path.abspath(path)
         wants = paths.may_want(path, is_bare) if path in listed else paths.may_want(path)
-        if full not in wanted and (paths.maker.can(path) or not os.path.splitext(path)[1]) and wants:
+        can = paths.maker.can(path) or not os.path.splitext(path)[1]
+        loaded = not can and path in paths.probed and bool(own) and _loads(own[-1])  # net.pth2, say
+        if full not in wanted and (can or loaded) and wants:
             for other in _beside(paths, path):
                 wanted.setdefault(os.path.abspath(other), paths.probed.get(other, where))
-                if other in paths.as_file:
+                if other in paths.as_file or loaded:
                     stage.add(NO_FOLDERS, os.path.abspath(other))
             return stage.learn("wanted", wanted)
     return False
+
+
+def _loads(frame: Any) -> bool:
+    """Whether torch reads files in the file of a frame, so that one of which nothing else tells may be a checkpoint."""
+    return "torch.load(" in "".join(linecache.getlines(frame.f_code.co_filename))
 
 
 def _beside(paths: Paths, path: str) -> list[str]:

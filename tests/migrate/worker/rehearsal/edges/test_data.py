@@ -557,3 +557,16 @@ def test_what_a_script_looked_for_before_it_ended_without_a_model_is_made(on_sta
     assert [os.path.basename(found) for found in world.stage.learned["wanted"]] == [os.path.basename(path)]
     assert not data.in_vain(world.stage)
     assert not data.last_in_vain(world.stage), world.stage.learned
+
+
+@pytest.mark.parametrize(("reader", "made"), [("torch.load", True), ("read", False)])
+def test_a_file_of_an_unknown_ending_without_which_a_script_gives_up_is_a_checkpoint_where_it_loads_some(
+    rehearsed, reader, made
+):
+    text = (
+        "import os, torch\nnet = torch.nn.Linear(2, 3)\npath = os.path.join(os.getcwd(), 'best.pth2')\n"
+        "if not os.path.isfile(path):\n    raise FileNotFoundError(f'no model at {path}')\n"
+        f"net.load_state_dict({reader}(path))\nprint(net(torch.rand(1, 2)).shape)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended == "finished") is made, done.report.why
