@@ -218,6 +218,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     place = _SET_UP[id(stage)].found
     if image_endings.lesson(stage, error, frames, place) or parted_folders.lesson(stage, error, place):
         return True
+    if parted_folders.has_no_classes(error) and last_in_vain(stage):
+        return True  # it took another folder, for the want of those for which it looked first
     if empty and (_fill(stage) or _lie_otherwise(stage)):
         return True
     named = empty and tables.has_table(stage) and hints.numbers_names(stage.root, stage.request.script)
