@@ -16,8 +16,9 @@ _OF_TENSORS = frozenset(
 )
 """What tensors have that is not called, but for `is_cuda` and its like."""
 _MOVES = frozenset(["to", "cuda", "cpu", "half", "float"])
-_PATHS = ("str", "input", "os.path.", "os.fspath", "pathlib.", "tempfile.")
-"""Beginnings of what gives texts and paths."""
+_TEXTS = frozenset(["str", "input", "os.fspath"])
+_PATHS = ("os.path.", "pathlib.", "tempfile.")
+"""Beginnings of what gives paths."""
 _LISTS_FILES = frozenset(["glob", "iglob", "rglob", "listdir", "scandir", "iterdir"])
 _SAME_ITEMS = frozenset(["tqdm", "sorted", "list", "tuple", "set", "enumerate", "reversed"])
 _RANKS = frozenset(["softmax", "log_softmax", "Softmax", "LogSoftmax", "argmax", "topk"])
@@ -100,7 +101,8 @@ def is_text(module: Module, function: Function | None, given: ast.expr, depth: i
     if isinstance(given, ast.JoinedStr) or (isinstance(given, ast.Constant) and isinstance(given.value, str)):
         return True
     if isinstance(given, ast.Call):
-        return (module.expand(given.func) or dotted(given.func) or "").startswith(_PATHS)
+        made = module.expand(given.func) or dotted(given.func) or ""
+        return made in _TEXTS or made.startswith(_PATHS)
     if not isinstance(given, ast.Name) or depth > 5:
         return False
     scope = function or module.tree

@@ -227,6 +227,8 @@ def test_what_opens_files_itself_is_no_network_of_tensors(tmp_path, loop, given)
         "for path in folder.glob('*.png'):\n    image = load(path)",
         "for path, image in zip(os.listdir(folder), images):",
         "for image in map(load, os.listdir(folder)):",
+        "for inputs in loader:\n    image = inputs.to(device)",
+        "for path in os.listdir(folder):\n    image = stretched(path)",
     ],
 )
 def test_an_image_that_was_opened_from_a_file_is_no_text(tmp_path, loop):
