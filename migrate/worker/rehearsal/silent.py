@@ -45,7 +45,12 @@ _NONE: Any = object()
 
 def _default(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """What a setting is that nobody has set, where the caller says so: `settings.value("folder", "models")`."""
-    asked = name.rpartition(".")[2] in ("get", "value", "getenv", "get_value") and args and isinstance(args[0], str)
+    asked = (
+        name.rpartition(".")[2] in ("get", "value", "getenv", "get_value")
+        and args
+        and isinstance(args[0], str)
+        and "/" not in args[0]
+    )
     given = [*args[1:2], *(named[key] for key in ("default", "defaultValue") if key in named)] if asked else []
     return given[0] if given else _NONE
 

@@ -158,14 +158,18 @@ class _Downloads:
         return output
 
     def by_handle(self, original: Any, handle: Any = "", path: Any = None, *_: Any, **__: Any) -> str | None:
-        """kagglehub: the folder of a data set, where Kaggle's own machines have it, or a file of it; made when it is read."""
+        """kagglehub: the folder of a data set, or a file of it. What was fetched before is in the user's cache, else it is as
+        on Kaggle's own machines, and is made when it is read."""
         if original.__name__ == "login":
             return None
-        name = next(
-            (part for part in reversed(str(handle).split("/")) if part and part != "versions" and not part.isdigit()), "data"
-        )
-        self.stage.note("data", f"{handle} was not fetched from Kaggle")
-        return os.path.join("/kaggle/input", name, *([path] if path else []))
+        words = [part for part in str(handle).split("/") if part and part != "versions" and not part.isdigit()]
+        cache = os.path.expanduser(os.environ.get("KAGGLEHUB_CACHE") or "~/.cache/kagglehub")
+        kept = os.path.join(cache, f"{original.__name__.partition('_')[0]}s", *words, "versions")
+        versions = sorted(filter(str.isdigit, os.listdir(kept)), key=int) if os.path.isdir(kept) else []
+        if not versions:
+            self.stage.note("data", f"{handle} was not fetched from Kaggle")
+        folder = os.path.join(kept, versions[-1]) if versions else os.path.join("/kaggle/input", *words[-1:])
+        return os.path.join(folder, *([path] if path else []))
 
     def sent(self, original: Any, session: Any, request: Any, *args: Any, **named: Any) -> Any:
         data = self.content(request.url) if request.method in ("GET", "HEAD") else None

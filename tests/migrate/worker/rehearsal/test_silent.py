@@ -103,6 +103,7 @@ def test_a_setting_that_nobody_set_is_what_the_caller_says_it_is_then(rehearsed)
         "print(settings.value('folder', 'models'), settings.get('size', default=224))\n"
         "print(settings.value('last', defaultValue=None))\n"
         "print(type(settings.value('other')).__name__, type(settings.save('folder', 'models')).__name__)\n"
+        "print(type(settings.get('https://a.example', 'models')).__name__)\n"
     )
     done = rehearsed({"main.py": text})
-    assert (done.report.ended, done.stdout) == ("finished", "models 224\nNone\nSilent Silent\n"), done.report.why
+    assert (done.report.ended, done.stdout) == ("finished", "models 224\nNone\nSilent Silent\nSilent\n"), done.report.why

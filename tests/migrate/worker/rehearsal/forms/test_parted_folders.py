@@ -32,7 +32,7 @@ def test_where_a_script_falls_back_on_its_own_folder_the_folders_that_it_looked_
         "from pathlib import Path\n\nown = Path(__file__).parent\n"
         "there = [own / name for name in ('images', 'data') if (own / name).is_dir()]\nroot = there[0] if there else own\n"
         "classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith('_'))\n"
-        "error = FileNotFoundError(f\"Couldn't find any class folder in {root}.\")\n"
+        'error = FileNotFoundError(f"Couldn\'t find any class folder in {root}.")\n'
         "if not classes:\n    exec(compile('raise error', 'a library', 'exec'))\n"
         "print(root.name, len(classes))\n"
     )

@@ -34,3 +34,17 @@ def test_what_kagglehub_would_fetch_is_made_when_it_is_read(rehearsed):
     )
     done = rehearsed({"main.py": text}, classes=3)
     assert (done.report.ended, done.stdout) == ("finished", "3 RGB\nTrue\n"), done.report.why
+
+
+def test_what_kagglehub_fetched_before_is_the_users(rehearsed, tmp_path):
+    folder = tmp_path / "cache/datasets/owner/animals/versions"
+    for version in ("9", "10"):
+        (folder / version).mkdir(parents=True)
+        (folder / version / "note.txt").write_text(f"the user's, version {version}")
+    text = (
+        f"import os\nos.environ['KAGGLEHUB_CACHE'] = {str(tmp_path / 'cache')!r}\nimport kagglehub\n"
+        "print(open(kagglehub.dataset_download('owner/animals', path='note.txt')).read())\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "the user's, version 10\n"), done.report.why
+    assert not done.standins("data")
