@@ -87,8 +87,9 @@ def _package(path: str) -> list[str]:
     return [Path(path).parent.name] if Path(path).name == "__init__.py" else []
 
 
-def bound_in_loops(code: types.CodeType, name: str) -> bool:
-    """Whether the function of that code, or the script, gives the name a value in loops over something and nowhere else."""
+def bound_within(code: types.CodeType, name: str, *kinds: type[ast.stmt]) -> bool:
+    """Whether the function of that code, or the script, gives the name a value in statements of these kinds, as loops, and
+    nowhere else."""
     try:
         tree = ast.parse(Path(code.co_filename).read_bytes())
     except (SyntaxError, ValueError, OSError):
@@ -97,7 +98,7 @@ def bound_in_loops(code: types.CodeType, name: str) -> bool:
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == code.co_name)
     lines = ((node, {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}) for node in functions)
     scope: ast.AST = next((node for node, starts in lines if first in starts), tree)
-    looped = {id(part) for node in ast.walk(scope) if isinstance(node, ast.For) for part in ast.walk(node)}
+    looped = {id(part) for node in ast.walk(scope) if isinstance(node, kinds) for part in ast.walk(node)}
     named = (part for part in ast.walk(scope) if isinstance(part, ast.Name) and part.id == name)
     bound = [part for part in named if isinstance(part.ctx, ast.Store)]
     return bool(bound) and all(id(part) in looped for part in bound)

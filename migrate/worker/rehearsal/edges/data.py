@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import linecache
 import os
@@ -218,8 +219,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     place = _SET_UP[id(stage)].found
     if image_endings.lesson(stage, error, frames, place) or parted_folders.lesson(stage, error, place):
         return True
-    if parted_folders.has_no_classes(error) and last_in_vain(stage):
-        return True  # it took another folder, for the want of those for which it looked first
+    if (parted_folders.has_no_classes(error) or _passed_over(error, own)) and last_in_vain(stage):
+        return True  # it took another folder, or went on without, for the want of those for which it looked first
     if empty and (_fill(stage) or _lie_otherwise(stage)):
         return True
     named = empty and tables.has_table(stage) and hints.numbers_names(stage.root, stage.request.script)
@@ -294,7 +295,13 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
 def _went_through_nothing(error: BaseException, own: list[Any]) -> bool:
     """Whether a name has no value that only loops give one: they found nothing to go through."""
     found = _UNBOUND.search(str(error)) if isinstance(error, NameError) else None
-    return found is not None and bool(own) and hints.bound_in_loops(own[-1].f_code, found[1])
+    return found is not None and bool(own) and hints.bound_within(own[-1].f_code, found[1], ast.For)
+
+
+def _passed_over(error: BaseException, own: list[Any]) -> bool:
+    """Whether a name has no value that an `if` alone gives one: of what is not here, as `if os.path.isdir(folder):` asks."""
+    found = _UNBOUND.search(str(error)) if isinstance(error, NameError) else None
+    return found is not None and bool(own) and hints.bound_within(own[-1].f_code, found[1], ast.If)
 
 
 def _next_size(stage: Stage) -> bool:
