@@ -52,7 +52,7 @@ class RenamedClasses(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
         if isinstance(node, ast.stmt | ast.ExceptHandler) and getattr(node, "body", None) == []:
-            node.body = [ast.Pass()]  # type: ignore[attr-defined]
+            node.body = [ast.Pass()]  # type: ignore[union-attr]
         return node
 
 

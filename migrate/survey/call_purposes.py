@@ -48,9 +48,9 @@ def ranked(module: Module) -> set[str]:
     `answer = net(x)` and `answer.argmax(1)`, or `torch.max(answer, 1)`."""
     answers: dict[str, set[str]] = {}
     for node in module.of_kind(ast.Assign):
-        asked = dotted(node.value.func) if isinstance(node.value, ast.Call) else None
-        for name in filter(None, map(dotted, node.targets)) if asked is not None else ():
-            answers.setdefault(name, set()).add(asked)
+        if isinstance(node.value, ast.Call) and (asked := dotted(node.value.func)) is not None:
+            for name in filter(None, map(dotted, node.targets)):
+                answers.setdefault(name, set()).add(asked)
     found: set[str] = set()
     for call in module.calls:
         if (scores := _ranked_by(module, call)) is not None:

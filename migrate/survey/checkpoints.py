@@ -62,8 +62,8 @@ def _key(module: Module, node: ast.expr, name: str | None, scope: ast.AST) -> st
 
 
 def _strip(scope: ast.AST) -> str | None:
-    loops = [node for node in inside(scope, ast.For | ast.comprehension) if _lists_parts(node.iter)]
-    of_model = {call for node in loops for call in inside(node, ast.Call)}
+    loops: list[ast.For | ast.comprehension] = [*inside(scope, ast.For), *inside(scope, ast.comprehension)]
+    of_model = {call for node in loops if _lists_parts(node.iter) for call in inside(node, ast.Call)}
     calls = [call for call in inside(scope, ast.Call) if call.args and call not in of_model]
     named = [call for call in calls if last_name(call.func) in ("replace", "removeprefix", "startswith", "lstrip")]
     return next((text for call in named if (text := text_of(call.args[0])) and text.endswith(".")), None)
