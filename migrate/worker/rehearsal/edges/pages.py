@@ -141,8 +141,9 @@ def _streamlit(stage: Stage, maker: Maker) -> Part:
         return list(default) if isinstance(default, list | tuple) else [default] if default is not None else list(options)[:1]
 
     def number(label: Any = "", min_value: Any = None, max_value: Any = None, value: Any = None, *_: Any, **__: Any) -> Any:
-        if value is None and _CLASSES.search(str(label)):
-            return maker.classes  # as many as an upload has
+        if value is None and _CLASSES.search(str(label)):  # as many as an upload has
+            stage.note("servers", f"{maker.classes} was given to the page at {str(label)!r}")
+            return maker.classes
         return next((item for item in (value, min_value) if item is not None and item != "min"), 0)
 
     def text(label: Any = "", value: Any = "", *_: Any, **__: Any) -> Any:

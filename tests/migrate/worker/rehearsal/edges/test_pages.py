@@ -143,3 +143,4 @@ def test_an_uploaded_archive_holds_a_folder_of_images_for_each_class(rehearsed):
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "upload.zip True True 1 True\n"), done.report.why
+    assert any("was given to the page at 'Número de Classes:'" in item.what for item in done.standins("servers"))
