@@ -90,9 +90,12 @@ def _package(path: str) -> list[str]:
 def bound_within(code: types.CodeType, name: str, *kinds: type[ast.stmt]) -> bool:
     """Whether the function of that code, or the script, gives the name a value in statements of these kinds, as loops, and
     nowhere else."""
+    file = Path(code.co_filename)
     try:
-        tree = ast.parse(Path(code.co_filename).read_bytes())
+        tree = read_source(file.parent, file.name).tree if file.suffix == NOTEBOOK else ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError):
+        return False
+    if tree is None:
         return False
     first = code.co_firstlineno  # that of a decorator, where there is one
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == code.co_name)

@@ -572,11 +572,17 @@ def test_a_file_of_an_unknown_ending_without_which_a_script_gives_up_is_a_checkp
     assert (done.report.ended == "finished") is made, done.report.why
 
 
-def test_what_only_a_folder_that_is_not_here_would_have_given_is_no_fault_of_the_scripts(rehearsed):
-    text = (
-        "import os\nbase = '/nowhere/input/plums/set'\nprint(len(os.listdir(base)) > 0)\ninner = os.path.join(base, 'plums')\n"
-        "if os.path.exists(inner):\n    classes = os.listdir(inner)\n"
-        "print(len(classes))\n"
-    )
-    done = rehearsed({"main.py": text}, classes=3)
+PASSED_OVER = (
+    "import os\nbase = '/nowhere/input/plums/set'\nprint(len(os.listdir(base)) > 0)\ninner = os.path.join(base, 'plums')\n",
+    "if os.path.exists(inner):\n    classes = os.listdir(inner)\n",
+    "print(len(classes))\n",
+)
+
+
+@pytest.mark.parametrize("script", ["main.py", "main.ipynb"])
+def test_what_only_a_folder_that_is_not_here_would_have_given_is_no_fault_of_the_scripts(rehearsed, script):
+    cells = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": []} for text in PASSED_OVER]
+    notebook = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
+    text = "".join(PASSED_OVER) if script.endswith(".py") else notebook
+    done = rehearsed({script: text}, script=script, classes=3)
     assert (done.report.ended, done.stdout) == ("finished", "True\n3\n"), done.report.why
