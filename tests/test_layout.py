@@ -84,7 +84,7 @@ migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names plac
     selftest training_edits
 migrate/slicing: classes interprocedural liveness pretrained side_effects
 migrate/stages: migration worker_client zero_edit_child
-migrate/survey: checkpoints transforms
+migrate/survey: transforms
 migrate/worker: stub_datasets
 runtime: cli
 runtime/artifact: decode_model manifest

@@ -65,3 +65,9 @@ def is_docstring(item: ast.stmt) -> bool:
 
 def is_future_import(item: ast.stmt) -> bool:
     return isinstance(item, ast.ImportFrom) and item.module == "__future__"
+
+
+def leaves_torch(function: ast.AST) -> bool:
+    """Whether a function brings tensors to NumPy or back-propagates, so that no graph goes through it."""
+    calls = [call.func for call in inside(function, ast.Call)]
+    return any(isinstance(callee, ast.Attribute) and callee.attr in ("numpy", "backward") for callee in calls)

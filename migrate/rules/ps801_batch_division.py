@@ -6,6 +6,7 @@ from typing import Literal
 
 from ..reading.edits import Edit
 from ..reading.integers import Integers
+from ..reading.nodes import leaves_torch
 from ..reading.scopes import Module
 from ..rewriting.call_edits import source_of
 from ..rewriting.rule import Context, Fix, Repair, diff
@@ -69,6 +70,7 @@ class BatchDivision(Repair):
         "import cv2\nimport torch\n\n\ndef half(image):\n    return cv2.resize(image, (64, int(image.shape[0] * 50 / 100)))\n",
         "# drawn.py:\ndef f(rows, height):\n    for y in range(height):\n        put(rows[int(y * len(rows) / height)])\n"
         "# net.py:\nimport torch\n",
+        "import torch\n\n\ndef crops(x, n):\n    b = int(x.shape[0] / n)\n    return x.view(b, n, -1).mean(1).cpu().numpy()\n",
     )
     INVALID = (_SWIN, _FRAMES)
 
@@ -81,7 +83,7 @@ class BatchDivision(Repair):
             function = module.function_of(node)
             quotient = node.args[0]
             assert isinstance(quotient, ast.BinOp)
-            if function is None or not _handles_tensors(module, function):
+            if function is None or leaves_torch(function) or not _handles_tensors(module, function):
                 continue
             integers = Integers(module, function)
             if not integers.of_batch(quotient.left) or _subtracts(quotient):

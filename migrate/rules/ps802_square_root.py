@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..reading.edits import Edit
 from ..reading.integers import Integers
 from ..reading.names import import_line, meaning
+from ..reading.nodes import leaves_torch
 from ..rewriting.call_edits import source_of
 from ..rewriting.rule import Context, Fix, Repair, diff
 
@@ -19,6 +20,15 @@ import numpy as np
 
 def f(x, ratio):
     return int(np.sqrt(ratio)), x
+"""
+_VALID_2 = """\
+import numpy as np
+import torch
+
+
+def heatmap(tokens):
+    side = int(np.sqrt(tokens.shape[0]))
+    return tokens.reshape(side, side).detach().numpy()
 """
 _EXAMPLE_1 = diff("""\
 +import math
@@ -56,7 +66,7 @@ class IntegerSquareRoot(Repair):
     """
 
     safety = "safe"
-    VALID = (_VALID_1,)
+    VALID = (_VALID_1, _VALID_2)
     INVALID = (_EXAMPLE_1, _EXAMPLE_2)
 
     def check(self, context: Context) -> Iterator[Fix]:
@@ -65,8 +75,8 @@ class IntegerSquareRoot(Repair):
             function = module.function_of(call)
             if function is None or not (isinstance(call.func, ast.Name) and call.func.id == "int") or len(call.args) != 1:
                 continue
-            if _LOADING.search(function.name):
-                continue  # it runs once, outside of the forward pass
+            if _LOADING.search(function.name) or leaves_torch(function):
+                continue  # it runs outside of the forward pass
             square = _squared(context, call.args[0])
             integers = Integers(module, function)
             if square is None or not integers.of_shape(square) or not integers.certain(square):

@@ -131,6 +131,12 @@ class ModelTable:
             self._shaped[model.node, of_rows] = self._takes_images(model) and self._has_head(model, of_rows=of_rows)
         return self._shaped[model.node, of_rows]
 
+    def may_classify(self, model: ModelClass) -> bool:
+        """Whether what a network answers could be classes of images, whatever its counts are called: layers of convolutions
+        end in rows of numbers. Whether they are is for what asks it to tell."""
+        names = {last_name(call.func) for part in model.with_parts() for call in inside(part.node, ast.Call)}
+        return self._takes_images(model) and {"Conv2d", "Linear"} <= names and not names & _NOT_IMAGES
+
     def makes_model(self, owner: Module, definition: Definition, active: frozenset[ast.AST] = frozenset()) -> bool:
         """Whether calling a definition of the file `owner` gives a model: a class of that shape, or what returns one."""
         if isinstance(definition, ast.ClassDef):
@@ -149,14 +155,7 @@ class ModelTable:
         return sum(name not in names[:1] for name in required_of(forward)) <= 1
 
     def _has_head(self, model: ModelClass, *, of_rows: bool) -> bool:
-        seen: set[ModelClass] = set()
-        stack = [model]
-        while stack:
-            part = stack.pop()
-            if part in seen:
-                continue
-            seen.add(part)
-            stack.extend(part.parts | set(part.bases))
+        seen = model.with_parts()
         names = {last_name(call.func) for part in seen for call in inside(part.node, ast.Call)}
         if names & _NOT_IMAGES or self._answers_per_pixel(model):
             return False

@@ -9,7 +9,7 @@ from ..reading.scopes import Module, dotted, last_name
 COUNTS_CLASSES = re.compile(
     r"(^|_)(n|num|nb|number|no)?_?(of_)?(class(es)?|categories|labels|cls)$"
     r"|(^|_)(class(es)?|cls|labels?|categor(y|ies))_?(n|num|nums|nb|number|count|size|cnt)$"
-    r"|^(out_dim|output_dim|output_size)$",
+    r"|^out(put)?_?(dim|size)s?$|^(dim|size)s?_?out(put)?s?$",
     re.I,
 )
 _SHORT = re.compile(r"^(n|nout|(n|num|nb|number_of)_?out(put)?s?|outputs)$", re.I)
@@ -32,7 +32,9 @@ def is_zoo_constructor(name: str | None) -> bool:
     """Whether a dotted callee builds a model from a published library."""
     if name is None or not name.startswith(_ZOOS) or name.startswith(_NOT_MODELS):
         return False
-    leaf = name.rpartition(".")[2]
+    *_, leaf = parts = name.split(".")
+    if any(part.endswith("_Weights") for part in parts):
+        return False  # which weights, and the transforms that belong to them
     return leaf not in ("list_models", "is_model", "list_modules", "get_weight", "get_model_weights", "resolve_data_config")
 
 

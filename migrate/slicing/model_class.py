@@ -30,6 +30,17 @@ class ModelClass:
                 return found
         return None
 
+    def with_parts(self) -> set[ModelClass]:
+        """It, with its bases, its parts and theirs."""
+        seen: set[ModelClass] = set()
+        stack = [self]
+        while stack:
+            part = stack.pop()
+            if part not in seen:
+                seen.add(part)
+                stack.extend(part.parts | set(part.bases))
+        return seen
+
     def own_nodes(self, depth: int = 0) -> Iterator[ast.AST]:
         yield from ast.walk(self.node)
         for base in self.bases if depth < 20 else ():

@@ -49,6 +49,12 @@ class RenamedClasses(ast.NodeTransformer):
         node.names = [alias for alias in node.names if (alias.asname or alias.name) not in self.names]
         return node if node.names else None
 
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if isinstance(node, ast.stmt | ast.ExceptHandler) and getattr(node, "body", None) == []:
+            node.body = [ast.Pass()]  # type: ignore[union-attr]
+        return node
+
 
 class RenamedCalls(ast.NodeTransformer):
     """Lets some calls call something else."""

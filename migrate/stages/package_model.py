@@ -147,13 +147,18 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     made = package(request, fed, migration.sandbox, progress, own_outputs=own)
     if isinstance(made, Failed) and made.random_weights and migration.options.random_weights and live is not None:
         migration.fresh_tree()
-        request = replace(request, recipe=replace(built.recipe, live=replace(live, random=True)), randomize=request.planned)
-        model = replace(model, random_weights=True)
+        weights, model = False, replace(model, random_weights=True)
+        request = replace(
+            request,
+            recipe=replace(built.recipe, live=replace(live, random=True)),
+            randomize=request.planned,
+            provenance=_provenance(migration, resolved, weights=weights, imageless=why_not),
+        )
         made = package(request, None, migration.sandbox, progress, own_outputs=False)
     if isinstance(made, Failed):
         model = _rejected(migration, model, made)
         return ModelOutcome(model=model, weights_loaded=weights, preprocessing=preprocessing)
-    if weights and not model.random_weights and preprocessing is not None:
+    if weights and preprocessing is not None:
         _keep_routes(migration, resolved, name, request.recipe)
     parity = Parity(**{**vars(made.parity), "batches": list(made.parity.batches)})
     told = [Speedup.of(duel) for duel in made.duels]
@@ -361,7 +366,7 @@ def _is_taken(recorded: Recorded | None, classes: int | None) -> bool:
 
 def _provenance(migration: Migration, resolved: Resolved, *, weights: bool, imageless: str) -> dict[str, Any]:
     chain = [f"{step.kind} {step.path}:{step.line} {step.text}" for step in resolved.chain]
-    random = {"weights": "random"} if not weights else {}
+    random = {} if weights else {"random_weights": True}
     without = {"no_preprocessing": imageless} if imageless else {}
     return {"repository": migration.surveyed.root.name, "script": resolved.recipe.script, "chain": chain, **random, **without}
 

@@ -1,12 +1,12 @@
 """What the code around a model's calls tells, where their words alone mislead: of images that come as rows of their pixels, of
-inputs that are no tensors, and of what a name is said to be."""
+inputs that are no tensors, of answers that are ranked as classes are, and of what a name is said to be."""
 
 import ast
 import contextlib
 import sys
 
-from ..reading.nodes import arguments_of, inside, text_of
-from ..reading.scopes import Function, Module, dotted, last_name, parameters
+from ..reading.nodes import arguments_of, inside, text_of, values_of
+from ..reading.scopes import Function, Module, bound_names, dotted, last_name, parameters
 
 _OF_IMAGES = frozenset(["torchvision", "PIL", "cv2", "skimage", "imageio"])
 """Libraries of images: what a file that imports none makes flat is something else."""
@@ -16,6 +16,13 @@ _OF_TENSORS = frozenset(
 )
 """What tensors have that is not called, but for `is_cuda` and its like."""
 _MOVES = frozenset(["to", "cuda", "cpu", "half", "float"])
+_TEXTS = frozenset(["str", "input", "os.fspath"])
+_PATHS = ("os.path.", "pathlib.", "tempfile.")
+"""Beginnings of what gives paths."""
+_LISTS_FILES = frozenset(["glob", "iglob", "rglob", "listdir", "scandir", "iterdir"])
+_SAME_ITEMS = frozenset(["tqdm", "sorted", "list", "tuple", "set", "enumerate", "reversed"])
+_RANKS = frozenset(["softmax", "log_softmax", "Softmax", "LogSoftmax", "argmax", "topk"])
+"""What is asked of scores of classes: their shares, and which is the highest."""
 
 
 def gives_rows(module: Module) -> bool:
@@ -34,6 +41,36 @@ def _makes_rows(call: ast.Call) -> bool:
         return isinstance(call.func, ast.Attribute)
     sizes = sizes[0].elts if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List) else sizes
     return name in ("view", "reshape") and 1 <= len(sizes) <= 2 and any(ast.unparse(size) == "-1" for size in sizes)
+
+
+def ranked(module: Module) -> set[str]:
+    """The names of what answers a file with scores that it ranks as those of classes: `softmax(net(x), dim=1)`, or
+    `answer = net(x)` and `answer.argmax(1)`, or `torch.max(answer, 1)`."""
+    answers: dict[str, set[str]] = {}
+    for node in module.of_kind(ast.Assign):
+        if isinstance(node.value, ast.Call) and (asked := dotted(node.value.func)) is not None:
+            for name in filter(None, map(dotted, node.targets)):
+                answers.setdefault(name, set()).add(asked)
+    found: set[str] = set()
+    for call in module.calls:
+        if (scores := _ranked_by(module, call)) is not None:
+            asked = dotted(scores.func) if isinstance(scores, ast.Call) else None
+            found |= answers.get(dotted(scores) or "", set()) | ({asked} if asked is not None else set())
+    return found
+
+
+def _ranked_by(module: Module, call: ast.Call) -> ast.expr | None:
+    """What a call ranks, if it does."""
+    made = call.func.func if isinstance(call.func, ast.Call) else call.func  # nn.Softmax(dim=1)(scores)
+    name = last_name(made)
+    given = [*call.args]
+    if isinstance(made, ast.Attribute) and not (module.expand(made) or "").startswith(("torch.", "numpy.")):
+        given.insert(0, made.value)
+    axis = len(given) > 1 or any(item.arg in ("dim", "axis") for item in call.keywords)
+    if not given or not (name in _RANKS or (name == "max" and axis)):
+        return None
+    scores = given[0]
+    return scores.value if isinstance(scores, ast.Attribute) and scores.attr == "data" else scores
 
 
 def part_of_input(module: Module, function: Function | None, given: ast.expr) -> str | None:
@@ -57,6 +94,31 @@ def part_of_input(module: Module, function: Function | None, given: ast.expr) ->
         ]
         name, line = (_moved(bindings[0]) if bindings else None), begin
     return None
+
+
+def is_text(module: Module, function: Function | None, given: ast.expr, depth: int = 0) -> bool:
+    """Whether what a model is given is a text or the path of a file, as detectors take that open it themselves."""
+    if isinstance(given, ast.JoinedStr) or (isinstance(given, ast.Constant) and isinstance(given.value, str)):
+        return True
+    if isinstance(given, ast.Call):
+        made = module.expand(given.func) or dotted(given.func) or ""
+        return made in _TEXTS or made.startswith(_PATHS)
+    if not isinstance(given, ast.Name) or depth > 5:
+        return False
+    scope = function or module.tree
+    loops = [node for node in ast.walk(scope) if isinstance(node, ast.For) and given.id in bound_names(node.target)]
+    values = values_of(scope, given.id)
+    return bool(loops or values) and all(
+        [*map(_lists_files, loops), *(is_text(module, function, value, depth + 1) for value in values)]
+    )
+
+
+def _lists_files(loop: ast.For) -> bool:
+    """Whether a loop goes over files: `for path in tqdm(folder.glob("*.png"))`."""
+    over = loop.iter
+    while isinstance(over, ast.Call) and last_name(over.func) in _SAME_ITEMS and over.args:
+        over = over.args[0]
+    return isinstance(over, ast.Call) and last_name(over.func) in _LISTS_FILES
 
 
 def _moved(value: ast.expr) -> str | None:

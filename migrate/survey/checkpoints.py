@@ -62,6 +62,13 @@ def _key(module: Module, node: ast.expr, name: str | None, scope: ast.AST) -> st
 
 
 def _strip(scope: ast.AST) -> str | None:
-    calls = [call for call in inside(scope, ast.Call) if call.args]
+    loops: list[ast.For | ast.comprehension] = [*inside(scope, ast.For), *inside(scope, ast.comprehension)]
+    of_model = {call for node in loops if _lists_parts(node.iter) for call in inside(node, ast.Call)}
+    calls = [call for call in inside(scope, ast.Call) if call.args and call not in of_model]
     named = [call for call in calls if last_name(call.func) in ("replace", "removeprefix", "startswith", "lstrip")]
     return next((text for call in named if (text := text_of(call.args[0])) and text.endswith(".")), None)
+
+
+def _lists_parts(node: ast.expr) -> bool:
+    """Whether a loop goes over the names of a model's own parts, of which nothing is taken off: `net.named_parameters()`."""
+    return any(last_name(call.func).startswith("named_") for call in inside(node, ast.Call))

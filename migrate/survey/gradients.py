@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..reading.nodes import inside
+from ..reading.nodes import arguments_of, inside
 from ..reading.scopes import Function, Module, last_name
 from ..reading.statements import block_of
 from ..slicing.side_effects import TRAINING_CALLS
@@ -139,14 +139,17 @@ def always_gradless(module: Module, call: ast.AST) -> bool:
 
 
 def always_differentiated(module: Module, call: ast.Call) -> bool:
-    """Whether what a call gives is always differentiated: by a statement after it, in its block or in that of the `with` around
-    it, or of the loop that is left after one round."""
+    """Whether what a call gives is always differentiated: gradients are asked for around it, its statement takes them, or one
+    after it in its block, or in that of the `with` around it, or of the loop that is left after one round."""
     if always_gradless(module, call):
         return False
+    around = [item.context_expr for node in module.ancestors(call) if isinstance(node, ast.With) for item in node.items]
+    if any(map(_enables_gradients, around)):
+        return True
     statement = module.statement_of(call)
     while True:
         block = block_of(module, statement)
-        after = block[next(index for index, item in enumerate(block) if item is statement) + 1 :]
+        after = block[next(index for index, item in enumerate(block) if item is statement) :]
         simple = (item for item in after if isinstance(item, ast.Expr | ast.Assign))
         if any(_differentiates(module, node) for item in simple for node in inside(item, ast.Call)):
             return True
@@ -156,6 +159,14 @@ def always_differentiated(module: Module, call: ast.Call) -> bool:
         if not (isinstance(above, ast.With) or isinstance(above.body[-1], ast.Break)):
             return False
         statement = above
+
+
+def _enables_gradients(node: ast.expr) -> bool:
+    """Whether a `with` begins the taking of gradients: `torch.enable_grad()`, `torch.set_grad_enabled(True)`."""
+    if not isinstance(node, ast.Call):
+        return False
+    on = [item for item in arguments_of(node) if isinstance(item, ast.Constant) and item.value is True]
+    return last_name(node.func) == "enable_grad" or (last_name(node.func) == "set_grad_enabled" and bool(on))
 
 
 def _differentiates(module: Module, call: ast.Call) -> bool:

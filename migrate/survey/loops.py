@@ -12,7 +12,7 @@ from ..reading.scopes import Definition, Function, Module, bound_names, dotted, 
 from ..slicing.factories import ModelTable
 from ..slicing.heads import is_zoo_constructor
 from .batch_loops import enclosing_loop, purpose
-from .call_purposes import annotated_as, gives_rows
+from .call_purposes import annotated_as, gives_rows, is_text, ranked
 from .gradients import always_gradless, only_looks
 
 _NAMED = re.compile(r"^(.*_)?(model|net|network|classifier|backbone|teacher|student|ema)s?(_.*|\d*)$|^(model|net)_?\w*$", re.I)
@@ -43,6 +43,7 @@ _NOT_MODELS = ("headrace.", "torch.optim", "torch.utils", "torchvision.transform
 _EXECUTORS = (
     *("poptorch.", "onnxruntime.", "openvino.", "tensorrt.", "torch_tensorrt.", "torch2trt.", "deepsparse.", "tvm."),
     *("optimum.onnxruntime.", "optimum.intel.", "optimum.graphcore.", "tflite_runtime.", "rknn", "hailo_platform."),
+    "cv2.dnn.",
 )
 """Other runtimes: what they make of a network runs on their own devices, and is no network of torch's any more."""
 _FOREIGN = frozenset(["mxnet", "gluoncv", "tensorflow", "keras", "jax", "flax", "paddle", "mindspore", "chainer", "tinygrad"])
@@ -181,6 +182,8 @@ class _ModelNames:
         """Names of training graphs, and of the models that they train."""
         self.of_rows = gives_rows(module)
         """Whether the file gives networks images as rows of their pixels, as `model(images.view(-1, 784))`."""
+        self.ranked = ranked(module)
+        """Names whose answers the file ranks as scores of classes."""
         for call in module.calls:
             if (
                 isinstance(call.func, ast.Attribute)
@@ -210,7 +213,9 @@ class _ModelNames:
             if isinstance(definition, ast.ClassDef):
                 model = self.table.classes.get(definition)
                 is_one = model is not None and (
-                    self.table.classifier_shaped(model, of_rows=self.of_rows) or any(map(self._holds, arguments_of(call)))
+                    self.table.classifier_shaped(model, of_rows=self.of_rows)
+                    or any(map(self._holds, arguments_of(call)))
+                    or (not names.isdisjoint(self.ranked) and self.table.may_classify(model))
                 )
                 (self.built if is_one else self.other).update(names)
             elif isinstance(definition, ast.FunctionDef) and self.table.builders(owner, definition):
@@ -299,7 +304,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         and root not in _assigned(module, None) | _assigned(module, function)
     ):
         return None  # a class that a star import brought
-    if isinstance(given, ast.Constant) or _is_synthetic(module, given, function):
+    if isinstance(given, ast.Constant) or is_text(module, function, given) or _is_synthetic(module, given, function):
         return None
     if _SETTINGS.match((dotted(given) or "").rpartition(".")[2]) or _is_looked_up(function or module.tree, name):
         return None  # a class or a function that makes a model of its settings

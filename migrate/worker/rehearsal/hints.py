@@ -88,17 +88,21 @@ def _package(path: str) -> list[str]:
     return [Path(path).parent.name] if Path(path).name == "__init__.py" else []
 
 
-def bound_in_loops(code: types.CodeType, name: str) -> bool:
-    """Whether the function of that code, or the script, gives the name a value in loops over something and nowhere else."""
+def bound_within(code: types.CodeType, name: str, *kinds: type[ast.stmt]) -> bool:
+    """Whether the function of that code, or the script, gives the name a value in statements of these kinds, as loops, and
+    nowhere else."""
+    file = Path(code.co_filename)
     try:
-        tree = ast.parse(Path(code.co_filename).read_bytes())
+        tree = read_source(file.parent, file.name).tree if file.suffix == NOTEBOOK else ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError):
+        return False
+    if tree is None:
         return False
     first = code.co_firstlineno  # that of a decorator, where there is one
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == code.co_name)
     lines = ((node, {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}) for node in functions)
     scope: ast.AST = next((node for node, starts in lines if first in starts), tree)
-    looped = {id(part) for node in ast.walk(scope) if isinstance(node, ast.For) for part in ast.walk(node)}
+    looped = {id(part) for node in ast.walk(scope) if isinstance(node, kinds) for part in ast.walk(node)}
     named = (part for part in ast.walk(scope) if isinstance(part, ast.Name) and part.id == name)
     bound = [part for part in named if isinstance(part.ctx, ast.Store)]
     return bool(bound) and all(id(part) in looped for part in bound)

@@ -36,6 +36,8 @@ _MOST_WRITTEN = 1_000
 """So many files that a script writes are not left to its next attempt."""
 _LINES_TO_GIVE_UP = 3  # from `if not os.path.exists(root):` to the error that is raised
 _NAMED = re.compile(rf"image_\d{{4}}(\.jpg)?({'|'.join(map(re.escape, IMAGES))})")
+_OF_FILES = ("chmod", "utime", "listxattr", "getxattr", "setxattr")
+"""What `shutil.copy` and `copy2` ask of a file beside its contents."""
 
 
 class Paths:
@@ -64,9 +66,10 @@ class Paths:
             stage.wrap(os, name, self._stat)
         for name in ("mkdir", "makedirs"):
             stage.wrap(os, name, self._mkdir)
-        for name in ("remove", "unlink", "rmdir", "rename", "replace", "utime", "chmod"):
+        for name in ("remove", "unlink", "rmdir", "rename", "replace"):
             stage.wrap(os, name, self._change)
-        stage.wrap(shutil, "rmtree", lambda original, path, *args, **named: original(self._changed(path), *args, **named))
+        for owner, name in [(shutil, "rmtree"), *((os, name) for name in _OF_FILES if hasattr(os, name))]:
+            stage.wrap(owner, name, lambda original, path, *args, **named: original(self._changed(path), *args, **named))
         for name in ("glob", "iglob"):
             stage.wrap(glob, name, self._glob)
         for name in ("glob", "rglob"):
@@ -325,7 +328,7 @@ class Paths:
             return os.makedirs(self._elsewhere(os.fsdecode(path)), exist_ok=True)
 
     def _change(self, original: Callable[..., Any], path: Any, *others: Any, **named: Any) -> Any:
-        """Remove, rename or mark what the script wrote to a place that stands in for another."""
+        """Remove or rename what the script wrote to a place that stands in for another."""
         if any(name.endswith("dir_fd") and value is not None for name, value in named.items()):
             return original(path, *others, **named)  # below an open folder, which is what it is
         named = {name: self._renamed(value) if name == "dst" else value for name, value in named.items()}

@@ -40,6 +40,21 @@ def _updated(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any] | None:
     return items if items and all(of_model) else None
 
 
+_NONE: Any = object()
+
+
+def _default(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """What a setting is that nobody has set, where the caller says so: `settings.value("folder", "models")`."""
+    asked = (
+        name.rpartition(".")[2] in ("get", "value", "getenv", "get_value")
+        and args
+        and isinstance(args[0], str)
+        and "/" not in args[0]
+    )
+    given = [*args[1:2], *(named[key] for key in ("default", "defaultValue") if key in named)] if asked else []
+    return given[0] if given else _NONE
+
+
 _CHAINS = "torchvision.transforms."
 """Where functions are called one after the other, each with the image that the one before gave."""
 
@@ -66,6 +81,8 @@ class Silent:
         # A decorator that watches a function or registers a class leaves it as it is.
         if len(args) == 1 and not named and (isinstance(args[0], types.FunctionType | type) or _is_transformed(args[0])):
             return args[0]
+        if (default := _default(self._name, args, named)) is not _NONE:
+            return default
         stepped = next((arg for arg in (*args, *named.values()) if hasattr(arg, "param_groups")), None)
         if stepped is not None and _SCHEDULES.search(self._name):
             return sys.modules["torch"].optim.lr_scheduler.LambdaLR(stepped, lambda step: 1.0)

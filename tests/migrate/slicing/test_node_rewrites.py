@@ -45,6 +45,12 @@ def test_renamed_classes_leave_the_imports_that_brought_them():
     assert ast.unparse(renamed.visit(program)) == "from nets import load\nnet: sliced_Net = load(sliced_Net)\nother.Net = 1"
 
 
+def test_a_block_whose_only_import_was_theirs_stays_a_block():
+    renamed = RenamedClasses({"Net": "sliced_Net"})
+    program = ast.parse("try:\n    from nets import Net\nexcept ImportError:\n    from old import Net\nnet = Net()")
+    assert ast.unparse(renamed.visit(program)) == "try:\n    pass\nexcept ImportError:\n    pass\nnet = sliced_Net()"
+
+
 def test_only_the_given_calls_are_renamed_and_only_in_the_copy():
     (statement,) = ast.parse("net = load(make(load(path)))").body
     inner = next(call for call in inside(statement, ast.Call) if ast.unparse(call) == "load(path)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import types
@@ -714,3 +715,34 @@ def test_a_run_that_no_signal_ends_is_said_to_be_one(tmp_path: Path, monkeypatch
     (said,) = [item.message for item in report.findings if item.code == "PS516"]
     assert said.startswith("main.py was run to see its model, and was still running after")
     assert "--timeout" not in said
+
+
+PIXELS = """
+import numpy as np
+import torch
+from torch import nn
+
+pixels = torch.from_numpy(np.load("pixels.npz")["X"]).float()
+net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+net.load_state_dict(torch.load("net.pth"))
+net.eval()
+with torch.no_grad():
+    for row in range(len(pixels)):
+        print(net(pixels[row].reshape(1, 1, 8, 8)).softmax(1).argmax(1))
+"""
+
+
+@pytest.mark.usefixtures("torch_sandbox")
+def test_arrays_that_a_script_reads_are_not_its_weights(tmp_path: Path) -> None:
+    """The package says that its weights are random, as the report does."""
+    root, out = tmp_path / "it", tmp_path / "out"
+    root.mkdir()
+    (root / "predict.py").write_text(PIXELS)
+    np.savez(root / "pixels.npz", X=np.random.default_rng(0).integers(0, 255, (4, 8, 8)))
+    os.utime(root / "pixels.npz", (1e9, 1e9))
+    report = headrace.migrate(root, out=out, random_weights=True, planned=False, verify=False)
+    (model,) = report.models
+    assert model.random_weights, report.findings
+    assert [(item.path, item.loaded) for item in report.checkpoints] == [("net.pth", False)]
+    manifest = json.loads((out / str(model.artifact) / "1/headrace.json").read_text())
+    assert manifest["provenance"]["random_weights"] is True

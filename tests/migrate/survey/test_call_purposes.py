@@ -160,3 +160,77 @@ def test_what_is_said_to_be_another_runtimes_is_no_network(tmp_path, declared):
 def test_what_nobody_says_anything_of_is_judged_by_its_name(tmp_path):
     (tmp_path / "main.py").write_text(HELD.format(declared="model = None", parameter="model: torch.nn.Module"))
     assert [loop.function for loop in survey(tmp_path).loops] == ["One.predict", "Two.predict", "run"]
+
+
+CONVOLUTIONS = """
+import torch.nn.functional as F
+class Red(torch.nn.Module):
+    def __init__(self, {count}):
+        super().__init__()
+        self.first = torch.nn.Conv2d(1, 8, 3)
+        self.last = torch.nn.Linear(8, {count})
+
+    def forward(self, x):
+        return self.last(self.first(x).mean((2, 3)))
+
+red = Red(40)
+red.eval()
+for image in images:
+    answer = red(image)
+    {asked}
+"""
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "F.softmax(answer, dim=1)",
+        "torch.nn.Softmax(dim=1)(answer)",
+        "answer.argmax(1)",
+        "_, best = torch.max(answer.data, 1)",
+        "answer.topk(5)",
+        "torch.softmax(red(image), 1)",
+    ],
+)
+def test_a_network_whose_answers_are_ranked_gives_classes_however_their_count_is_called(tmp_path, asked):
+    """The count has words of any language: `Linear(8, salida)`."""
+    (tmp_path / "main.py").write_text("import torch\n" + CONVOLUTIONS.format(count="salida_dim", asked=asked))
+    assert {item.model for item in survey(tmp_path).loops} == {"red"}
+
+
+@pytest.mark.parametrize("asked", ["answer.norm()", "torch.max(answer)", "other.argmax(1)", "F.normalize(answer, dim=1)"])
+def test_a_network_whose_answers_nothing_ranks_is_told_by_its_layers_alone(tmp_path, asked):
+    (tmp_path / "main.py").write_text("import torch\n" + CONVOLUTIONS.format(count="salida_dim", asked=asked))
+    assert survey(tmp_path).loops == ()
+
+
+@pytest.mark.parametrize(
+    ("loop", "given"),
+    [
+        ("for path in folder.glob('*.png'):", "str(path)"),
+        ("for path in tqdm(sorted(os.listdir(folder)), desc='x'):", "path"),
+        ("for name in names:", "f'{folder}/{name}'"),
+        ("for name in names:", "os.path.join(folder, name)"),
+        ("for name in names:\n    file = Path(folder, name)", "file"),
+    ],
+)
+def test_what_opens_files_itself_is_no_network_of_tensors(tmp_path, loop, given):
+    """A detector of torch.hub's is given paths, and what it answers is no tensor either."""
+    source = "import os, torch\nfrom pathlib import Path\nmodel = torch.hub.load('a/b', 'c')\nmodel.eval()\n"
+    (tmp_path / "main.py").write_text(f"{source}{loop}\n    found = model({given})\n    print(found.xyxy[0])\n")
+    assert survey(tmp_path).loops == ()
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for path in folder.glob('*.png'):\n    image = load(path)",
+        "for path, image in zip(os.listdir(folder), images):",
+        "for image in map(load, os.listdir(folder)):",
+        "for inputs in loader:\n    image = inputs.to(device)",
+        "for path in os.listdir(folder):\n    image = stretched(path)",
+    ],
+)
+def test_an_image_that_was_opened_from_a_file_is_no_text(tmp_path, loop):
+    (tmp_path / "main.py").write_text(f"import os, torch\nmodel.eval()\n{loop}\n    print(model(image))\n")
+    assert [item.inputs for item in survey(tmp_path).loops] == ["image"]

@@ -285,3 +285,28 @@ def test_a_step_whose_loss_is_handed_on_to_be_learned_from_is_no_prediction(tmp_
     assert [item[0] for item in loops(tmp_path, source)] == [kind]
     if kind == "train":
         assert not any(b"headrace" in change.after for change in rewrite(survey(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("around", "steps"),
+    [
+        ("torch.set_grad_enabled(True)", 0),
+        ("torch.enable_grad()", 0),
+        ("torch.set_grad_enabled(mode=True)", 0),
+        ("torch.set_grad_enabled(False)", 1),
+        ("torch.set_grad_enabled(wanted)", 1),
+        ("torch.no_grad()", 1),
+    ],
+)
+def test_no_step_of_evaluation_stands_where_somebody_asked_for_gradients(tmp_path, around, steps):
+    """A library of maps takes them later, elsewhere; the step would only ever call the model itself."""
+    source = (
+        "import torch, torchvision\nfrom torchcam.methods import GradCAM\n\n\ndef explain(model, image, wanted):\n"
+        f"    model.eval()\n    maps = GradCAM(model)\n    with {around}:\n        scores = model(image)\n"
+        "    return maps(scores.argmax().item(), scores)\n\n\n"
+        "if __name__ == '__main__':\n    net = torchvision.models.resnet18()\n    explain(net, load(), True)\n"
+        "    loss(net(load())).backward()\n"
+    )
+    (tmp_path / "main.py").write_text(source)
+    changed = "".join(change.after.decode() for change in rewrite(survey(tmp_path)))
+    assert changed.count("headrace.evaluation_step(") == steps

@@ -222,6 +222,7 @@ def test_a_name_that_takes_what_it_returns_was_a_class(tmp_path):
         "poptorch.inferenceModel(model, options=options)",
         "torch_tensorrt.compile(model, inputs=[x])",
         "optimum.onnxruntime.ORTModel.from_pretrained('a')",
+        "cv2.dnn.readNetFromONNX('a.onnx')",
     ],
 )
 @pytest.mark.parametrize("name", ["fast_model", "model"])
@@ -298,3 +299,12 @@ EXPLAINED = "def explain(image):\n    model.zero_grad()\n    scores = model(imag
 def test_gradients_of_a_score_for_a_map_of_it_train_nothing(tmp_path, backward, more, kind):
     found = loops(tmp_path, f"model.eval()\n{EXPLAINED.format(backward=backward)}{more}")
     assert [item[0] for item in found] == [kind]
+
+
+def test_the_transforms_of_published_weights_are_no_model(tmp_path):
+    source = (
+        "from torchvision.models import ResNet50_Weights, resnet50\n"
+        "preprocess = ResNet50_Weights.DEFAULT.transforms()\nnet = resnet50()\nnet.eval()\n"
+        "for image in images:\n    batch = preprocess(image).unsqueeze(0)\n    print(net(batch))\n"
+    )
+    assert [item[1:3] for item in loops(tmp_path, source)] == [("net", "batch")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import linecache
 import os
@@ -219,6 +220,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     place = _SET_UP[id(stage)].found
     if image_endings.lesson(stage, error, frames, place) or parted_folders.lesson(stage, error, place):
         return True
+    if (parted_folders.has_no_classes(error) or _passed_over(error, own)) and last_in_vain(stage):
+        return True  # it took another folder, or went on without, for the want of those for which it looked first
     if empty and (_fill(stage) or _lie_otherwise(stage)):
         return True
     named = empty and tables.has_table(stage) and hints.numbers_names(stage.root, stage.request.script)
@@ -295,7 +298,13 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
 def _went_through_nothing(error: BaseException, own: list[Any]) -> bool:
     """Whether a name has no value that only loops give one: they found nothing to go through."""
     found = _UNBOUND.search(str(error)) if isinstance(error, NameError) else None
-    return found is not None and bool(own) and hints.bound_in_loops(own[-1].f_code, found[1])
+    return found is not None and bool(own) and hints.bound_within(own[-1].f_code, found[1], ast.For)
+
+
+def _passed_over(error: BaseException, own: list[Any]) -> bool:
+    """Whether a name has no value that an `if` alone gives one: of what is not here, as `if os.path.isdir(folder):` asks."""
+    found = _UNBOUND.search(str(error)) if isinstance(error, NameError) else None
+    return found is not None and bool(own) and hints.bound_within(own[-1].f_code, found[1], ast.If)
 
 
 def _next_size(stage: Stage) -> bool:
@@ -338,13 +347,20 @@ def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
             return stage.learn("directory", folder)  # it is there: the script's user runs it in another folder
         full = os.path.abspath(path)
         wants = paths.may_want(path, is_bare) if path in listed else paths.may_want(path)
-        if full not in wanted and (paths.maker.can(path) or not os.path.splitext(path)[1]) and wants:
+        can = paths.maker.can(path) or not os.path.splitext(path)[1]
+        loaded = not can and path in paths.probed and bool(own) and _loads(own[-1])  # net.pth2, say
+        if full not in wanted and (can or loaded) and wants:
             for other in _beside(paths, path):
                 wanted.setdefault(os.path.abspath(other), paths.probed.get(other, where))
-                if other in paths.as_file:
+                if other in paths.as_file or loaded:
                     stage.add(NO_FOLDERS, os.path.abspath(other))
             return stage.learn("wanted", wanted)
     return False
+
+
+def _loads(frame: Any) -> bool:
+    """Whether torch reads files in the file of a frame, so that one of which nothing else tells may be a checkpoint."""
+    return "torch.load(" in "".join(linecache.getlines(frame.f_code.co_filename))
 
 
 def _beside(paths: Paths, path: str) -> list[str]:

@@ -54,6 +54,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("httpx", lambda library: _httpx(stage, library, downloads))
     for library in ("gdown", "wget"):
         stage.when_imported(library, lambda module: stage.wrap(module, "download", downloads.by_library))
+    for name in ("dataset_download", "competition_download", "model_download", "login"):
+        stage.when_imported("kagglehub", lambda module, name=name: stage.wrap(module, name, downloads.by_handle))  # type: ignore[misc]
     for name in ("cached_download", "download_folder"):
         stage.when_imported("gdown", lambda module, name=name: stage.wrap(module, name, downloads.by_library))  # type: ignore[misc]
     yield
@@ -154,6 +156,20 @@ class _Downloads:
             os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
             Path(output).write_bytes(self.content(address if _is_remote(address) else f"https://{address}") or b"")
         return output
+
+    def by_handle(self, original: Any, handle: Any = "", path: Any = None, *_: Any, **__: Any) -> str | None:
+        """kagglehub: the folder of a data set, or a file of it. What was fetched before is in the user's cache, else it is as
+        on Kaggle's own machines, and is made when it is read."""
+        if original.__name__ == "login":
+            return None
+        words = [part for part in str(handle).split("/") if part and part != "versions" and not part.isdigit()]
+        cache = os.path.expanduser(os.environ.get("KAGGLEHUB_CACHE") or "~/.cache/kagglehub")
+        kept = os.path.join(cache, f"{original.__name__.partition('_')[0]}s", *words, "versions")
+        versions = sorted(filter(str.isdigit, os.listdir(kept)), key=int) if os.path.isdir(kept) else []
+        if not versions:
+            self.stage.note("data", f"{handle} was not fetched from Kaggle")
+        folder = os.path.join(kept, versions[-1]) if versions else os.path.join("/kaggle/input", *words[-1:])
+        return os.path.join(folder, *([path] if path else []))
 
     def sent(self, original: Any, session: Any, request: Any, *args: Any, **named: Any) -> Any:
         data = self.content(request.url) if request.method in ("GET", "HEAD") else None

@@ -12,6 +12,7 @@ import importlib.machinery
 import io
 import os
 import re
+import shutil
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from .packages import folders_of
 
 _UNWANTED = re.compile(r"clear|reset|delete|remove|log ?out|back|cancel|retrain|train|stop|another", re.I)
 """Buttons that are not pressed."""
+_CLASSES = re.compile(r"\b(class|categor|label)", re.I)
 _DECORATORS = re.compile(r"cache|memo|singleton|fragment|dialog")
 _PARTS = "streamlit_"
 """What the names of libraries begin with that have further parts for Streamlit's pages."""
@@ -122,7 +124,11 @@ def _streamlit(stage: Stage, maker: Maker) -> Part:
         name = next((f"upload{end}" for end in endings if maker.can(f"upload{end}")), "upload.jpg")
         stage.note("servers", f"{name} was given to the page at {str(label)!r}")
         path = str(stage.made / "uploads" / name)
-        maker.file(path)
+        if name.lower().endswith(".zip"):
+            maker.folder(os.path.splitext(path)[0], flat=False)
+            shutil.make_archive(os.path.splitext(path)[0], "zip", os.path.splitext(path)[0])
+        else:
+            maker.file(path)
         with open(path, "rb") as file:
             made = _Upload(name, file.read())
         return [made] if accept_multiple_files else made
@@ -135,6 +141,9 @@ def _streamlit(stage: Stage, maker: Maker) -> Part:
         return list(default) if isinstance(default, list | tuple) else [default] if default is not None else list(options)[:1]
 
     def number(label: Any = "", min_value: Any = None, max_value: Any = None, value: Any = None, *_: Any, **__: Any) -> Any:
+        if value is None and _CLASSES.search(str(label)):  # as many as an upload has
+            stage.note("servers", f"{maker.classes} was given to the page at {str(label)!r}")
+            return maker.classes
         return next((item for item in (value, min_value) if item is not None and item != "min"), 0)
 
     def text(label: Any = "", value: Any = "", *_: Any, **__: Any) -> Any:

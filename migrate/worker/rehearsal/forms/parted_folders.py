@@ -15,6 +15,11 @@ _WITHOUT_CLASSES = re.compile(r"Couldn't find any class folder in (.+?)\.?$")
 """What torchvision says of a folder without folders."""
 
 
+def has_no_classes(error: BaseException) -> bool:
+    """Whether a folder was opened as one of classes, and holds no folder."""
+    return isinstance(error, FileNotFoundError) and _WITHOUT_CLASSES.search(str(error)) is not None
+
+
 def lesson(stage: Stage, error: BaseException, found: Callable[[str], str]) -> bool:
     """A folder of a class was opened as one of classes: those beside it are parts. `found` says where a folder was made."""
     said = _WITHOUT_CLASSES.search(str(error)) if isinstance(error, FileNotFoundError) else None

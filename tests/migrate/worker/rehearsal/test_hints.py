@@ -1,3 +1,4 @@
+import ast
 import json
 
 import pytest
@@ -233,14 +234,15 @@ def test_a_name_that_only_loops_give_a_value_is_told(says, text, name, looped):
     root, script = says(main=text)
     names = {}
     exec(compile(text, f"{root}/{script}", "exec"), names)
-    assert hints.bound_in_loops(names["f"].__code__, name) is looped
+    assert hints.bound_within(names["f"].__code__, name, ast.For) is looped
 
 
 def test_a_name_of_the_script_itself_is_told_too(says):
     root, script = says(main="for row in []:\n    out = row\nprint(out)\n")
     code = compile("for row in []:\n    out = row\nprint(out)\n", f"{root}/{script}", "exec")
-    assert hints.bound_in_loops(code, "out")
-    assert not hints.bound_in_loops(code.replace(co_filename=f"{root}/other.py"), "out")
+    assert hints.bound_within(code, "out", ast.For)
+    assert not hints.bound_within(code, "out", ast.If)
+    assert not hints.bound_within(code.replace(co_filename=f"{root}/other.py"), "out", ast.For)
 
 
 @pytest.mark.parametrize(("text", "ending"), [("name.endswith('.ppm')", ".ppm"), ("name.endswith(('.ppm', '.jpg'))", ".jpg")])

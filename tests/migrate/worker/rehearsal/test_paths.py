@@ -204,3 +204,17 @@ def test_a_path_of_bytes_is_written_where_its_folder_was_made(rehearsed):
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "x\n"), done.report.why
+
+
+@pytest.mark.parametrize("copy", ["copy", "copy2", "copyfile", "move"])
+def test_files_are_copied_to_a_folder_that_was_made_elsewhere(rehearsed, copy):
+    """A notebook of Kaggle's shares its images out among folders of its own."""
+    text = (
+        "import os, shutil\nsource, target = '/nowhere/input/birds', '/nowhere/working/parts/train'\n"
+        "for kind in os.listdir(source):\n    os.makedirs(os.path.join(target, kind), exist_ok=True)\n"
+        "    for name in os.listdir(os.path.join(source, kind)):\n"
+        f"        shutil.{copy}(os.path.join(source, kind, name), os.path.join(target, kind, name))\n"
+        "print(len(os.listdir(target)), os.path.getsize(os.path.join(target, kind, name)) > 0)\n"
+    )
+    done = rehearsed({"main.py": text}, classes=3)
+    assert (done.report.ended, done.stdout) == ("finished", "3 True\n"), done.report.why

@@ -94,3 +94,16 @@ print(Chain(Augment(2, 9), np.asarray)(image).shape, Augment(image) is image)
 """
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "(3, 4, 3) False\n"), done.report.why
+
+
+def test_a_setting_that_nobody_set_is_what_the_caller_says_it_is_then(rehearsed):
+    """A library of windows, or one of settings, that is not here: what it keeps is what a first start finds."""
+    text = (
+        "from windows import Settings\nsettings = Settings('company', 'application')\n"
+        "print(settings.value('folder', 'models'), settings.get('size', default=224))\n"
+        "print(settings.value('last', defaultValue=None))\n"
+        "print(type(settings.value('other')).__name__, type(settings.save('folder', 'models')).__name__)\n"
+        "print(type(settings.get('https://a.example', 'models')).__name__)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "models 224\nNone\nSilent Silent\nSilent\n"), done.report.why

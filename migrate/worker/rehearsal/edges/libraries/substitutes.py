@@ -9,7 +9,11 @@ from . import attribute_dicts, project_root
 
 _ALIKE = {"oyaml": "yaml", "pickle5": "pickle", "simplejson": "json", "ujson": "json"}
 """Libraries that have the names of another, and do by them what it does."""
-_FETCHERS = {"gdown": ["download", "cached_download", "download_folder"], "wget": ["download"]}
+_FETCHERS = {
+    "gdown": ["download", "cached_download", "download_folder"],
+    "kagglehub": ["dataset_download", "competition_download", "model_download", "login"],
+    "wget": ["download"],
+}
 LIBRARIES = frozenset([*_ALIKE, *_FETCHERS, *attribute_dicts.LIBRARIES, *project_root.LIBRARIES])
 
 

@@ -557,3 +557,32 @@ def test_what_a_script_looked_for_before_it_ended_without_a_model_is_made(on_sta
     assert [os.path.basename(found) for found in world.stage.learned["wanted"]] == [os.path.basename(path)]
     assert not data.in_vain(world.stage)
     assert not data.last_in_vain(world.stage), world.stage.learned
+
+
+@pytest.mark.parametrize(("reader", "made"), [("torch.load", True), ("read", False)])
+def test_a_file_of_an_unknown_ending_without_which_a_script_gives_up_is_a_checkpoint_where_it_loads_some(
+    rehearsed, reader, made
+):
+    text = (
+        "import os, torch\nnet = torch.nn.Linear(2, 3)\npath = os.path.join(os.getcwd(), 'best.pth2')\n"
+        "if not os.path.isfile(path):\n    raise FileNotFoundError(f'no model at {path}')\n"
+        f"net.load_state_dict({reader}(path))\nprint(net(torch.rand(1, 2)).shape)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended == "finished") is made, done.report.why
+
+
+PASSED_OVER = (
+    "import os\nbase = '/nowhere/input/plums/set'\nprint(len(os.listdir(base)) > 0)\ninner = os.path.join(base, 'plums')\n",
+    "if os.path.exists(inner):\n    classes = os.listdir(inner)\n",
+    "print(len(classes))\n",
+)
+
+
+@pytest.mark.parametrize("script", ["main.py", "main.ipynb"])
+def test_what_only_a_folder_that_is_not_here_would_have_given_is_no_fault_of_the_scripts(rehearsed, script):
+    cells = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": []} for text in PASSED_OVER]
+    notebook = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
+    text = "".join(PASSED_OVER) if script.endswith(".py") else notebook
+    done = rehearsed({script: text}, script=script, classes=3)
+    assert (done.report.ended, done.stdout) == ("finished", "True\n3\n"), done.report.why

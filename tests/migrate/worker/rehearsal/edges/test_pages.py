@@ -127,3 +127,20 @@ def test_the_libraries_are_gone_afterwards(on_stage):
             importlib.import_module(name)
     libraries = {name.partition(".")[0] for name in sys.modules}
     assert not libraries & {name.partition(".")[0] for name in names}
+
+
+def test_an_uploaded_archive_holds_a_folder_of_images_for_each_class(rehearsed):
+    """A page that trains on what its visitor uploads asks how many classes that has."""
+    text = (
+        "import io, os, tempfile, zipfile\nimport streamlit as st\nfrom PIL import Image\n"
+        "count = st.sidebar.number_input('Número de Classes:', min_value=1, step=1)\n"
+        "rounds = st.sidebar.number_input('Rounds', min_value=1, step=1)\n"
+        "archive = st.file_uploader('Images', type=['zip'])\nfolder = tempfile.mkdtemp()\n"
+        "zipfile.ZipFile(io.BytesIO(archive.read())).extractall(folder)\nclasses = os.listdir(folder)\n"
+        "inside = [[Image.open(os.path.join(folder, name, file)) for file in os.listdir(os.path.join(folder, name))]\n"
+        "          for name in classes]\n"
+        "print(archive.name, count == len(classes), count > 1, rounds, all(inside))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "upload.zip True True 1 True\n"), done.report.why
+    assert any("was given to the page at 'Número de Classes:'" in item.what for item in done.standins("servers"))
