@@ -288,6 +288,8 @@ class Paths:
         return self.stage.names_images and _NAMED.fullmatch(os.path.basename(path)) is not None
 
     def _probe(self, path: str) -> None:
+        if path.startswith((self._ours, f"{self.stage.request.report}.")):
+            return
         asked = ""
         for frame in frames():
             name = frame.f_code.co_filename
