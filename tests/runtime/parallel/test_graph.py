@@ -10,7 +10,7 @@ TWO = [
     {"name": "mlp", "steps": 20},
     {"name": "mlp", "steps": 20, "zero": 3, "optimizer": "adam"},
     {"name": "cnn", "steps": 20, "zero": 2},
-    {"name": "vit", "steps": 6, "zero": 1},  # of whose gathered parameters views are taken
+    {"name": "a block", "steps": 4, "zero": 1},  # of a ViT, of whose gathered parameters views are taken
 ]
 FOUR = [
     {"name": "mlp", "steps": 10, "tensor": True, "zero": 3, "checkpoint": ["3"]},

@@ -35,8 +35,17 @@ def test_two_ranks(ranks):
 
 
 def test_data_parallel_beside_it(ranks):
+    more = {"zero": 3, "schedule": "interleaved", "microbatches": 4, "again": True}
     trainings = [
-        {"name": "mlp", "steps": 3, "clip": 0.5, "later": 24},
+        {"name": "mlp", "steps": 2, "clip": 0.5, "later": 24},
+        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "accumulate": 2, **more},
+    ]
+    check(ranks.run(4, "staged", shape=[2, 2], trainings=trainings), trainings)
+
+
+@pytest.mark.slow  # such a network through stages, ZeRO 2 on this mesh, and 3 with these stages, are each in one that stays
+def test_attention_data_parallel_beside_it(ranks):
+    trainings = [
         {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "accumulate": 2, "zero": 2, "again": True},
         {"name": "vit", "steps": 3, "optimizer": "adam", "zero": 3, "schedule": "interleaved", "microbatches": 4},
     ]

@@ -44,7 +44,7 @@ def test_every_optimizer(ranks):
 
 def test_parameters_that_come_and_go(ranks):
     """In pipelines, where a gradient of the user's own counts too, and in parallel graphs, whose parameters are split."""
-    every = {"2": ["freeze"], "3": ["mode"], "4": ["mode", "group", "melt"], "5": ["reload"]}
+    every = {"2": ["freeze", "mode"], "4": ["mode", "group", "melt"], "5": ["reload"]}
     staged = {**every, "5": ["reload", "gradient"]}
     check(ranks, 2, [2, 1], [("Adam", RATE, {"stages": 2, "zero": 2, "changes": staged, "count": 7})])
     check(ranks, 2, [2], [("Adam", RATE, {"zero": 3, "changes": every, "count": 7})])

@@ -84,7 +84,7 @@ TWO = [
 
 
 def test_two_ranks(ranks, tmp_path):
-    check(ranks.run(2, "planned", trainings=trainings(tmp_path, TWO, 6)), TWO)
+    check(ranks.run(2, "planned", trainings=trainings(tmp_path, TWO, 4)), TWO)
 
 
 FOUR = [
