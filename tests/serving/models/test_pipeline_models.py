@@ -105,6 +105,7 @@ def test_a_lost_stage(folders, start, frontends, number, lost):
     assert server.stop() == 0
 
 
+@pytest.mark.slow  # each in turn without a server: runtime/artifact/pipeline/test_stages; one behind a server: above
 def test_every_stage_is_lost_in_turn_under_load(folders, start):
     server = start(folders[1])
     with Load(server, clients=8) as load:
