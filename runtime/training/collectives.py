@@ -165,8 +165,7 @@ def _together(graph: Graph, bucket: Sequence[Node], before: Node) -> None:
     with graph.inserting_before(before):
         rows = ranks if kind is _SCATTER else 1
         parts = [
-            _call(graph, _aten.reshape.default, _permuted(graph, node.args[0], _order(node)), [rows, -1])
-            for node in bucket
+            _call(graph, _aten.reshape.default, _permuted(graph, node.args[0], _order(node)), [rows, -1]) for node in bucket
         ]
         flat = _call(graph, _aten.view.default, _call(graph, _aten.cat.default, parts, 1), [-1])
         whole = _call(graph, _WAIT, _call(graph, kind, flat, *bucket[0].args[1:]))

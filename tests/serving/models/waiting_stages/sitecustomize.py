@@ -1,5 +1,5 @@
-"""With this folder on PYTHONPATH each stage of a pipeline waits in each of its batches, the last one longest: stages are busy at
-the same time on however few cores, and those before the last one wait for it."""
+"""With this folder on PYTHONPATH each stage of a pipeline waits in each of its batches, the last one longest: stages are busy
+at the same time on however few cores, and those before the last one wait for it."""
 
 import sys
 import time
