@@ -26,7 +26,10 @@ def runnable(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]:
 
 
 def computing(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]:
-    """The same for who only calls it with tensors: without the copy of the graph that a module has, where it writes nothing."""
+    """The same for who only calls it with tensors: without the copy of the graph that a module has, where it writes nothing.
+
+    No module is called: while another thread captures, torch traces every module call of the process.
+    """
     signature, held = program.graph_signature, []
     for spec in signature.input_specs:
         if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument):
@@ -35,10 +38,9 @@ def computing(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]
             found = program.state_dict.get(spec.target)
             held.append(program.constants[spec.target] if found is None else found)
         else:
-            return runnable(program)
+            return _as_module(program)
     if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
-        return runnable(program)
-    # Not by calling the module: while another thread captures, torch traces every module call of the process.
+        return _as_module(program)
     forward, structure = program.graph_module.forward, program.call_spec.out_spec
 
     def compute(*inputs: torch.Tensor) -> Any:
@@ -46,6 +48,11 @@ def computing(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]
         return pytree.tree_unflatten(forward(*(next(given) if value is None else value for value in held)), structure)
 
     return compute
+
+
+def _as_module(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]:
+    module: Any = runnable(program)
+    return module.forward
 
 
 def in_float64(program: ExportedProgram) -> ExportedProgram:
