@@ -137,7 +137,8 @@ def test_what_clients_of_grpc_see(folders, start):
 @pytest.mark.parametrize("frontends", [pytest.param(0, marks=pytest.mark.slow), 1])  # the engine does it, in either
 def test_batches_are_in_several_stages_at_a_time(folders, start, frontends, monkeypatch):
     """While there is load the stages are busy for more of the time, all together, than one of them could be."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("waiting_stages")))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "waiting_stages"))
+    monkeypatch.setenv("STAGES_WAIT", "0.02 0.02 0.03")  # the last one longest: those before it are blocked
     server = start(folders[1], frontends=frontends)
 
     def shares():
