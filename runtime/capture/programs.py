@@ -30,7 +30,8 @@ def computing(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]
 
     No module is called: while another thread captures, torch traces every module call of the process.
     """
-    signature, held = program.graph_signature, []
+    signature = program.graph_signature
+    held: list[Any] = []  # None for an input
     for spec in signature.input_specs:
         if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument):
             held.append(None)
