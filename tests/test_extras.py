@@ -50,11 +50,6 @@ def lacking(*modules):
     return f"import sys\nsys.modules.update(dict.fromkeys({modules!r}))\n"
 
 
-def headrace(code, *arguments):
-    program = f"{code}\nsys.argv = ['headrace', *{[*map(str, arguments)]!r}]\nfrom headrace.cli import main\nmain()"
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
-
-
 @pytest.mark.parametrize("extra", LIBRARIES)
 def test_an_extra_brings_what_is_looked_for(extra):
     names = distributions(extra) - OPTIONAL - OPTIONAL_OF.get(extra, set())
@@ -97,8 +92,9 @@ def test_serving_needs_no_torch_and_no_compiler():
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
-def test_a_command_names_the_extra_that_it_lacks(arguments, modules, extra):
-    done = headrace(lacking(*modules), *arguments)
+def test_a_command_names_the_extra_that_it_lacks(warm_commands, tmp_path, arguments, modules, extra):
+    program = f"{lacking(*modules)}\nsys.argv = ['headrace', *{arguments!r}]\nfrom headrace.cli import main\nmain()"
+    done = warm_commands.python(["-c", program], cwd=tmp_path)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert f"needs the extra {extra}: pip install 'headrace[{extra}]'" in line

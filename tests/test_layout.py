@@ -91,7 +91,7 @@ runtime/artifact: decode_model manifest
 runtime/backends: eager inductor_autotuned onnxruntime tensorrt
 runtime/backends/shared: kernel_timer torch_session
 runtime/base: numerics
-runtime/capture: behavior diagnosis no_grad_mode obstacles programs rewrite source_locations
+runtime/capture: behavior diagnosis no_grad_mode obstacles rewrite source_locations
 runtime/graph: loaded runner
 runtime/images: image_folder
 runtime/inspect: plan_table

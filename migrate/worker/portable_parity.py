@@ -12,7 +12,7 @@ from ...runtime.backends.shared.torch_session import TorchSession
 from ...runtime.base.config import GraphConfig
 from ...runtime.base.session import Target
 from ...runtime.capture.capture import CapturedGraph
-from ...runtime.capture.programs import runnable
+from ...runtime.capture.programs import computing
 from ...runtime.tuning.random_rows import random_rows
 from ...runtime.tuning.reference import noise_where_off
 from ...runtime.tuning.retune import PortableSource
@@ -28,7 +28,7 @@ def portable_parity(captured: CapturedGraph, directory: Path, config: GraphConfi
     """
     target = Target(device="cpu", threads=config.threads)
     inputs = known_rows(captured.signature) or random_rows(captured.signature, _ROWS)
-    wanted = TorchSession(runnable(captured.program), target).run(inputs)
+    wanted = TorchSession(computing(captured.program), target).run(inputs)
     with contextlib.closing(PortableSource(captured.signature, directory, captured.task).open(target)) as session:
         given = session.run(inputs)
     if why := unusable(wanted, captured.task, ()):

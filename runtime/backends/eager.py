@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import BackendError
 from ...specs import BF16, FP16, FP32, Precision
@@ -58,15 +58,14 @@ class EagerBackend(Backend):
         import torch
 
         from ..base.silence import silence
-        from ..capture.programs import read_program
+        from ..capture.programs import computing, read_program
         from .shared.torch_session import open_session
 
         if why := self.supports(target):
             raise BackendError(why)
         with loading(paths[0], f"torch {torch.__version__}"), silence("torch"):
-            module: Any = read_program(paths[0], target).module(check_guards=False)
-        # Not by calling the module: while another thread captures, torch traces every module call of the process.
-        return open_session(module.forward, target, recorded=False)
+            compute = computing(read_program(paths[0], target))
+        return open_session(compute, target, recorded=False)
 
 
 BACKEND = EagerBackend()

@@ -17,7 +17,7 @@ from ..base.structure import flatten
 from . import source_locations
 from .graph_obstacles import ended_by_sigmoid, values_taken
 from .obstacles import from_exception, value_needed
-from .programs import in_float64, runnable
+from .programs import computing, in_float64
 from .rehearsal import rehearse
 
 _LIMIT = 1e-3  # of the output's range; what remains is for the parity check, which knows the model's own noise
@@ -40,7 +40,7 @@ def in_behavior(
 ) -> list[Obstacle]:
     """Run module and graph at every batch; they must agree, and rows must not depend on each other."""
     place = source_locations.of_forward(module)
-    graph = runnable(program)
+    graph = computing(program)
     rows = tuple(fresh_rows(value, max(batches), seed=index) for index, value in enumerate(example))
     alone: list[torch.Tensor] = []
     for batch in batches:
@@ -129,7 +129,7 @@ def _difference(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor]
 
 def _rows_mix(program: ExportedProgram, rows: tuple[torch.Tensor, ...]) -> bool:
     """Whether rows influence each other in float64, where rounding cannot be the reason."""
-    graph = runnable(in_float64(program))
+    graph = computing(in_float64(program))
     double = tuple(value.double() if value.is_floating_point() else value for value in rows)
     together = graph(*double)
     single = graph(*(value[:1] for value in double))
@@ -145,7 +145,7 @@ def _depends_on_neighbors(program: ExportedProgram, graph: Any, rows: tuple[torc
         pairs = list(zip(graph(*usual), graph(*stark), strict=True))
         if all(_same_first(*pair) for pair in pairs):
             return False
-        exact = runnable(in_float64(program))
+        exact = computing(in_float64(program))
         found = [exact(*(value.double() if value.is_floating_point() else value for value in some)) for some in (usual, stark)]
     except Exception:  # noqa: BLE001 - a model may check its inputs, and raise what it likes
         return False

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from ..base.session import Target
@@ -22,6 +23,37 @@ def runnable(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]:
     """The program as a function of tensors. It shares the program's weights."""
     with silence("torch"):
         return program.module(check_guards=False)
+
+
+def computing(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]:
+    """The same for who only calls it with tensors: without the copy of the graph that a module has, where it writes nothing.
+
+    No module is called: while another thread captures, torch traces every module call of the process.
+    """
+    signature = program.graph_signature
+    held: list[Any] = []  # None for an input
+    for spec in signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument):
+            held.append(None)
+        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            found = program.state_dict.get(spec.target)
+            held.append(program.constants[spec.target] if found is None else found)
+        else:
+            return _as_module(program)
+    if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
+        return _as_module(program)
+    forward, structure = program.graph_module.forward, program.call_spec.out_spec
+
+    def compute(*inputs: torch.Tensor) -> Any:
+        given = iter(inputs)
+        return pytree.tree_unflatten(forward(*(next(given) if value is None else value for value in held)), structure)
+
+    return compute
+
+
+def _as_module(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]:
+    module: Any = runnable(program)
+    return module.forward
 
 
 def in_float64(program: ExportedProgram) -> ExportedProgram:

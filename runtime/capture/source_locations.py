@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable
@@ -20,6 +22,7 @@ _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(np.__file__).parent), *
 _STANDARD = sysconfig.get_path("stdlib")
 
 
+@functools.lru_cache(1024)
 def is_users(path: str) -> bool:
     """Whether a file is neither torch's, numpy's, Python's nor Headrace's; model libraries count as the user's."""
     standard = path.startswith(_STANDARD) and "-packages" not in path[len(_STANDARD) :]
@@ -34,6 +37,16 @@ def innermost(frames: Iterable[Place]) -> Place:
 def of_trace(trace: TracebackType | None) -> Place:
     """Where an exception left the user's code."""
     return innermost((frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(trace))
+
+
+def of_call() -> Place:
+    """The line of the user's that is running."""
+    frame = sys._getframe(1)
+    while not is_users(frame.f_code.co_filename):
+        if frame.f_back is None:
+            return NOWHERE
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def of_node(node: torch.fx.Node | None) -> Place:

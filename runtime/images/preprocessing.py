@@ -173,10 +173,14 @@ class Preprocessor:
         self._check_pixels(size, "has")
         if self.orientation(image) > 4:  # it lies on its side
             size = (image.width, image.height)
+        self.check_steps(size)
+        return image
+
+    def check_steps(self, size: tuple[int, int]) -> None:
+        """Raises ImageError where an upright image of this (height, width) would have too many pixels after some step."""
         for step in self.geometry:  # a 1 x 100,000 image would grow beyond all measure when its short side is resized
             size = resized(step, size)
             self._check_pixels(size, "would have")
-        return image
 
     def fits(self, size: tuple[int, int], max_pixels: int) -> bool:
         """Whether an upright image of this (height, width) has at most so many pixels, and after every step."""

@@ -20,7 +20,7 @@ from ..base.numerics import fresh_rows, largest_difference
 from ..base.passes import Pass, PassRecord
 from ..capture.capture import CapturedGraph
 from ..capture.graph_obstacles import writes_to_its_own
-from ..capture.programs import in_float64, runnable
+from ..capture.programs import computing, in_float64
 
 _EXACT = 1e-9
 _ROWS = (2, 1)  # of the first draw, so that rows that mix are seen, and of the second: float64 takes longest here
@@ -89,7 +89,7 @@ def _prove(item: Pass, captured: CapturedGraph) -> tuple[CapturedGraph, PassReco
 def _difference_in_float64(item: Pass, captured: CapturedGraph) -> float:
     exact = replace(captured, program=in_float64(captured.program))
     rewritten = item.apply(exact)
-    before, after = runnable(exact.program), runnable(rewritten.program)
+    before, after = computing(exact.program), computing(rewritten.program)
     drawn = [
         [fresh_rows(value, rows, seed=seed + index) for index, value in enumerate(captured.example)]
         for rows, seed in zip(_ROWS, (0, len(captured.example)), strict=True)

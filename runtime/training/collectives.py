@@ -165,8 +165,7 @@ def _together(graph: Graph, bucket: Sequence[Node], before: Node) -> None:
     with graph.inserting_before(before):
         rows = ranks if kind is _SCATTER else 1
         parts = [
-            _call(graph, _aten.reshape.default, _call(graph, _aten.permute.default, node.args[0], _order(node)), [rows, -1])
-            for node in bucket
+            _call(graph, _aten.reshape.default, _permuted(graph, node.args[0], _order(node)), [rows, -1]) for node in bucket
         ]
         flat = _call(graph, _aten.view.default, _call(graph, _aten.cat.default, parts, 1), [-1])
         whole = _call(graph, _WAIT, _call(graph, kind, flat, *bucket[0].args[1:]))
@@ -184,7 +183,7 @@ def _together(graph: Graph, bucket: Sequence[Node], before: Node) -> None:
             if rows > 1:  # a part of each row, which views of the whole value could not take for one without gaps
                 piece = _call(graph, _aten.contiguous.default, piece)
             shaped = _call(graph, _aten.reshape.default, piece, [value.shape[dim] for dim in order])
-            own = _call(graph, _aten.permute.default, shaped, [order.index(dim) for dim in range(len(order))])
+            own = _permuted(graph, shaped, [order.index(dim) for dim in range(len(order))])
             for wait in node.users:
                 wait.replace_all_uses_with(own)
     for node in bucket:
@@ -197,6 +196,10 @@ def _call(graph: Graph, target: Any, *args: Any) -> Node:
     node = graph.call_function(target, args)
     node.meta["val"] = target(*torch.fx.map_arg(args, lambda each: each.meta["val"]))
     return node
+
+
+def _permuted(graph: Graph, node: Node, order: list[int]) -> Node:
+    return node if order == sorted(order) else _call(graph, _aten.permute.default, node, order)
 
 
 def _alone(node: Node) -> bool:

@@ -14,6 +14,7 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..capture import source_locations
 from .side_effects import SideEffectError
 
 _KEY = "headrace_place"
@@ -22,7 +23,8 @@ _NO_STAGE = 1 << 62  # sequence numbers of what autograd adds itself, such as th
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operation was computed: in which pass and stage (None: wherever its arguments are), by the call of which module.
+    """Where an operation was computed: in which pass and stage (None: wherever its arguments are), by the call of which module,
+    at which line of the user's.
 
     `after` is an operation of the user's own that came after a backward pass had begun.
     """
@@ -30,6 +32,7 @@ class Place:
     stage: int | None
     backward: bool
     module: str
+    line: source_locations.Place = source_locations.NOWHERE
     after: bool = False
 
 
@@ -116,9 +119,10 @@ class StageRecorder(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def _place(self, autograd: Any) -> Place:
+        line = source_locations.of_call()
         if autograd is None:
-            return Place(self.stage, False, self.inside[-1], after=self.backward)
+            return Place(self.stage, False, self.inside[-1], line, after=self.backward)
         self.backward = True
         number = autograd._sequence_nr()
         stage = None if number >= _NO_STAGE else bisect.bisect_right(self.starts, number) - 1
-        return Place(stage, True, autograd.name())
+        return Place(stage, True, autograd.name(), line)

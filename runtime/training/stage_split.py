@@ -12,7 +12,6 @@ from torch.fx import Graph, GraphModule, Node
 
 from ...errors import InputError
 from ..base.structure import Structure
-from ..capture import source_locations
 from .stage_recorder import place_of
 from .step import CapturedStep
 
@@ -269,6 +268,5 @@ def _layout(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
 
 
 def _where(node: Node) -> str:
-    path, line = source_locations.of_node(node)
-    module = place_of(node).module
+    (path, line), module = place_of(node).line, place_of(node).module
     return " ".join(filter(None, [f"in {module}" if module else "in build", f"({path}:{line})" if path else ""]))

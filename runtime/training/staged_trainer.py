@@ -216,7 +216,7 @@ class StagedTrainer(Trainer):
                 value.grad = None
             with self.shaped(), recorder.following():
                 scale = torch.ones((), device=self.mesh.device)
-                step = capture_step(forward, self.state, example, scale, None, self._owners, traces=True)
+                step = capture_step(forward, self.state, example, scale, None, self._owners)
         except NotCapturedError:
             if recorder.problem is not None:
                 raise InputError(recorder.problem) from None

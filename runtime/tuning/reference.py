@@ -19,7 +19,7 @@ from ..base.numerics import fresh_rows
 from ..base.session import Session, Target
 from ..base.task import DENSE, Task
 from ..capture.capture import CapturedGraph
-from ..capture.programs import like_parameter, on_device, rebuilt, runnable
+from ..capture.programs import computing, like_parameter, on_device, rebuilt
 from .budget import Budget
 from .judging_data import NO_IMAGES, JudgingData
 from .rare_rows import RareRows, run_rare
@@ -168,7 +168,7 @@ def _run_eagerly(
 ) -> tuple[CapturedGraph, TorchSession, list[Array], tuple[float, ...]]:
     """The graph on the target's device, eager there, what that answers, and how far that alone varies."""
     captured = replace(captured, program=on_device(captured.program, target.device))
-    eager = TorchSession(runnable(captured.program), target)
+    eager = TorchSession(computing(captured.program), target)
     outputs = eager.run(inputs)
     few = [value[:noise_rows] for value in (*inputs, *outputs)]
     return captured, eager, outputs, _noise(captured, target, eager, few[: len(inputs)], few[len(inputs) :])
@@ -261,4 +261,4 @@ def _perturbed(captured: CapturedGraph) -> Any:
     program = captured.program
     state = {name: _rounded_elsewhere(value.detach(), index) for index, (name, value) in enumerate(program.state_dict.items())}
     kept = {name: like_parameter(program.state_dict[name], value) for name, value in state.items()}
-    return runnable(rebuilt(program, program.graph_module, state_dict=kept))
+    return computing(rebuilt(program, program.graph_module, state_dict=kept))

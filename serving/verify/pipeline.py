@@ -47,8 +47,8 @@ class Pipeline:
     def before_arithmetic(self, data: bytes) -> np.ndarray:
         """The pixels that decoding and geometry give, uint8 [H, W, C] or [H, W]. Raises ImageError."""
         maker = _preprocessor(self.preprocessing)
-        image = maker.open(data)
-        image = maker.load(image) if self.decode is None else self.decode(image, maker.mode)
+        image = _opened(_ungeometric(self.preprocessing), self.decode, data)
+        maker.check_steps((image.height, image.width))
         if self.square:
             side = min(image.size)
             left, top = (image.width - side) // 2, (image.height - side) // 2
@@ -107,11 +107,24 @@ def without_antialias(kernel: str) -> Resample:
     return resample
 
 
+@functools.lru_cache(maxsize=256)
 def _geometry(made: Preprocessing) -> Preprocessing:
     """The same without its arithmetic."""
     count = len(made.mean)
     plain = {"scale": 1 / 255, "mean": (0.0,) * count, "std": (1.0,) * count, "channels": made.mode}
     return replace(made, **plain)  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=256)
+def _ungeometric(made: Preprocessing) -> Preprocessing:
+    return replace(made, geometry=())
+
+
+@functools.lru_cache(maxsize=256)  # most others differ in what becomes of the pixels
+def _opened(preprocessing: Preprocessing, decode: Decode | None, data: bytes) -> Image.Image:
+    maker = _preprocessor(preprocessing)
+    image = maker.open(data)
+    return maker.load(image) if decode is None else decode(image, maker.mode)
 
 
 @functools.lru_cache(maxsize=256)  # most hypotheses differ in the arithmetic alone

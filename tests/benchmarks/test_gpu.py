@@ -154,6 +154,7 @@ def test_services_are_compared(tmp_path):
     assert http["services"]["headrace-exact"]["top1_agreement"] > 0.9
 
 
+@pytest.mark.slow  # each decoder against Pillow: runtime/images/test_jpeg_decoders; that the script runs: below
 def test_decoders_are_compared(tmp_path):
     """On the CPU, by the libraries' own CPU decoders where they are installed."""
     ended = run(tmp_path, "--device", "cpu", "--quick", "--sections", "decoding", code=None)

@@ -85,6 +85,7 @@ def test_what_cannot_be_compiled_says_for_what():
 
 
 @needs_triton
+@pytest.mark.slow  # what it compiles and writes, each by itself: above and below
 def test_the_command_writes_both_files(tmp_path, warm_python):
     command = ["-m", "tests.benchmarks.compile_kernels", "--only", "add_relu", "--out", tmp_path / "kernels"]
     done = warm_python(command, cwd=ROOT)

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from headrace.runtime.artifact.package import write_package
+from headrace.runtime.base import session
 from headrace.serving.images.fast_preprocessing import make_preprocessor
 from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
 from tests.serving.waiting_sessions import SECONDS
@@ -102,6 +103,12 @@ def _package(models: Path, name: str, tmp: Path, *, labels: list[str] = LABELS, 
         provenance={},
         max_batch_size=BATCH,
     )
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch) -> None:
+    """What is not told how many threads to take takes one, in this process: there are as many workers as cores."""
+    monkeypatch.setattr(session, "default_threads", lambda: 1)
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,7 @@ def clusters(draw):
     return Cluster(spec=spec, servers=count, failures=tuple(failures), balancing=balancing)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(clusters(), st.floats(20, 1500), st.sampled_from([0.03, 0.2, float("inf")]), st.integers(0, 3))
 def test_every_request_has_one_outcome_whatever_fails(cluster, rate, timeout, seed):
     arrivals = poisson(rate, 1.2, seed=seed)

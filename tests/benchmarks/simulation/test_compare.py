@@ -60,6 +60,7 @@ def test_the_table_and_the_plot(outcomes):
     assert plot(outcomes, target_ms=15.0).startswith(b"\x89PNG")
 
 
+@pytest.mark.slow  # what it compares, writes and draws: above
 def test_the_command_writes_json_and_a_plot(tmp_path, warm_python):
     trace = tmp_path / "trace.csv"
     trace.write_text("seconds\n" + "".join(f"{number * number / 500}\n" for number in range(200)))

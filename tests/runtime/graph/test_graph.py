@@ -398,7 +398,13 @@ def test_on_cuda_the_answer_stays_on_the_device(conv_net):
     torch.testing.assert_close(result, conv_net(images), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [Classify, lambda model: headrace.compile(model.eval(), config=FAST)], ids=["own", "compile"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(Classify, id="own", marks=pytest.mark.slow),
+        pytest.param(lambda model: headrace.compile(model.eval(), config=FAST), id="compile"),
+    ],
+)
 def test_a_copy_is_a_graph_of_its_own(conv_net, kind):
     graph, images = kind(conv_net), torch.randn(2, 3, 20, 12)
     before = graph(images)

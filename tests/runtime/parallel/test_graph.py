@@ -10,13 +10,12 @@ TWO = [
     {"name": "mlp", "steps": 20},
     {"name": "mlp", "steps": 20, "zero": 3, "optimizer": "adam"},
     {"name": "cnn", "steps": 20, "zero": 2},
-    {"name": "vit", "steps": 6, "zero": 1},  # of whose gathered parameters views are taken
+    {"name": "a block", "steps": 4, "zero": 1},  # of a ViT, of whose gathered parameters views are taken
 ]
-FOUR = [
-    {"name": "mlp", "steps": 10, "tensor": True, "zero": 3, "checkpoint": ["3"]},
-    {"name": "cnn", "steps": 6, "tensor": True, "zero": 1, "accumulate": 2, "clip": 0.1},
-]
+# Classes split over an axis: test_head. Clipping and accumulation of split updates: test_stage_updates.
+FOUR = [{"name": "mlp", "steps": 10, "tensor": True, "zero": 3, "checkpoint": ["3"]}]
 EVERY = [
+    {"name": "cnn", "steps": 6, "tensor": True, "zero": 1, "accumulate": 2, "clip": 0.1},
     {"name": "vit", "steps": 50, "tensor": True, "checkpoint": ["blocks.0.mlp.0"]},
     {"name": "cnn", "steps": 50, "tensor": True, "zero": 3, "accumulate": 2, "clip": 0.1},
     {"name": "mlp", "steps": 50, "zero": 2, "accumulate": 4, "optimizer": "adam"},

@@ -35,8 +35,17 @@ def test_two_ranks(ranks):
 
 
 def test_data_parallel_beside_it(ranks):
+    more = {"zero": 3, "schedule": "interleaved", "microbatches": 4, "again": True}
     trainings = [
-        {"name": "mlp", "steps": 3, "clip": 0.5, "later": 24},
+        {"name": "mlp", "steps": 2, "clip": 0.5, "later": 24},
+        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "accumulate": 2, **more},
+    ]
+    check(ranks.run(4, "staged", shape=[2, 2], trainings=trainings), trainings)
+
+
+@pytest.mark.slow  # such a network through stages, ZeRO 2 on this mesh, and 3 with these stages, are each in one that stays
+def test_attention_data_parallel_beside_it(ranks):
+    trainings = [
         {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "accumulate": 2, "zero": 2, "again": True},
         {"name": "vit", "steps": 3, "optimizer": "adam", "zero": 3, "schedule": "interleaved", "microbatches": 4},
     ]
@@ -70,7 +79,15 @@ def test_more_ranks_than_rows_of_a_parameter(ranks):
 
 
 def test_parameters_split_over_another_axis(ranks):
-    """Rows, columns and classes, lengths that do not divide, with stages over the second axis."""
+    """Rows and columns, lengths that do not divide, with stages over the second axis; classes are in `test_checkpoints`."""
+    trainings = [
+        {"name": "odd", "steps": 3, "clip": 0.1, "schedule": "interleaved", "again": True, "accumulate": 2, "tensor": "data"},
+    ]
+    check(ranks.run(4, "staged", shape=[2, 2], trainings=trainings), trainings)
+
+
+@pytest.mark.slow  # losses of the same: `test_checkpoints`
+def test_classes_split_over_another_axis(ranks):
     trainings = [
         {"name": "cnn", "steps": 3, "optimizer": "adam", "accumulate": 2, "tensor": "data"},
         {"name": "odd", "steps": 2, "clip": 0.1, "schedule": "interleaved", "again": True, "later": 24, "tensor": "data"},
@@ -78,11 +95,10 @@ def test_parameters_split_over_another_axis(ranks):
     check(ranks.run(4, "staged", shape=[2, 2], trainings=trainings), trainings)
 
 
-def test_parameters_split_over_an_axis_and_their_state_over_another(ranks):
-    trainings = [
-        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "accumulate": 2, "zero": zero, "tensor": "model"}
-        for zero in (2, 3)
-    ]
+@pytest.mark.parametrize("zero", [pytest.param(2, marks=pytest.mark.slow), 3])  # 3 splits all that 2 does
+def test_parameters_split_over_an_axis_and_their_state_over_another(ranks, zero):
+    options = {"optimizer": "groups", "accumulate": 2, "zero": zero, "tensor": "model"}
+    trainings = [{"name": "odd", "steps": 3, "clip": 0.1, **options}]
     check(ranks.run(4, "staged", shape=[2, 2, 1], trainings=trainings), trainings, cut=False)
 
 

@@ -123,13 +123,19 @@ def measure(tmp_path, *, others=(), alone=False, head=HEAD, **options):
 
 
 @pytest.fixture
-def forked(warm_torch, warm_command, monkeypatch):
-    """Our services and load generators are forks of processes that have imported what they need. Other services, and all of
-    the first comparison, have interpreters of their own."""
+def forked(warm_torch, forked_but_the_baseline):
+    """Our services and load generators are forks of processes that have imported what they need. With interpreters of their
+    own they are in the interrupted benchmark, the baseline in the first comparison."""
+    forked_but_the_baseline.Popen_of_baseline = warm_torch.popen
+
+
+@pytest.fixture
+def forked_but_the_baseline(warm_command, monkeypatch):
     assert warm_command("--version").returncode == 0  # so that its process is there before any is counted
 
     class Subprocess:
         DEVNULL, STDOUT, TimeoutExpired = subprocess.DEVNULL, subprocess.STDOUT, subprocess.TimeoutExpired
+        Popen_of_baseline = None
 
         @staticmethod
         def Popen(command, **options):
@@ -137,11 +143,12 @@ def forked(warm_torch, warm_command, monkeypatch):
                 return warm_command.popen(*command[3:], **options)
             if "headrace.serving.bench.load.loadgen" in command:
                 return warm_command.program(command[1:], **options)
-            if "headrace.serving.bench.baseline" in command:
-                return warm_torch.popen(command[1:], **options)
+            if Subprocess.Popen_of_baseline and "headrace.serving.bench.baseline" in command:
+                return Subprocess.Popen_of_baseline(command[1:], **options)
             return subprocess.Popen(command, **options)
 
     monkeypatch.setattr(servers, "subprocess", Subprocess)
+    return Subprocess
 
 
 @pytest.mark.usefixtures("forked")
@@ -178,6 +185,7 @@ def test_over_grpc_only_a_best_class_is_asked_for(tmp_path):
         measure(tmp_path, head=Head(output="scores", kind="embedding"), protocol="grpc")
 
 
+@pytest.mark.usefixtures("forked_but_the_baseline")
 def test_baseline_and_headrace_are_measured_in_turn_and_agree(tmp_path):
     result, text = measure(tmp_path, baseline=write_repository(tmp_path / "repository"))
     assert result.ok, result.warnings

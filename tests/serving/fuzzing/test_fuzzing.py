@@ -72,10 +72,10 @@ def test_a_number_is_always_the_same_case(name):
 
 def test_the_openapi_document_is_what_the_server_does(served):
     server, _ = served
-    counts, problems = explore(server.url, 300, number=1)
+    counts, problems = explore(server.url, 200, number=1)
     assert problems == [], "\n".join(problems)
-    assert counts.total() > 150
-    assert counts["200"] > 50
+    assert counts.total() > 100
+    assert counts["200"] > 33
 
 
 def test_a_document_that_lies_is_found_out(served):

@@ -6,6 +6,7 @@ import signal
 import threading
 import urllib.request
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -34,14 +35,8 @@ def folders(once):
     return once("pipeline-models", made)
 
 
-@pytest.fixture(scope="module")
-def large(once):
-    """The models folder of such a pipeline whose stages take some milliseconds each."""
-    return once("large-pipeline", lambda tmp: made(tmp, width=900)[1])
-
-
-def made(tmp, width=96):
-    model = deep(width=width, blocks=12, classes=CLASSES)
+def made(tmp):
+    model = deep(width=96, blocks=12, classes=CLASSES)
     whole = deep_package(tmp, model, name="faces", labels=LABELS, preprocessing=PREPROCESSING)
     cut_model(whole, tmp / "pipeline", STAGES)
     return whole.parent, tmp / "pipeline"
@@ -110,6 +105,7 @@ def test_a_lost_stage(folders, start, frontends, number, lost):
     assert server.stop() == 0
 
 
+@pytest.mark.slow  # each in turn without a server: runtime/artifact/pipeline/test_stages; one behind a server: above
 def test_every_stage_is_lost_in_turn_under_load(folders, start):
     server = start(folders[1])
     with Load(server, clients=8) as load:
@@ -139,9 +135,11 @@ def test_what_clients_of_grpc_see(folders, start):
 
 
 @pytest.mark.parametrize("frontends", [pytest.param(0, marks=pytest.mark.slow), 1])  # the engine does it, in either
-def test_batches_are_in_several_stages_at_a_time(large, start, frontends):
+def test_batches_are_in_several_stages_at_a_time(folders, start, frontends, monkeypatch):
     """While there is load the stages are busy for more of the time, all together, than one of them could be."""
-    server = start(large, frontends=frontends)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "waiting_stages"))
+    monkeypatch.setenv("STAGES_WAIT", "0.02 0.02 0.03")  # the last one longest: those before it are blocked
+    server = start(folders[1], frontends=frontends)
 
     def shares():
         (model,) = (model for model in json.loads(_get(server, "/v1/figures"))["models"] if model["name"] == "faces")
@@ -162,7 +160,7 @@ def test_batches_are_in_several_stages_at_a_time(large, start, frontends):
     for client in clients:
         client.start()
     try:
-        until(lambda: overlapped.append(shares()[1]) or _together(overlapped[-1]) > 1.1)
+        until(lambda: overlapped.append(shares()[1]) or _together(overlapped[-1]) > 1.5)
         until(lambda: any(one["blocked"] > 0 for one in shares()[1] if one))
     finally:
         done.set()

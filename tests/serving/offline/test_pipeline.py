@@ -5,6 +5,7 @@ import os
 import resource
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -110,11 +111,13 @@ def test_what_runs_is_told_while_it_runs(job, folder, jpegs, monkeypatch):
     assert clocks[0].stages["model"].items == len(jpegs) - 1, "one is no image"
 
 
-def test_the_stages_of_a_model_that_is_a_pipeline_are_told(job, jpegs, make_tar, tmp_path, cut):
+def test_the_stages_of_a_model_that_is_a_pipeline_are_told(job, jpegs, make_tar, tmp_path, monkeypatch, cut):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "waiting_stages"))
+    monkeypatch.setenv("STAGES_WAIT", "0.2 0.2")  # they tell of themselves every second
     names = sorted(jpegs)
-    source = make_tar(tmp_path / "all.tar", {f"{n:04}.jpg": jpegs[names[n % 20]] for n in range(1500)})
+    source = make_tar(tmp_path / "all.tar", {f"{n:04}.jpg": jpegs[names[n % 20]] for n in range(300)})
     summary, rows = job(source, model=cut, threads=None)
-    assert len(rows) == 1500
+    assert len(rows) == 300
     assert list(summary.model_stages) == ["stage 0", "stage 1"]
     for shares in summary.model_stages.values():
         assert sum(shares.values()) == pytest.approx(1, abs=0.001)

@@ -8,16 +8,17 @@ pytestmark = pytest.mark.timeout(900)  # several processes that wait for each ot
 
 
 @pytest.mark.parametrize(
-    ("who", "how", "message"),
+    ("who", "how", "way", "message"),
     [
-        pytest.param(1, "kill", "rank 1 has said nothing", marks=pytest.mark.slow),  # silent as one that hangs, below
-        (1, "hang", "rank 1 has said nothing"),
-        (2, "raise", "rank 2 ended with ValueError: labels of another data set"),
-        (0, "kill", "rank 0"),
+        # silent as one that hangs, below
+        pytest.param(1, "kill", "captured", "rank 1 has said nothing", marks=pytest.mark.slow),
+        (1, "hang", "captured", "rank 1 has said nothing"),
+        (2, "raise", "eager", "rank 2 ended with ValueError: labels of another data set"),
+        (0, "kill", "eager", "rank 0"),
     ],
 )
-def test_the_others_stop_and_name_it(ranks, who, how, message):
-    begun = ranks.start(3, "losing", who=who, how=how)
+def test_the_others_stop_and_name_it(ranks, who, how, way, message):
+    begun = ranks.start(3, "losing", who=who, how=how, way=way)
     others = [pair for rank, pair in enumerate(begun) if rank != who]
     for process, out in others:
         process.wait(timeout=600)
