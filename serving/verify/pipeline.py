@@ -18,6 +18,10 @@ Resample = Callable[[np.ndarray, int, int], np.ndarray]
 """uint8 pixels [H, W, C], and a height and a width, to float pixels of that size."""
 
 
+_KEPT = 256 << 10
+"""Bytes of a file up to which its decoded image is kept for other hypotheses: of a photo that is 36 MB."""
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """The steps of `preprocessing`, but for what stands in their place where it is given.
@@ -47,7 +51,8 @@ class Pipeline:
     def before_arithmetic(self, data: bytes) -> np.ndarray:
         """The pixels that decoding and geometry give, uint8 [H, W, C] or [H, W]. Raises ImageError."""
         maker = _preprocessor(self.preprocessing)
-        image = _opened(_ungeometric(self.preprocessing), self.decode, data)
+        opened = _opened if len(data) <= _KEPT else _opened.__wrapped__
+        image = opened(_ungeometric(self.preprocessing), self.decode, data)
         maker.check_steps((image.height, image.width))
         if self.square:
             side = min(image.size)
@@ -120,7 +125,7 @@ def _ungeometric(made: Preprocessing) -> Preprocessing:
     return replace(made, geometry=())
 
 
-@functools.lru_cache(maxsize=256)  # most others differ in what becomes of the pixels
+@functools.lru_cache(maxsize=64)  # most others differ in what becomes of the pixels
 def _opened(preprocessing: Preprocessing, decode: Decode | None, data: bytes) -> Image.Image:
     maker = _preprocessor(preprocessing)
     image = maker.open(data)
