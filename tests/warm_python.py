@@ -32,6 +32,7 @@ import tempfile
 import textwrap
 import threading
 import types
+import typing
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -300,6 +301,9 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
     if (packaging := sys.modules.get("headrace.migrate.worker.packaging")) is not None:
         # What a plan is worth is timed for every package. That it is, and at which sizes, is tested; for how long is not.
         packaging._DUEL_SECONDS = 0.1
+    # onnx does it at the end of every process, and takes as long for that in each as all else that a small program is.
+    for clear in typing._cleanups:  # type: ignore[attr-defined]
+        clear()
     _lie_in_huge_pages()
     fork_on_request(control)
 
@@ -398,8 +402,6 @@ def keep_exporter_tables() -> None:
     """torch makes its tables of operators anew for every export, for longer than a small model's export takes: once now, and
     again where operators were added. What it puts into them six thousand times is the same code, whose annotations are not
     computed each time: a quarter of what is left. The types of a file's fields are computed once, not for each value."""
-    import typing
-
     from torch import _ops, ops
     from torch._export import utils
     from torch._export.serde import schema, serialize
