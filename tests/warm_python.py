@@ -40,6 +40,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+COMMANDS = ("headrace.cli", "headrace.migrate.cli", "headrace.migrate.api", "headrace.serving.cli")
 # What exporting and compiling load, what a repository's code is run by, and what a server does; a name that ends with a star is
 # every module of a package. Nothing here starts threads, which forks would not have.
 TORCH = (
@@ -71,6 +72,12 @@ TORCH = (
     "torch.distributed.checkpoint",
     "torch.distributed.pipelining",
     "torch.distributed.tensor",
+    *COMMANDS,
+    "headrace.serving.http.app",
+    "headrace.serving.http.kept_handlers",
+    "headrace.serving.processes.single",
+    "headrace.serving.server",
+    "uvicorn.lifespan.off",
 )
 SERVING = (
     "onnxruntime",
@@ -112,7 +119,6 @@ LAUNCH = "headrace.migrate.worker.ranks.launch"
 FORKED = Path(__file__).parent / "commands" / "forked.py"
 # What pytest's workers are forks of.
 COLLECTED = Path(__file__).with_name("collected.py")
-COMMANDS = ("headrace.cli", "headrace.migrate.cli", "headrace.migrate.api", "headrace.serving.cli")
 
 
 class WarmPython:
