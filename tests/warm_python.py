@@ -22,6 +22,7 @@ import logging
 import os
 import pkgutil
 import queue
+import re
 import runpy
 import selectors
 import signal
@@ -32,12 +33,14 @@ import tempfile
 import textwrap
 import threading
 import types
+import typing
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+COMMANDS = ("headrace.cli", "headrace.migrate.cli", "headrace.migrate.api", "headrace.serving.cli")
 # What exporting and compiling load, what a repository's code is run by, and what a server does; a name that ends with a star is
 # every module of a package. Nothing here starts threads, which forks would not have.
 TORCH = (
@@ -69,6 +72,12 @@ TORCH = (
     "torch.distributed.checkpoint",
     "torch.distributed.pipelining",
     "torch.distributed.tensor",
+    *COMMANDS,
+    "headrace.serving.http.app",
+    "headrace.serving.http.kept_handlers",
+    "headrace.serving.processes.single",
+    "headrace.serving.server",
+    "uvicorn.lifespan.off",
 )
 SERVING = (
     "onnxruntime",
@@ -98,6 +107,8 @@ SERVING = (
     "headrace.serving.images.resample",
     "headrace.runtime.backends.*",
 )
+_UNTIL_SPECIALIZED = 8  # runs of a function until Python 3.11 has rewritten its code for what it does
+_left: list[Any] = []  # what is to be there, and nobody asks for
 _HUGE = 1 << 21
 _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # linux/mman.h
 # Where a program that shares a process like its own finds the number of the socket.
@@ -108,7 +119,6 @@ LAUNCH = "headrace.migrate.worker.ranks.launch"
 FORKED = Path(__file__).parent / "commands" / "forked.py"
 # What pytest's workers are forks of.
 COLLECTED = Path(__file__).with_name("collected.py")
-COMMANDS = ("headrace.cli", "headrace.migrate.cli", "headrace.migrate.api", "headrace.serving.cli")
 
 
 class WarmPython:
@@ -297,11 +307,33 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
         _export_once()
     if "headrace.serving.http.app" in preloaded:
         _serve_once()
+    if "headrace.migrate.worker.rehearsal.rehearse" in preloaded:
+        _rehearse_once()
     if (packaging := sys.modules.get("headrace.migrate.worker.packaging")) is not None:
         # What a plan is worth is timed for every package. That it is, and at which sizes, is tested; for how long is not.
         packaging._DUEL_SECONDS = 0.1
+    # onnx does it at the end of every process, and takes as long for that in each as all else that a small program is.
+    for clear in typing._cleanups:  # type: ignore[attr-defined]
+        clear()
+    _left.append(_filled())
     _lie_in_huge_pages()
     fork_on_request(control)
+
+
+def _filled() -> list[Any]:
+    """What takes up each free place between what lies here: a fork would put its own there, and copy a page for nearly each."""
+    gc.collect()
+    with tempfile.TemporaryFile("w+") as told:
+        errors = os.dup(2)
+        os.dup2(told.fileno(), 2)
+        sys._debugmallocstats()
+        os.dup2(errors, 2)
+        os.close(errors)
+        told.seek(0)
+        rows = re.findall(r"^ +\d+ +(\d+) +\d+ +\d+ +(\d+)$", told.read(), re.MULTILINE)
+    makers: dict[int, Callable[[int], Any]] = {16: lambda _: object(), 32: lambda number: (1 << 20) + number}
+    found = [(makers.get(size, lambda _, size=size: bytes(size - 33)), free) for size, free in (map(int, row) for row in rows)]
+    return [make(number) for make, free in found for number in range(free)]
 
 
 def _lie_in_huge_pages() -> None:
@@ -324,7 +356,6 @@ def _modules(package: str) -> list[str]:
 def fork_on_request(control: socket.socket) -> None:
     gc.freeze()  # else the first collection in each fork would copy every page
     gc.set_threshold(20_000, 20, 10)  # exporting a model makes a hundred thousand objects that stay
-    _leave_finalizers()
     woken, waking = os.pipe()
     for number in (woken, waking):
         os.set_blocking(number, False)
@@ -346,6 +377,7 @@ def fork_on_request(control: socket.socket) -> None:
                 given = socket.recv_fds(control, 1, len(numbers))[1]
                 child = os.fork()
                 if child == 0:
+                    _leave_finalizers()
                     selector.close()
                     for number in (woken, waking, control.detach()):
                         os.close(number)
@@ -361,9 +393,10 @@ def fork_on_request(control: socket.socket) -> None:
 
 
 def _leave_finalizers() -> None:
-    """Those of this process: a fork that ran them at its end would copy thousands of pages, and take this one's files away."""
-    for finalizer in list(weakref.finalize._registry):
-        finalizer.atexit = False
+    """Those of the process that forked: a fork that ran them at its end would copy thousands of pages, and take the other's
+    files away. They are not freed, nor looked at, which copies hundreds."""
+    _left.append(weakref.finalize._registry)
+    weakref.finalize._registry = {}
 
 
 def _be_another(control: socket.socket) -> None:
@@ -383,6 +416,20 @@ def _export_once() -> None:
     logging.disable(logging.NOTSET)
 
 
+def _rehearse_once() -> None:
+    """What a rehearsal looks up, and the code that Python writes into itself as it runs it, the forks then have."""
+    from headrace.migrate.worker.rehearsal import Rehearsal
+    from headrace.migrate.worker.rehearsal.rehearse import rehearse
+
+    before = os.environ.copy()
+    for _ in range(_UNTIL_SPECIALIZED):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "main.py").write_text("import torch\ntorch.nn.Linear(2, 3)(torch.zeros(1, 2))\n")
+            rehearse(Rehearsal(root=folder, script="main.py", made=f"{folder}/made", report=f"{folder}/report"), attempts=1)
+    os.environ.clear()
+    os.environ.update(before)
+
+
 def _serve_once() -> None:
     """What FastAPI imports and prepares for the first application, the forks then have."""
     from headrace.serving.config import ServeConfig
@@ -398,8 +445,6 @@ def keep_exporter_tables() -> None:
     """torch makes its tables of operators anew for every export, for longer than a small model's export takes: once now, and
     again where operators were added. What it puts into them six thousand times is the same code, whose annotations are not
     computed each time: a quarter of what is left. The types of a file's fields are computed once, not for each value."""
-    import typing
-
     from torch import _ops, ops
     from torch._export import utils
     from torch._export.serde import schema, serialize

@@ -366,8 +366,9 @@ def save() -> None:
 
 
 def finish() -> None:
-    save()
-    wait_for_other_ranks()
+    if os.getpid() == OWNER:  # not a fork of what imported this
+        save()
+        wait_for_other_ranks()
 
 
 atexit.register(finish)

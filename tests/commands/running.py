@@ -18,7 +18,7 @@ from tests.warm_python import FORKED, WarmProcess, WarmPython
 
 # Where a page shows the default, the cheap form of it: what is measured, how long and how often is up to other tests.
 CHEAP = (
-    (re.compile(r"^headrace migrate .*(--out|--write)\b(?!.*--precision)"), "--precision fp32 --max-tuning-seconds 0.5"),
+    (re.compile(r"^headrace migrate .*(--out|--write)\b(?!.*--precision)"), "--precision fp32 --max-tuning-seconds 0.2"),
     (re.compile(r"^headrace tune "), "--buckets 1,8"),
     (re.compile(r"^headrace bench "), "--seconds 0.2 --rounds 1 --concurrency 1"),
 )

@@ -34,7 +34,7 @@ TELLS = re.compile(r"^headrace (migrate(?!.*--(out|write))|migrate .*--check|ver
 # serving/test_options holds, and the modes of model control serving/models and serving/processes.
 REPEATS = (
     "docs/console.md", "docs/index.md", "docs/model-control.md", "docs/serve-options.md", "docs/triton.md",
-    "docs/tutorials/timm.md",
+    "docs/tutorials/repository.md", "docs/tutorials/timm.md",
 )  # fmt: skip
 
 

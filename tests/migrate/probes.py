@@ -19,7 +19,8 @@ SMALL = {
 }
 """All that are quickly made and read: a tenth of the pixels."""
 FEW = {
-    **SMALL, **_NONE, "FIT_SIZES": SMALL["FIT_SIZES"][:6], "_probe_files": functools.cache(ALL["_probe_files"].__wrapped__),
+    **SMALL, **_NONE, "FIT_SIZES": SMALL["FIT_SIZES"][:4], "PROOF_SIZES": SMALL["PROOF_SIZES"][::2],
+    "_probe_files": functools.cache(ALL["_probe_files"].__wrapped__),
 }  # fmt: skip
 """What tells a resize from a crop, in color and gray; none of other kinds."""
 

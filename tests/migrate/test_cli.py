@@ -160,6 +160,8 @@ def test_write_and_undo_with_every_report(headrace, root, tmp_path):
     assert tree(root) == before
 
 
+# At every moment of a write it is killed in stages/test_journal.
+@pytest.mark.slow
 def test_killed_while_it_runs_the_tree_is_old_or_new(headrace, warm_torch, root):
     before = tree(root)
     after = None

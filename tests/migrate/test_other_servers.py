@@ -199,14 +199,11 @@ def test_an_archive_becomes_a_package_with_its_weights_preprocessing_and_labels(
     assert not report.exit_status & 6
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 @pytest.mark.parametrize(
     ("name", "text"), [("server.py", API), ("model_repository/animals/1/run.py", TRITON), ("service.py", SERVICE)]
 )
-def test_the_model_that_a_server_calls_is_seen_in_a_preview(
-    folder: Path, name: str, text: str, request: pytest.FixtureRequest
-) -> None:
-    if text is not API:
-        request.getfixturevalue("torch_sandbox")  # the first runs as a user's does
+def test_the_model_that_a_server_calls_is_seen_in_a_preview(folder: Path, name: str, text: str) -> None:
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
     report = headrace.migrate(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import io
 import os
@@ -119,6 +120,16 @@ def photo(path: str, size: tuple[int, int], mode: str = "RGB") -> Image.Image:
     image = Image.fromarray(coarse, "RGB").resize((size[1], size[0]), Image.Resampling.BICUBIC)
     noise = draw.integers(-12, 13, (*size, 1), dtype=np.int16)
     return Image.fromarray(np.clip(np.asarray(image, np.int16) + noise, 0, 255).astype(np.uint8), "RGB").convert(mode)
+
+
+@functools.lru_cache(maxsize=4 * _DRAWN)  # the folders of all classes hold the same few
+def _picture(name: str, size: tuple[int, int], mode: str, suffix: str) -> bytes:
+    file = io.BytesIO()
+    if suffix == ".npy":
+        np.save(file, np.asarray(photo(name, size, mode)))
+    else:
+        photo(name, size, mode).save(file, _FORMATS.get(suffix, suffix[1:].upper()))
+    return file.getvalue()
 
 
 def ending_of(pattern: str) -> str | None:
@@ -282,14 +293,9 @@ class Maker:
         return Path(example).read_bytes()
 
     def _image(self, path: str) -> bytes:
-        file = io.BytesIO()
         suffix = os.path.splitext(path)[1].lower()
-        if suffix == ".npy":
-            np.save(file, np.asarray(photo(path, self.size, self.mode)))
-            return file.getvalue()
-        mode = "RGB" if self.mode == "RGBA" and suffix not in _WITH_ALPHA else self.mode
-        photo(path, self.size, mode).save(file, _FORMATS.get(suffix, suffix[1:].upper()))
-        return file.getvalue()
+        mode = "RGB" if self.mode == "RGBA" and suffix not in (*_WITH_ALPHA, ".npy") else self.mode
+        return _picture(os.path.basename(path), self.size, mode, suffix)
 
     @property
     def _listed(self) -> int:

@@ -81,7 +81,7 @@ def test_a_repository_is_packaged_at_once_and_planned_in_its_place(tmp_path, war
     assert {script["executed"] for script in report["scripts"]} == {"not-run"}
     assert not list(cache.rglob("predict.py")), "who wants the model alone wants no copy of all data"
 
-    quick_tuning = replace(asked, max_tuning_seconds=0.5)
+    quick_tuning = replace(asked, max_tuning_seconds=0.2)
     assert compile_model(str(repository), models, place_package, options=quick_tuning) == models / "Net"
     planned = load_artifact(models / "Net")
     assert planned.plans

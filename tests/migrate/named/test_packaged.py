@@ -132,7 +132,7 @@ def test_what_decides_the_package_finds_another(tmp_path, monkeypatch):
 
 def test_compile_puts_the_plan_in_the_place_of_the_quick_package(tmp_path):
     what = code(tmp_path)
-    options = Options(input_size=(3, 16, 16), checkpoint=weights(tmp_path), max_tuning_seconds=0.5)
+    options = Options(input_size=(3, 16, 16), checkpoint=weights(tmp_path), max_tuning_seconds=0.2)
     models = packaged(what, cache=tmp_path / "cache", options=options)
     assert compile_model(what, models, place_package, options=options) == models / "Sequential"
     planned = load_artifact(models / "Sequential")

@@ -86,14 +86,14 @@ def test_no_input_no_secrets_and_no_unsafe_pickles(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("code", "limits", "stopped"),
     [
-        ("while True: pass", {"timeout": 1}, "timeout"),
+        ("while True: pass", {"timeout": 0.5}, "timeout"),
         ("import time, signal; signal.signal(15, signal.SIG_IGN); time.sleep(1000)", {"timeout": 1}, "timeout"),
         # Below, where a child does the work.
         pytest.param("while True: pass", {"idle": 1, "timeout": 4}, "timeout", marks=pytest.mark.slow),
-        ("import os\nif os.fork(): os.wait()\nelse:\n  while True: pass", {"idle": 1, "timeout": 4}, "timeout"),
+        ("import os\nif os.fork(): os.wait()\nelse:\n  while True: pass", {"idle": 0.5, "timeout": 1.5}, "timeout"),
         ("import threading; threading.Event().wait()", {"idle": 1}, "idle"),
         ("import os, time\nif os.fork(): os.wait()\ntime.sleep(1000)", {"idle": 1}, "idle"),
-        ("x = []\nwhile True: x.append(bytearray(50_000_000))", {"memory_bytes": 600_000_000}, "memory"),
+        ("x = []\nwhile True: x.append(bytearray(50_000_000))", {"memory_bytes": 200_000_000}, "memory"),
         ("import os\nwhile True: os.fork()", {"processes": 40}, "processes"),
         ("while True: print('y' * 10_000)", {"output_bytes": 3_000_000}, "output"),
         ("import os\nwhile True: os.write(2, b'n' * 100_000)", {"output_bytes": 3_000_000}, "output"),

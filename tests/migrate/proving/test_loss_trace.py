@@ -119,7 +119,10 @@ def test_both_forms_take_the_same_steps_and_are_stopped(repository: Path, tmp_pa
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("lr=0.01", "lr=0.02"), ("criterion, optimizer)\n    for", "lambda o, y: 2 * criterion(o, y), optimizer)\n    for")],
+    [
+        pytest.param("lr=0.01", "lr=0.02", marks=pytest.mark.slow),
+        ("criterion, optimizer)\n    for", "lambda o, y: 2 * criterion(o, y), optimizer)\n    for"),
+    ],
 )
 def test_a_migrated_form_that_trains_otherwise_is_found(repository: Path, tmp_path: Path, old: str, new: str) -> None:
     (change,) = rewrite(survey(repository))

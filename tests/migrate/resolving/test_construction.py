@@ -1,8 +1,6 @@
 """Ways in which repositories make their models: each is resolved, and the recipe is run and captured in one forked process."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -460,11 +458,8 @@ def test_a_published_model_is_called_as_it_is_asked_for(tmp_path, made, name):
         ({"2-nets.py": NET}, ".", "from importlib import import_module"),
     ],
 )
-def test_a_factory_is_imported_whose_folder_or_file_has_no_name_for_an_import(tmp_path, files, directory, first):
+def test_a_factory_is_imported_whose_folder_or_file_has_no_name_for_an_import(tmp_path, warm_python, files, directory, first):
     recipe = resolve(survey(written(tmp_path, files))).recipe
     assert (recipe.directory, recipe.source.splitlines()[0]) == (directory, first)
-    made = subprocess.run(
-        [sys.executable, "-c", f"{recipe.source}\nprint(type({recipe.expression}).__name__)"],
-        check=False, cwd=tmp_path / directory, capture_output=True, text=True,
-    )  # fmt: skip
+    made = warm_python(["-c", f"{recipe.source}\nprint(type({recipe.expression}).__name__)"], cwd=tmp_path / directory)
     assert made.stdout == "SmallNet\n", made.stderr

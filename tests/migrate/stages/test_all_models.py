@@ -113,7 +113,7 @@ def migrated(once: Callable[..., Any]) -> tuple[Report, Path]:
 
 def _migrated(folder: Path) -> tuple[Report, Path]:
     root, out = repository(folder / "repository"), folder / "out"
-    return headrace.migrate(root, out=out, all_models=True, random_weights=True, precision="fp32", tuning_seconds=0.5), out
+    return headrace.migrate(root, out=out, all_models=True, random_weights=True, precision="fp32", tuning_seconds=0.2), out
 
 
 def test_each_is_built_proved_packaged_and_served(migrated: tuple[Report, Path]) -> None:

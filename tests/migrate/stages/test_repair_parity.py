@@ -93,7 +93,7 @@ def migration(tmp_path):
     rewritten = rewrite_all(unrepaired)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    options = Options(input_size=(3, 32, 32), tuning_seconds=0.5, random_weights=True)
+    options = Options(input_size=(3, 32, 32), tuning_seconds=0.2, random_weights=True)
     with Stages(None) as stages:
         yield Migration(
             scratch=scratch,

@@ -101,6 +101,8 @@ def test_runs_as_python_would_but_with_graphs(root: Path) -> None:
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 
+# That lines are those of the old source stands below, that it runs as Python would above.
+@pytest.mark.slow
 def test_a_traceback_shows_the_users_lines(root: Path, warm_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     plain = warm_python([root / "tools/main.py", "fail"], cwd=root)
     graphs = python("-m", "headrace", "run", "--trust-repository", "tools/main.py", "fail", cwd=root)

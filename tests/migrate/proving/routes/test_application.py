@@ -49,6 +49,8 @@ for path in sys.argv[1:]:
 """
 
 
+# Its parts: test_keep asks an application and keeps what is proved, worker/routes compares, the server fills in what is kept.
+@pytest.mark.slow
 def test_the_package_answers_as_the_application_does(tmp_path, warm_python):
     root = tmp_path / "flowers"
     root.mkdir()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -119,17 +119,31 @@ Ran = tuple[Migration, list, Originals]
 
 
 @pytest.fixture(scope="module")
-def run_before(tmp_path_factory: pytest.TempPathFactory, warm_sandbox: None) -> Ran:
-    folder = tmp_path_factory.mktemp("ran")
-    migration, changes = migration_in(folder / "scratch", repository_in(folder))
-    return migration, changes, run_originals(migration, None)
+def ran_with(tmp_path_factory: pytest.TempPathFactory, warm_sandbox: None) -> Callable[..., Ran]:
+    """`ran_with((old, new), ...)`: a migration of `repository` whose script has these edits, its changes, and the scripts as
+    they ran: once for all tests of a file."""
+
+    @cache
+    def run_before(*edits: tuple[str, str]) -> Ran:
+        folder = tmp_path_factory.mktemp("ran")
+        root = repository_in(folder)
+        for old, new in edits:
+            text = (root / "evaluate.py").read_text()
+            assert old in text
+            (root / "evaluate.py").write_text(text.replace(old, new))
+        migration, changes = migration_in(folder / "scratch", root)
+        return migration, changes, run_originals(migration, None)
+
+    def ran(*edits: tuple[str, str]) -> Ran:
+        migration, changes, originals = run_before(*edits)
+        return replace(migration, findings=list(migration.findings)), changes, originals
+
+    return ran
 
 
 @pytest.fixture
-def ran(run_before: Ran) -> Ran:
-    """A migration of `repository`, its changes, and its scripts as they ran: once for all tests of a file."""
-    migration, changes, originals = run_before
-    return replace(migration, findings=list(migration.findings)), changes, originals
+def ran(ran_with: Callable[..., Ran]) -> Ran:
+    return ran_with()
 
 
 @pytest.fixture

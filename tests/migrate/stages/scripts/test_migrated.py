@@ -66,10 +66,8 @@ RUNS_AWAY = ('    print(f"accuracy', '    print(f"temperature {1e9 * float(outpu
 
 
 @pytest.mark.parametrize(("otherwise", "status"), [("1e-6 + self.fc(", "passed"), ("1.5 + self.fc(", "failed")])
-def test_a_number_that_rounding_changes_in_the_original_too_is_not_compared(migration_of, repository, otherwise, status):
-    (repository / "evaluate.py").write_text((repository / "evaluate.py").read_text().replace(*RUNS_AWAY))
-    migration, _ = migration_of(repository)
-    originals = run_originals(migration, None)
+def test_a_number_that_rounding_changes_in_the_original_too_is_not_compared(ran_with, otherwise, status):
+    migration, _, originals = ran_with(RUNS_AWAY)
     fresh, done = migration.fresh_tree, []
 
     def broken(title=None):
@@ -90,10 +88,8 @@ def test_a_number_that_rounding_changes_in_the_original_too_is_not_compared(migr
         )
 
 
-def test_what_a_script_prints_otherwise_by_itself_is_a_difference(migration_of, repository):
-    (repository / "evaluate.py").write_text((repository / "evaluate.py").read_text().replace(*RUNS_AWAY))
-    migration, _ = migration_of(repository)
-    originals = run_originals(migration, None)
+def test_what_a_script_prints_otherwise_by_itself_is_a_difference(ran_with):
+    migration, _, originals = ran_with(RUNS_AWAY)
     fresh, done = migration.fresh_tree, []
 
     def broken(title=None):
@@ -130,10 +126,8 @@ def test_a_script_whose_calls_are_not_recorded_is_told_to_be_compared_by_its_pri
 BROKEN = ('    print(f"accuracy', '    raise IndexError("past the end")\n    print(f"accuracy')
 
 
-def test_what_a_script_computes_before_its_own_error_stops_it_is_compared(migration_of, repository):
-    (repository / "evaluate.py").write_text((repository / "evaluate.py").read_text().replace(*BROKEN))
-    migration, changes = migration_of(repository)
-    originals = run_originals(migration, None)
+def test_what_a_script_computes_before_its_own_error_stops_it_is_compared(ran_with):
+    migration, changes, originals = ran_with(BROKEN)
     assert originals.why_not == {}
     outcome = run_migrated(migration, changes, originals)["evaluate.py"]
     assert (outcome.status, outcome.executed_on) == ("passed", "stand-in data")
@@ -147,10 +141,8 @@ def test_what_a_script_computes_before_its_own_error_stops_it_is_compared(migrat
     ("other", "said"),
     [(("past the end", "before the start"), "the migrated script: "), (BROKEN[::-1], "the migrated script came to its end")],
 )
-def test_a_migrated_script_that_is_stopped_otherwise_fails(migration_of, repository, other, said):
-    (repository / "evaluate.py").write_text((repository / "evaluate.py").read_text().replace(*BROKEN))
-    migration, _ = migration_of(repository)
-    originals = run_originals(migration, None)
+def test_a_migrated_script_that_is_stopped_otherwise_fails(ran_with, other, said):
+    migration, _, originals = ran_with(BROKEN)
     fresh, done = migration.fresh_tree, []
 
     def broken(title=None):

@@ -35,9 +35,10 @@ def parallel(tmp_path_factory, warm_sandbox):
     return migrated
 
 
-# One that is launched gets by its arguments what torchrun says in the environment: worker/ranks/test_launch tells it so.
+# One that is launched gets by its arguments what torchrun says in the environment, one that spawns by the function's:
+# worker/ranks/test_launch and worker/rehearsal/edges/test_processes tell them so.
 @pytest.mark.parametrize(
-    "style", [pytest.param(style, marks=pytest.mark.slow) if style == "launched" else style for style in STYLES]
+    "style", [pytest.param(style, marks=pytest.mark.slow) if style in ("launched", "spawned") else style for style in STYLES]
 )
 def test_every_style_trains_on_two_ranks_as_it_did(parallel, style):
     migration, changes, originals = parallel(style)

@@ -23,16 +23,10 @@ ROUNDING = ("model.py", "self.fc(", "1e-6 + self.fc(")
 """The outputs, changed by as little as a graph does."""
 
 
-def attacked(repository, by):
-    script = repository / "evaluate.py"
+def outcome_of(ran_with, by, *edits):
+    """What is said of a script that makes images by that where the migrated one differs by these edits, and the findings."""
     after = "            total += len(labels)\n"
-    script.write_text(script.read_text().replace(after, after + ATTACK.format(by=by).lstrip("\n")))
-
-
-def outcome_of(migration_of, repository, *edits):
-    """What is said of a migrated script that differs from the original by these edits, and the findings."""
-    migration, _ = migration_of(repository)
-    originals = run_originals(migration, None)
+    migration, _, originals = ran_with((after, after + ATTACK.format(by=by).lstrip("\n")))
     assert originals.why_not == {}
     fresh, done = migration.fresh_tree, []
 
@@ -48,9 +42,8 @@ def outcome_of(migration_of, repository, *edits):
     return run_migrated(migration, [], originals)["evaluate.py"], {finding.code for finding in migration.findings}
 
 
-def test_images_of_an_attack_that_rounding_decides_are_not_compared(migration_of, repository):
-    attacked(repository, UNSTEADY)
-    outcome, codes = outcome_of(migration_of, repository, ROUNDING)
+def test_images_of_an_attack_that_rounding_decides_are_not_compared(ran_with):
+    outcome, codes = outcome_of(ran_with, UNSTEADY, ROUNDING)
     assert (outcome.status, outcome.parity_failed) == ("not-run", False)
     assert "PS409" in codes
     assert "PS401" not in codes
@@ -74,10 +67,9 @@ def test_images_of_an_attack_that_rounding_decides_are_not_compared(migration_of
     ],
     ids=["further", "normalized", "flipped", "shifted", "shifted a little", "scaled a little", "clean", "outputs"],
 )
-def test_a_wrong_script_fails_also_where_rounding_decides_its_images(migration_of, repository, edits):
+def test_a_wrong_script_fails_also_where_rounding_decides_its_images(ran_with, edits):
     """Each could hide behind what rounding does to the same images."""
-    attacked(repository, UNSTEADY)
-    outcome, codes = outcome_of(migration_of, repository, ROUNDING, *edits)
+    outcome, codes = outcome_of(ran_with, UNSTEADY, ROUNDING, *edits)
     assert outcome.status == "failed", outcome.why
     assert "PS409" not in codes
 
@@ -91,9 +83,8 @@ def test_a_wrong_script_fails_also_where_rounding_decides_its_images(migration_o
     ],
     ids=["steady", "not by rounding", "not of answers"],
 )
-def test_other_images_fail_where_the_original_does_not_change_them_by_rounding(migration_of, repository, by, edits):
-    attacked(repository, by)
-    outcome, codes = outcome_of(migration_of, repository, *edits)
+def test_other_images_fail_where_the_original_does_not_change_them_by_rounding(ran_with, by, edits):
+    outcome, codes = outcome_of(ran_with, by, *edits)
     assert outcome.status == "failed", outcome.why
     assert "PS409" not in codes
 

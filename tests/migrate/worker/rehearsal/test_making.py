@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from headrace.migrate.worker.rehearsal import Rehearsal, Stage
+from headrace.migrate.worker.rehearsal import Rehearsal, Stage, making
 from headrace.migrate.worker.rehearsal.forms import keyed_arrays
 from headrace.migrate.worker.rehearsal.making import Maker
 from headrace.migrate.worker.rehearsal.weights import stand_in_file
@@ -35,6 +35,17 @@ def test_an_image_is_made_in_the_format_of_its_name_and_is_the_same_each_time(ma
     path.unlink()
     maker(image=(40, 60)).file(str(path))
     assert path.read_bytes() == first
+
+
+def test_the_pictures_of_all_folders_are_drawn_once(maker, tmp_path):
+    making._picture.cache_clear()
+    own = maker(image=(20, 30))
+    for name in ("train", "val", "test"):
+        own.folder(str(tmp_path / "data" / name))
+    assert making._picture.cache_info().misses == making._DRAWN
+    pictures = [{path.read_bytes() for path in (tmp_path / "data" / name).rglob("*.*")} for name in ("train", "test")]
+    assert pictures[0] == pictures[1]
+    assert len(pictures[0]) == making._DRAWN
 
 
 def test_different_images_differ(maker):

@@ -26,7 +26,7 @@ def test_idx_files(tmp_path):
     assert set(labels[8:]) == set(range(10))
 
 
-@pytest.mark.parametrize(("full", "rows"), [(False, ROWS), (True, 10_000)])
+@pytest.mark.parametrize(("full", "rows"), [(False, ROWS), pytest.param(True, 10_000, marks=pytest.mark.slow)])
 def test_pickles_of_cifar(tmp_path, full, rows):
     meta = {"key": "label_names", "filename": "batches.meta"}
     lists = {

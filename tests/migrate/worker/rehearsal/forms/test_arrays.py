@@ -8,12 +8,14 @@ IMAGES_IN_A_PICKLE = """
 import csv, pickle
 import numpy as np
 import torch
-from sklearn.model_selection import train_test_split
 
 images = pickle.load(open("train_images.pkl", "rb"))
 labels = np.array([int(row["Category"]) for row in csv.DictReader(open("train_labels.csv"))])
 images = np.asarray([(image - np.mean([part.mean() for part in images])) / 2 for image in images])
-x, _, y, _ = train_test_split(images.reshape(-1, 40, 40), labels, test_size=0.2)
+images = images.reshape(-1, 40, 40)
+if len(images) != len(labels):
+    raise ValueError(f"Found input variables with inconsistent numbers of samples: [{len(images)}, {len(labels)}]")
+x, y = images[::2], labels[::2]
 net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 38 * 38, 10))
 scores = net(torch.from_numpy(x).view(-1, 1, 40, 40))
 print(torch.nn.functional.cross_entropy(scores, torch.from_numpy(y).long()).ndim, len(x) > 20)
@@ -21,7 +23,6 @@ print(torch.nn.functional.cross_entropy(scores, torch.from_numpy(y).long()).ndim
 
 
 def test_images_in_a_pickle_are_as_many_as_the_table_as_large_and_of_the_kind_that_the_script_takes_them_for(rehearsed):
-    pytest.importorskip("sklearn")
     done = rehearsed({"main.py": IMAGES_IN_A_PICKLE})
     assert (done.report.ended, done.stdout) == ("finished", "0 True\n"), done.report.why
 

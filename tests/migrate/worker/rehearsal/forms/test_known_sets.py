@@ -38,7 +38,10 @@ def test_what_is_read_by_hand_is_as_large_as_it_is(rehearsed):
     assert "data/raw/train-images-idx3-ubyte" in [item.what for item in done.standins("data")]
 
 
-@pytest.mark.parametrize(("name", "rows"), [("cifar-100-python/train", 50_000), ("cifar-100-python/test", 10_000)])
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [pytest.param("cifar-100-python/train", 50_000, marks=pytest.mark.slow), ("cifar-100-python/test", 10_000)],
+)
 def test_groups_of_a_hundred_classes(name, rows):
     entry = pickle.loads(known_sets.contents(f"somewhere/{name}"), encoding="latin1")
     assert entry["data"].shape == (rows, 3072)
