@@ -76,7 +76,7 @@ WITHOUT_TESTS = """
 .: __main__ specs
 kernels: _kernel _launch _levels _tiles
 migrate/proving: confine fit_numbers sandbox trace_fit trace_probe
-migrate/reading: calls edits facts finding integers lexer names statements text_lines
+migrate/reading: calls edits facts finding integers lexer statements text_lines
 migrate/reading/notebooks: notebook_json notebook_magics
 migrate/reporting: checkpoint_report progress render
 migrate/resolving: evaluation model_metadata opened resolved settings sources
