@@ -46,7 +46,7 @@ _NONE: Any = object()
 def _default(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """What a setting is that nobody has set, where the caller says so: `settings.value("folder", "models")`."""
     asked = (
-        name.rpartition(".")[2] in ("get", "value", "getenv", "get_value")
+        name.rpartition(".")[2] in ("get", "value", "getenv", "get_value", "get_param")
         and args
         and isinstance(args[0], str)
         and "/" not in args[0]

@@ -14,7 +14,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,9 @@ _GPUS = (
 )
 """What `nvidia-smi` shows of a machine whose GPUs do nothing, and a line of `nvidia-smi -q`: scripts look for numbers in it."""
 
+_THREADS = 2
+"""So many work in place of a pool's processes."""
+
 _NO_GROUP = "process group has not been initialized"
 """What torch says where a script counts or gathers over ranks, and was not launched."""
 
@@ -74,6 +77,9 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("torch.multiprocessing", lambda library: stage.wrap(library, "spawn", _in_process(stage)))
     for name in ("multiprocessing", "torch.multiprocessing"):  # which can be set once in a process, and this one is old
         stage.when_imported(name, lambda library: stage.patch(library, "set_start_method", lambda *_, **__: None))
+        stage.when_imported(name, lambda library: stage.wrap(library, "Pool", _of_threads(stage)))
+    stage.when_imported("multiprocessing.context", lambda library: _contexts(stage, library.BaseContext))
+    stage.when_imported("concurrent.futures", lambda library: _executors(stage, library))
     stage.when_imported("torch", lambda torch: _threads_end_with_forks(stage, torch))
     stage.when_imported("torch.nn.parallel.distributed", lambda library: _on_cpu(stage, library))
     stage.when_imported("torch", lambda torch: _synchronized(stage, torch))
@@ -229,6 +235,43 @@ def _in_process(stage: Stage) -> Any:
         fn(stage.request.rank, *args)
 
     return spawn
+
+
+def _of_threads(stage: Stage) -> Callable[..., Any]:
+    """A pool of threads in place of one of processes: what these send each other goes through sockets that no rehearsal has,
+    and of a model that they call nothing is seen."""
+
+    def pool(original: Any, processes: Any = None, initializer: Any = None, initargs: Any = (), *_: Any, **__: Any) -> Any:
+        from multiprocessing.pool import ThreadPool
+
+        stage.note("processes", "threads worked in place of a pool's processes")
+        _begun(initializer, initargs)
+        return ThreadPool(min(processes or _THREADS, _THREADS))
+
+    return pool
+
+
+def _begun(initializer: Any, initargs: Any) -> None:
+    """What each process would do first is done once, in the thread that may set how signals are handled."""
+    if initializer is not None:
+        initializer(*initargs)
+
+
+def _contexts(stage: Stage, kind: Any) -> None:
+    made = _of_threads(stage)
+    stage.wrap(kind, "Pool", lambda original, own, *args, **named: made(original, *args, **named))
+
+
+def _executors(stage: Stage, library: Any) -> None:
+    class Threads(library.ThreadPoolExecutor):  # type: ignore[misc]
+        def __init__(
+            self, max_workers: Any = None, mp_context: Any = None, initializer: Any = None, initargs: Any = (), **_: Any
+        ) -> None:
+            stage.note("processes", "threads worked in place of a pool's processes")
+            _begun(initializer, initargs)
+            super().__init__(min(max_workers or _THREADS, _THREADS))
+
+    stage.patch(library, "ProcessPoolExecutor", Threads)
 
 
 def _on_cpu(stage: Stage, library: Any) -> None:

@@ -164,3 +164,41 @@ if __name__ == "__main__":
 """
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "rank 0 True\n0\nrank 1 True\n0\n"), done.report
+
+
+POOLED = """
+import os
+import signal
+import torch
+{imported}
+
+
+def begin(*_):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def load(number):
+    return torch.full((2,), float(number))
+
+
+if __name__ == "__main__":
+    with {made} as pool:
+        print(torch.stack(list(pool.map(load, range(3)))).sum().item())
+"""
+
+
+@pytest.mark.parametrize(
+    ("imported", "made"),
+    [
+        ("from multiprocessing import Pool", "Pool(8)"),
+        ("from multiprocessing import Pool", "Pool(processes=4, initializer=begin, initargs=(1,))"),
+        ("import torch.multiprocessing as mp", "mp.Pool()"),
+        ("import multiprocessing as mp", "mp.get_context('spawn').Pool(2, maxtasksperchild=1)"),
+        ("from concurrent.futures import ProcessPoolExecutor", "ProcessPoolExecutor(max_workers=4, initializer=begin)"),
+        ("import concurrent.futures", "concurrent.futures.ProcessPoolExecutor()"),
+    ],
+)
+def test_threads_work_in_place_of_a_pools_processes(rehearsed, imported, made):
+    done = rehearsed({"main.py": POOLED.format(imported=imported, made=made)})
+    assert (done.report.ended, done.stdout) == ("finished", "6.0\n"), done.report.why
+    assert [item.what for item in done.standins("processes")] == ["threads worked in place of a pool's processes"]
