@@ -161,3 +161,38 @@ def test_an_object_of_a_class_that_classifies_is_made_and_asked(on_stage, capsys
 def test_the_scripts_own_object_is_asked_where_it_has_one(on_stage, capsys):
     played(on_stage, f"{CLASS}\nclassifier = Classifier('own.pth')\nclassifier.load_model()\n")
     assert capsys.readouterr().out == "Classifier.predict: own.pth\n"
+
+
+EVENT = """
+import io, json
+from base64 import b64decode
+from PIL import Image
+
+def lambda_handler(event, context):
+    image = Image.open(io.BytesIO(b64decode({taken})))
+    return {{"statusCode": 200, "body": json.dumps({{"size": image.size, "id": str(context.aws_request_id)}})}}
+"""
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "json.loads(event['body'])['image']",
+        "(json.loads(event['body']) if isinstance(event['body'], str) else event['body'])['image']",
+        "event['image'].split(',')[1]",
+        "event.get('queryStringParameters', {}).get('img')",
+        "event['Records'][0]['payload']",
+        "[record['data'] for record in event['Records']][0]",
+        "b'' if event.get('isBase64Encoded') else event['input']['image_base64']",
+    ],
+)
+def test_what_handles_an_event_finds_an_image_in_it(on_stage, capsys, taken):
+    world, knows, _ = played(on_stage, EVENT.format(taken=taken))
+    assert knows
+    assert world.said("functions") == ["lambda_handler was called with a made image, for nothing here calls it"]
+    assert capsys.readouterr().out.startswith("lambda_handler: {'statusCode': 200, 'body': '{\"size\": [")
+
+
+def test_an_event_of_what_decodes_no_image_is_not_made(on_stage):
+    _, knows, _ = played(on_stage, "def on_click(event):\n    raise ValueError(event)\n")
+    assert not knows
