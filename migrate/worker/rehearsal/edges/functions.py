@@ -8,6 +8,7 @@ method for that, and is asked.
 from __future__ import annotations
 
 import abc
+import base64
 import contextlib
 import inspect
 import itertools
@@ -45,6 +46,8 @@ _ENCODED = frozenset(["header", "base64", "hex", "address"])
 _EVENT = re.compile(r"^(event|job|payload|raw_data|request_body)$", re.I)
 """What a cloud's functions are given, `lambda_handler(event, context)`, with an image somewhere in it."""
 _FLAG = re.compile(r"^is[A-Z_]")
+_OF_NUMBERS = re.compile(r"npy|csv|text|pickle|python", re.I)
+"""Kinds of content that are no images."""
 
 
 class _Event(str):
@@ -99,10 +102,46 @@ def _taking_images(stage: Stage) -> list[_Asked]:
         if needed is not None:
             found.append(_Asked(name, needed[0], _source(value), partial(_ask, value, needed[1:])))
         elif isinstance(value, types.FunctionType) and (first := _event_of(value)) is not None:
-            found.append(_Asked(name, first, _source(value), partial(_ask_of_event, stage, value)))
+            found.append(_Asked(name, first, _source(value), partial(_ask_of_event, value)))
     found.sort(key=lambda asked: _SAYS_SO.search(asked.name) is None)
     methods = (_of_class(stage, name, value) for name, value in known if isinstance(value, type) and _is_plain(stage, value))
-    return [*found, *itertools.chain.from_iterable(methods)][:_MOST]
+    return [*_of_sagemaker(stage), *found, *itertools.chain.from_iterable(methods)][:_MOST]
+
+
+def _of_sagemaker(stage: Stage) -> list[_Asked]:
+    """What SageMaker calls of a script: `model_fn` once, and of each request `input_fn`, `predict_fn` and `output_fn`."""
+    names = ("model_fn", "input_fn", "predict_fn", "output_fn")
+    load, read, predict, tell = (getattr(sys.modules["__main__"], name, None) for name in names)
+    if not (isinstance(load, types.FunctionType) and isinstance(read, types.FunctionType) and predict is not None):
+        return []
+    source = _source(read)
+    named = re.findall(r"""["']([\w.-]+/[\w.+-]+)["']""", source.partition(":\n")[2] or source)  # not the default
+    kinds = [kind for kind in named if not _OF_NUMBERS.search(kind)]
+
+    def ask(_: Any) -> Any:
+        with _events_read():
+            kind = next(iter(kinds), "application/x-image")
+            body = _Event(base64.b64encode(jpeg(stage)).decode()) if "json" in kind else jpeg(stage)
+            model = load(*[str(stage.made)] * min(1, len(inspect.signature(load).parameters)))
+            answer = predict(read(body, kind), model)
+            return answer if tell is None else tell(answer, "application/json")
+
+    return [_Asked("predict_fn", next(iter(inspect.signature(read).parameters.values())), source, ask)]
+
+
+@contextlib.contextmanager
+def _events_read() -> Iterator[None]:
+    """Within it, JSON reads an event as itself."""
+    plain = json.loads
+
+    def loads(text: Any, *args: Any, **named: Any) -> Any:
+        return text if isinstance(text, _Event) else plain(text, *args, **named)
+
+    json.loads = loads  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        json.loads = plain
 
 
 def _ask(function: types.FunctionType, others: Sequence[inspect.Parameter], image: Any) -> Any:
@@ -116,14 +155,12 @@ def _event_of(function: types.FunctionType) -> inspect.Parameter | None:
     return given[0] if handles and not {"base64", "b64decode"}.isdisjoint(function.__globals__) else None
 
 
-def _ask_of_event(stage: Stage, function: types.FunctionType, image: Any) -> Any:
-    others = len(inspect.signature(function).parameters) - 1
-    stage.wrap(
-        json,
-        "loads",
-        lambda original, text, *args, **named: text if isinstance(text, _Event) else original(text, *args, **named),
-    )
-    return function(_Event(image), *[Silent("context")] * others)
+def _ask_of_event(function: types.FunctionType, image: Any) -> Any:
+    begin = function.__globals__.get("init")
+    with _events_read():
+        if isinstance(begin, types.FunctionType) and not inspect.signature(begin).parameters:
+            begin()  # of Azure's scripts, before `run(raw_data)`
+        return function(_Event(image), *[Silent("context")] * (len(inspect.signature(function).parameters) - 1))
 
 
 def _ask_object(stage: Stage, kind: type, method: str, image: Any) -> Any:

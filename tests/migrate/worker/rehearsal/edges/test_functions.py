@@ -1,3 +1,4 @@
+import re
 import sys
 import types
 
@@ -196,3 +197,50 @@ def test_what_handles_an_event_finds_an_image_in_it(on_stage, capsys, taken):
 def test_an_event_of_what_decodes_no_image_is_not_made(on_stage):
     _, knows, _ = played(on_stage, "def on_click(event):\n    raise ValueError(event)\n")
     assert not knows
+
+
+SAGEMAKER = """
+import base64, io, json, os
+from PIL import Image
+
+def model_fn(model_dir):
+    return os.path.isabs(model_dir)
+
+def input_fn(request_body, content_type="application/x-image"):
+    {read}
+    raise ValueError(content_type)
+
+def predict_fn(image, model):
+    return image.size, model
+{tell}
+"""
+
+
+@pytest.mark.parametrize("tell", ["", "def output_fn(prediction, accept):\n    return prediction"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        "if content_type == 'image/jpeg':\n        return Image.open(io.BytesIO(request_body))",
+        "return Image.open(io.BytesIO(request_body))",
+        "if content_type == 'application/json':\n"
+        "        return Image.open(io.BytesIO(base64.b64decode(json.loads(request_body)['image'])))",
+        "if content_type == 'application/x-npy':\n        raise AssertionError\n"
+        "    if content_type in ['image/png']:\n        return Image.open(io.BytesIO(request_body))",
+    ],
+)
+def test_what_sagemaker_calls_is_called_in_its_order(on_stage, capsys, read, tell):
+    world, knows, _ = played(on_stage, SAGEMAKER.format(read=read, tell=tell))
+    assert knows
+    assert world.said("functions") == ["predict_fn was called with a made image, for nothing here calls it"]
+    assert re.fullmatch(r"predict_fn: \(\(\d+, \d+\), True\)\n", capsys.readouterr().out)
+
+
+def test_what_azure_calls_begins_first(on_stage, capsys):
+    text = (
+        "import base64, io, json\nfrom PIL import Image\ndef init():\n    global size\n    size = (3, 4)\n"
+        "def run(raw_data):\n    image = Image.open(io.BytesIO(base64.b64decode(json.loads(raw_data)['data'])))\n"
+        "    return image.resize(size).size\n"
+    )
+    _, knows, _ = played(on_stage, text)
+    assert knows
+    assert capsys.readouterr().out == "run: (3, 4)\n"
