@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..reading.scopes import Definition, Function, Module, dotted, last_name
@@ -43,6 +43,18 @@ _CONTEXTS = (["context"], ["ctx"], ["_context"])
 """The second of the two arguments of a function that TorchServe calls."""
 
 
+_SAGEMAKER = frozenset({"model_fn", "input_fn", "predict_fn", "output_fn"})
+_EVENTS = ("event", "job")
+
+
+def handles_an_event(name: str, parameters: Sequence[str], beside: Container[str]) -> bool:
+    """Whether a cloud calls a function with an event: `lambda_handler(event, context)`, RunPod's `handler(job)`, Azure's `run`
+    where `init` stands beside it."""
+    of_azure = name == "run" and len(parameters) == 1 and "init" in beside
+    second = list(parameters[1:]) in ([], *_CONTEXTS, ["_"], ["__"])
+    return of_azure or (name.endswith("handler") and parameters[:1] in ([_EVENTS[0]], [_EVENTS[1]]) and second)
+
+
 def served(module: Module, archives: Iterable[ModelArchive] = ()) -> dict[str, list[Definition]]:
     """Server -> the classes and functions of a file that it calls."""
     found: dict[str, list[Definition]] = {}
@@ -59,11 +71,16 @@ def served(module: Module, archives: Iterable[ModelArchive] = ()) -> dict[str, l
             found.setdefault("django", []).append(node)
         if isinstance(node, Function) and node.name == "handle" and [item.arg for item in node.args.args][1:] in _CONTEXTS:
             found.setdefault("torchserve", []).append(node)
+    functions = {node.name: node for node in module.definitions.values() if isinstance(node, Function)}
+    if {"model_fn", "input_fn"} <= functions.keys():
+        found["cloud_functions"] = [functions[name] for name in functions if name in _SAGEMAKER]
+    for name, node in functions.items():
+        if handles_an_event(name, [item.arg for item in node.args.args], functions):
+            found.setdefault("cloud_functions", []).append(node)
     for archive in archives:
         if module.path == archive.handler and "torchserve" not in found:
             name = archive.function or "handle"
-            functions = [node for node in module.definitions.values() if isinstance(node, Function) and node.name == name]
-            found |= {"torchserve": [*functions]} if functions else {}
+            found |= {"torchserve": [functions[name]]} if name in functions else {}
         elif module.path == archive.model_file and not archive.own_handler:
             found.setdefault("torchserve", [])
     return found

@@ -29,6 +29,10 @@ def found_in(text, archives=()):
         ("from django.views import View\nclass Mine(View): ...\n", "django"),
         ("from rest_framework.views import APIView\nclass Mine(APIView): ...\n", "django"),
         ("import bentoml\nsvc = bentoml.Service('x')\n@svc.api(input=1)\ndef mine(image): ...\n", "bentoml"),
+        ("def lambda_handler(event, context): ...\n", "cloud_functions"),
+        ("def handler(job): ...\n", "cloud_functions"),
+        ("def init(): ...\ndef run(raw_data): ...\n", "cloud_functions"),
+        ("def model_fn(model_dir): ...\ndef input_fn(body, kind): ...\n", "cloud_functions"),
     ],
 )
 def test_what_a_server_would_call_is_found(text, server):
@@ -47,6 +51,10 @@ def test_what_a_server_would_call_is_found(text, server):
         "from flask import Flask\ndef classify(request): ...\n",
         "from django.http import HttpResponse\ndef classify(image, request): ...\n",
         "@app.api(1)\ndef mine(): ...\n",
+        "def on_click_handler(event, widget): ...\n",
+        "def handler(request, context): ...\n",
+        "def run(raw_data): ...\n",
+        "def model_fn(settings): ...\n",
     ],
 )
 def test_what_only_looks_like_it_is_not(text):
@@ -63,6 +71,8 @@ def test_an_archive_tells_its_function_and_its_model_file():
 def test_each_kind_has_the_file_of_its_host():
     from headrace.migrate.worker.rehearsal.edges.hosts import all_hosts
 
-    of_classes = {name: host for name, host in all_hosts().items() if hasattr(host, "LIBRARY")}  # bots have functions
+    of_classes = {
+        name: host for name, host in all_hosts().items() if hasattr(host, "LIBRARY")
+    }  # bots and clouds have functions
     assert {kind.server for kind in KINDS} == set(of_classes)
     assert {kind.library for kind in KINDS} == {host.LIBRARY for host in of_classes.values()}

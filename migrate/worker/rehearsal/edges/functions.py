@@ -1,18 +1,15 @@
 """Functions that nobody calls here: what takes an image, in a file that only defines how one is classified, is called once.
 
-So it is with a module that another program imports, with the tasks of a queue whose workers run elsewhere, with what handles
-the events of a cloud's functions, and with a class whose object classifies: it is made, has its model loaded where it has a
-method for that, and is asked.
+So it is with a module that another program imports, with the tasks of a queue whose workers run elsewhere, and with a class
+whose object classifies: it is made, has its model loaded where it has a method for that, and is asked.
 """
 
 from __future__ import annotations
 
 import abc
-import base64
 import contextlib
 import inspect
 import itertools
-import json
 import re
 import sys
 import types
@@ -24,7 +21,6 @@ from typing import Any
 from ..making import Maker, photo
 from ..places import is_users
 from ..requests import ADDRESS, forms, jpeg, size, spoken_of
-from ..silent import Silent
 from ..stage import Stage
 from .arguments import guess
 
@@ -41,29 +37,6 @@ _NAMED = re.compile(r"(?:\w+\.)*tuple\[str, ([^,]+)\]", re.I)
 """Annotations of several images, and of one with the name of its file."""
 _ENCODED = frozenset(["header", "base64", "hex", "address"])
 """Forms that a parameter's name does not tell."""
-
-
-_EVENT = re.compile(r"^(event|job|payload|raw_data|request_body)$", re.I)
-"""What a cloud's functions are given, `lambda_handler(event, context)`, with an image somewhere in it."""
-_FLAG = re.compile(r"^is[A-Z_]")
-_OF_NUMBERS = re.compile(r"npy|csv|text|pickle|python", re.I)
-"""Kinds of content that are no images."""
-
-
-class _Event(str):
-    """An image in an event, encoded: it is whatever is looked for in that, down to the first of several records."""
-
-    def __getitem__(self, key: Any) -> Any:
-        return super().__getitem__(key) if isinstance(key, slice) else self.get(key)
-
-    def get(self, key: Any, _: Any = None) -> Any:
-        return False if isinstance(key, str) and _FLAG.match(key) else self
-
-    def __contains__(self, _: object) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[Any]:
-        yield self
 
 
 @dataclass(frozen=True)
@@ -101,66 +74,13 @@ def _taking_images(stage: Stage) -> list[_Asked]:
         needed = _arguments(value) if isinstance(value, types.FunctionType) else None
         if needed is not None:
             found.append(_Asked(name, needed[0], _source(value), partial(_ask, value, needed[1:])))
-        elif isinstance(value, types.FunctionType) and (first := _event_of(value)) is not None:
-            found.append(_Asked(name, first, _source(value), partial(_ask_of_event, value)))
     found.sort(key=lambda asked: _SAYS_SO.search(asked.name) is None)
     methods = (_of_class(stage, name, value) for name, value in known if isinstance(value, type) and _is_plain(stage, value))
-    return [*_of_sagemaker(stage), *found, *itertools.chain.from_iterable(methods)][:_MOST]
-
-
-def _of_sagemaker(stage: Stage) -> list[_Asked]:
-    """What SageMaker calls of a script: `model_fn` once, and of each request `input_fn`, `predict_fn` and `output_fn`."""
-    names = ("model_fn", "input_fn", "predict_fn", "output_fn")
-    load, read, predict, tell = (getattr(sys.modules["__main__"], name, None) for name in names)
-    if not (isinstance(load, types.FunctionType) and isinstance(read, types.FunctionType) and predict is not None):
-        return []
-    source = _source(read)
-    named = re.findall(r"""["']([\w.-]+/[\w.+-]+)["']""", source.partition(":\n")[2] or source)  # not the default
-    kinds = [kind for kind in named if not _OF_NUMBERS.search(kind)]
-
-    def ask(_: Any) -> Any:
-        with _events_read():
-            kind = next(iter(kinds), "application/x-image")
-            body = _Event(base64.b64encode(jpeg(stage)).decode()) if "json" in kind else jpeg(stage)
-            model = load(*[str(stage.made)] * min(1, len(inspect.signature(load).parameters)))
-            answer = predict(read(body, kind), model)
-            return answer if tell is None else tell(answer, "application/json")
-
-    return [_Asked("predict_fn", next(iter(inspect.signature(read).parameters.values())), source, ask)]
-
-
-@contextlib.contextmanager
-def _events_read() -> Iterator[None]:
-    """Within it, JSON reads an event as itself."""
-    plain = json.loads
-
-    def loads(text: Any, *args: Any, **named: Any) -> Any:
-        return text if isinstance(text, _Event) else plain(text, *args, **named)
-
-    json.loads = loads  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        json.loads = plain
+    return [*found, *itertools.chain.from_iterable(methods)][:_MOST]
 
 
 def _ask(function: types.FunctionType, others: Sequence[inspect.Parameter], image: Any) -> Any:
     return function(image, *[function.__globals__[item.name] for item in others])
-
-
-def _event_of(function: types.FunctionType) -> inspect.Parameter | None:
-    """The event that a function handles, perhaps with what else is known of the call; None for other functions."""
-    given = [*inspect.signature(function).parameters.values()]
-    handles = not inspect.iscoroutinefunction(function) and len(given) in (1, 2) and _EVENT.match(given[0].name) is not None
-    return given[0] if handles and not {"base64", "b64decode"}.isdisjoint(function.__globals__) else None
-
-
-def _ask_of_event(function: types.FunctionType, image: Any) -> Any:
-    begin = function.__globals__.get("init")
-    with _events_read():
-        if isinstance(begin, types.FunctionType) and not inspect.signature(begin).parameters:
-            begin()  # of Azure's scripts, before `run(raw_data)`
-        return function(_Event(image), *[Silent("context")] * (len(inspect.signature(function).parameters) - 1))
 
 
 def _ask_object(stage: Stage, kind: type, method: str, image: Any) -> Any:
@@ -247,8 +167,6 @@ def _answer(stage: Stage, asked: _Asked) -> Any:
     others = [form for form in forms(stage, asked.source) if form.name in spoken]
     makers: list[Callable[[], Any]] = [form.make for form in others if form.name in _ENCODED]
     makers += [lambda: _image(stage, asked.parameter), *(form.make for form in others if form.name not in _ENCODED)]
-    if _EVENT.match(asked.parameter.name):
-        makers = [form.make for form in forms(stage, asked.source) if form.name in _ENCODED]
     first: Exception | None = None
     for make in makers:
         try:
