@@ -69,7 +69,8 @@ TELL
 )
 def test_what_sagemaker_calls_is_called_in_its_order(rehearsed, read, tell):
     done = rehearsed({"main.py": OPENING + SAGEMAKER.replace("READ", read).replace("TELL", tell)})
-    assert done.stdout == f"predict_fn of SageMaker: {'"3 application/json"' if tell else 3}\n", done.report.why
+    said = '"3 application/json"' if tell else "3"
+    assert done.stdout == f"predict_fn of SageMaker: {said}\n", done.report.why
 
 
 def test_a_handler_that_finds_no_image_ends_with_its_own_error(rehearsed):
