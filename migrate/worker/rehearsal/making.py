@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import functools
-import gzip
 import io
 import os
-import pickle
 import re
 import tarfile
 import zipfile
@@ -68,8 +66,6 @@ FRAMES = {".parquet": "to_parquet", ".pq": "to_parquet", ".feather": "to_feather
 """Endings of tables that pandas writes, and by which of its functions."""
 PLAIN = ("image", "label")
 """The columns of a table of which the sources name none."""
-APART = "apart"
-"""Learned: rows, columns and colors of images are axes of their own in pickled arrays, and labels are one, too."""
 WIDTH = "width"
 """Learned: how many columns a table has whose rows the script takes apart by itself."""
 NUMBERS = "numbers"
@@ -85,9 +81,6 @@ _DRAWN = 16
 """So many images are drawn that each stand in several rows."""
 _SIDE_OF_DIGITS = (28, 28)
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
-PICKLES = (".pkl", ".pickle", ".p")
-_OF_IMAGES = re.compile(r"(^|[_-])(images?|imgs?|photos?|pictures|pixels|features|x)([_-]|$)", re.I)
-"""Names of files that hold an array of images."""
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
 
 _WITH_ALPHA = (".png", ".webp", ".tif", ".tiff")
@@ -265,7 +258,9 @@ class Maker:
             return self._list_of_birds
         if self.stage.table is not None and low.endswith(TABLES):
             return self._table
-        if (loaded := self.stage.loading == os.path.basename(path)) and low.endswith((*PICKLES, *keyed_arrays.HDF5)):
+        if (loaded := self.stage.loading == os.path.basename(path)) and low.endswith(
+            (*keyed_arrays.PICKLES, *keyed_arrays.HDF5)
+        ):
             return self._weights
         for suffixes, make in (
             (IMAGES, self._image),
@@ -278,8 +273,8 @@ class Maker:
             (nifti.ENDINGS, nifti.volume),
             (keyed_arrays.NPZ, lambda path: keyed_arrays.npz(self, path)),
             (keyed_arrays.HDF5, lambda path: keyed_arrays.hdf5(self, path)),
-            (PICKLES, self._pickle),
-            (tuple(f"{ending}.gz" for ending in PICKLES), self._parts),
+            (keyed_arrays.PICKLES, lambda path: keyed_arrays.pickled(self, path)),
+            (keyed_arrays.PACKED, lambda path: keyed_arrays.packed(self, path)),
             ((".zip",), self._zip),
             ((".tar.gz", ".tgz", ".tar.bz2"), self._tar),
             (WEIGHTS, self._weights),
@@ -402,7 +397,7 @@ class Maker:
     def _list_of_birds(self, path: str) -> bytes:
         return birds.contents(path, invented(birds.CLASSES) if self.guessed else self.names)
 
-    def _is_labels(self, path: str) -> bool:
+    def is_labels(self, path: str) -> bool:
         name = os.path.basename(path)
         return _LABEL.search(name) is not None and not _OF_ONE_CLASS.match(name)
 
@@ -413,13 +408,13 @@ class Maker:
             channels = np.array([[0.5] * 3, [0.25] * 3], np.float32)
             np.save(file, {"mean": channels[0], "std": channels[1]}.get(statistics[1], channels))
             return file.getvalue()
-        if _NAMED.match(os.path.basename(path)) and not self._is_labels(path):
+        if _NAMED.match(os.path.basename(path)) and not self.is_labels(path):
             np.save(file, np.asarray(photo(path, self.size)))
             return file.getvalue()
         labels: np.ndarray = np.arange(self.rows) % self.classes
         known = self.stage.learned.get("image") or self.stage.request.image
         size = self.stage.size_of_set if self.stage.size_of_set is not None and not known else self.size
-        np.save(file, labels if self._is_labels(path) else self.drawn(path, self.rows, *size, *self.channels))
+        np.save(file, labels if self.is_labels(path) else self.drawn(path, self.rows, *size, *self.channels))
         return file.getvalue()
 
     @property
@@ -451,28 +446,6 @@ class Maker:
         tarfile.open(fileobj=file, mode="w:bz2" if path.endswith("bz2") else "w:gz").close()
         return file.getvalue()
 
-    def _pickle(self, path: str) -> bytes:
-        if re.search(r"(idx|index|id)\w*to\w*(label|human|class|name)", os.path.basename(path), re.I):
-            return pickle.dumps(dict(enumerate(self.names)))
-        name = os.path.splitext(os.path.basename(path))[0]
-        of_images = _OF_IMAGES.search(name) is not None
-        if (of_images or self._is_labels(path)) and not hints.is_keyed(self.stage.root, self.stage.request.script, path):
-            return pickle.dumps(self.arrays(path, 2)[0 if of_images else 1])
-        pixels, own = self.arrays(path, 2)
-        if self.stage.learned.get(APART):
-            pixels = images = self.drawn(path, self.rows, *self.size, *self.channels)
-        else:
-            pixels, images = pixels.reshape(len(pixels), -1), self.drawn(path, self.rows, 3 * 32 * 32)
-        labels: Any = own if self.stage.learned.get(APART) else own.tolist()
-        keys = {key: pixels if _OF_IMAGES.search(key) else own for key in self.stage.learned.get("keys", ())}
-        return pickle.dumps({"data": images, "labels": labels, "fine_labels": labels, "label_names": self.names, **keys})
-
-    def _parts(self, path: str) -> bytes:
-        """Pairs of flat gray images from 0 to 1 and their labels, to train, validate and test, as in the MNIST of tutorials."""
-        images, labels = self.arrays(path, 2)
-        pair = images.reshape(len(images), -1).astype(np.float32) / 255, labels
-        return gzip.compress(pickle.dumps((pair, pair, pair)))
-
     def arrays(self, path: str, count: int) -> list[np.ndarray]:
         """What a file of tensors holds that is a data set: images, gray as torchvision's MNIST had them, then labels; of one
         array what its name says."""
@@ -482,7 +455,7 @@ class Maker:
         images = self.drawn(path, self.rows, *size)
         if self.stage.learned.get("mode") == "RGB":
             images = generator(path).random((self.rows, 3, *size), np.float32)
-        if count == 1 and (self._is_labels(path) or os.path.basename(path).lower().startswith(("y_", "y."))):
+        if count == 1 and (self.is_labels(path) or os.path.basename(path).lower().startswith(("y_", "y."))):
             return [labels]
         return [images, *[labels] * (count - 1)]
 

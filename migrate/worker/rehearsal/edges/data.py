@@ -16,7 +16,7 @@ from typing import Any
 from .. import hints, hugging_face_sets, torchvision_sets
 from ..forms import arrays, class_labels, image_endings, json_files, keyed_arrays, line_lists, parted_folders, splits, tables
 from ..forms.bare_folders import is_bare
-from ..making import IMAGES, MADE_NAME, NAMES, NO_FOLDERS, PICKLES, STEMS, TABLES, WEIGHTS, Maker, names_files
+from ..making import IMAGES, MADE_NAME, NAMES, NO_FOLDERS, STEMS, TABLES, WEIGHTS, Maker, names_files
 from ..paths import Paths
 from ..places import is_users, other_folder
 from ..settings import configurations
@@ -276,7 +276,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
 
 def _has_keys(stage: Stage) -> bool:
     """Whether files were made whose parts have names: a KeyError may be one that they should have."""
-    keyed = any(item.edge == "data" and item.what.lower().endswith((".mat", *PICKLES)) for item in stage.standins)
+    keyed = any(item.edge == "data" and item.what.lower().endswith((".mat", *keyed_arrays.PICKLES)) for item in stage.standins)
     return keyed or bool(stage.learned.get("keys"))
 
 

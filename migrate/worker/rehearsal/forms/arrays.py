@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import re
 
-from ..making import APART, PICKLES, ROWS
+from ..making import ROWS
 from ..stage import Stage
-from . import keyed_arrays
+from .keyed_arrays import APART, HDF5, NPZ, PICKLES
 
 _FLOATS = re.compile(
     r"must have the same dtype, but got (Byte|Double)|Input type \((unsigned char|double)\)|type Float but found (Byte|Double)"
 )
 """What torch says of whole numbers, or what was computed of them, where an array held floating-point numbers."""
-_ARRAYS = (*PICKLES, ".npy", *keyed_arrays.NPZ, *keyed_arrays.HDF5)
+_ARRAYS = (*PICKLES, ".npy", *NPZ, *HDF5)
 _SHAPE = re.compile(
     r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)|cannot reshape array of size (\d+) into shape \(([-\d,]+)\)"
 )

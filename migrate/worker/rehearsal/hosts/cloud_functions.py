@@ -20,6 +20,7 @@ from ..silent import Silent
 from ..stage import Stage
 from . import answered, at_its_class, own_values, source_of
 
+LIBRARIES = ("azureml", "runpod", "sagemaker_inference")  # most import none
 _FLAG = re.compile(r"^is[A-Z_]")
 _KIND = re.compile(r"""["'](image/[\w.*+-]+|application/[\w.+-]+)["']""")
 _OF_NUMBERS = re.compile(r"npy|python|pickle|xml", re.I)

@@ -81,7 +81,7 @@ def test_arrays_have_the_keys_that_were_asked_for(maker):
         assert arrays["pictures"].shape == (40, 8, 8, 3)
         assert set(arrays["y_train"]) == {0, 1, 2, 3}
     assert np.load(io.BytesIO(own._array("labels.npy"))).max() == 3
-    assert pickle.loads(own._pickle("batch.pkl"))["data"].shape == (40, 3072)
+    assert pickle.loads(keyed_arrays.pickled(own, "batch.pkl"))["data"].shape == (40, 3072)
 
 
 def test_a_folder_has_a_folder_of_images_for_each_class_and_goes_away_with_the_attempt(maker, tmp_path):
@@ -269,6 +269,6 @@ def test_arrays_of_images_are_as_large_as_those_of_the_set_whose_place_they_take
 
 
 def test_a_pickle_holds_the_images_and_the_labels_that_were_asked_for(maker):
-    made = pickle.loads(maker(learned={"keys": ["train_img", "train_label"]})._pickle("mnist.pkl"))
+    made = pickle.loads(keyed_arrays.pickled(maker(learned={"keys": ["train_img", "train_label"]}), "mnist.pkl"))
     assert made["train_img"].shape == (len(made["train_label"]), 28 * 28)
     assert made["train_label"].max() == 9
