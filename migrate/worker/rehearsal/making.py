@@ -36,6 +36,8 @@ MADE_NAME = re.compile(r"image_\d{4}\.[a-z]{3,4}")
 """What a table of made rows says of its images."""
 _STATISTICS = re.compile(r"(?:^|_)(mean_?(?:and)?_?std|mean|std|norm(?:ali[sz]ation)?|stat(?:istic)?s)(?:_|\.npy$)")
 _NAMED = re.compile(r"image_\d{4}(?!\d)")
+_Y = re.compile(r"y(?![a-z])|y(tr|te|val)", re.I)
+"""Names of labels beside arrays `x`: `y_train.npy`, `ytest`."""
 _OF_ONE_CLASS = re.compile(r"class_\d{3}\.")
 _ID = re.compile(r"(^|_|image)ids?$|^id_code$|uu?id$|^stem$", re.I)
 """Columns that may name an image without the ending of its file."""
@@ -399,7 +401,7 @@ class Maker:
 
     def is_labels(self, path: str) -> bool:
         name = os.path.basename(path)
-        return _LABEL.search(name) is not None and not _OF_ONE_CLASS.match(name)
+        return (_LABEL.search(name) or _Y.match(name)) is not None and not _OF_ONE_CLASS.match(name)
 
     def _array(self, path: str) -> bytes:
         """One image, where a table or a list names it so; else many, or their labels, or their channels' mean and deviation."""
@@ -455,7 +457,7 @@ class Maker:
         images = self.drawn(path, self.rows, *size)
         if self.stage.learned.get("mode") == "RGB":
             images = generator(path).random((self.rows, 3, *size), np.float32)
-        if count == 1 and (self.is_labels(path) or os.path.basename(path).lower().startswith(("y_", "y."))):
+        if count == 1 and self.is_labels(path):
             return [labels]
         return [images, *[labels] * (count - 1)]
 

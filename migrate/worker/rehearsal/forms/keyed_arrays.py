@@ -25,7 +25,6 @@ _OF_IMAGES = re.compile(r"(^|[_-])(images?|imgs?|photos?|pictures|pixels|feature
 """Names of files and of keys that hold an array of images."""
 _NAMES_BY_NUMBER = re.compile(r"(idx|index|id)\w*to\w*(label|human|class|name)", re.I)
 _USUAL = ("x_train", "y_train", "x_test", "y_test", "images", "labels")
-_LABELS = re.compile(r"label|class|target|categor|diagnos|level|grade|species|breed|emotion|(^|/)y", re.I)
 
 
 class Maker(Protocol):
@@ -70,7 +69,7 @@ def hdf5(maker: Maker, path: str) -> bytes:
 def _arrays(maker: Maker, path: str, keys: list[str]) -> dict[str, np.ndarray]:
     images = maker.drawn(path, maker.rows, *maker.size, *maker.channels)
     labels: np.ndarray = np.arange(maker.rows) % maker.classes
-    return {key: labels if _LABELS.search(key) else images for key in keys}
+    return {key: labels if maker.is_labels(key) else images for key in keys}
 
 
 def pickled(maker: Maker, path: str) -> bytes:

@@ -81,6 +81,8 @@ def test_arrays_have_the_keys_that_were_asked_for(maker):
         assert arrays["pictures"].shape == (40, 8, 8, 3)
         assert set(arrays["y_train"]) == {0, 1, 2, 3}
     assert np.load(io.BytesIO(own._array("labels.npy"))).max() == 3
+    assert np.load(io.BytesIO(own._array("arrays/y_train.npy"))).max() == 3
+    assert np.load(io.BytesIO(own._array("young.npy"))).ndim == 4
     assert pickle.loads(keyed_arrays.pickled(own, "batch.pkl"))["data"].shape == (40, 3072)
 
 
