@@ -334,7 +334,7 @@ def read_record(path: Path) -> dict[str, Recorded]:
             classes=_names(path, str(parts["classes"])) if "classes" in parts else None,
             calls=_of_rows(path, parts, "calls"),
             models=_of_rows(path, parts, "models"),
-            kinds=_names(path, str(parts["kinds"])) or () if "kinds" in parts else (),
+            kinds=_names(path, str(parts["kinds"])) if "kinds" in parts else (),
         )
         for site, parts in fields.items()
         if {"inputs", "outputs"} <= parts.keys()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ..reading.bindings import last_name
 from ..reading.edits import Edit
-from ..reading.nodes import keyword_of
+from ..reading.nodes import keyword_of, values_of
 from ..rewriting.call_edits import calls_of, source_of
 from ..rewriting.rule import Context, Fix, Repair, diff
 
@@ -110,9 +110,5 @@ def _is_own(context: Context, call: ast.Call, name: str) -> bool:
         return False
     if function.args.kwarg is not None and function.args.kwarg.arg == name:
         return True
-    return any(
-        isinstance(node, ast.Assign)
-        and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
-        and (isinstance(node.value, ast.Dict) or (isinstance(node.value, ast.Call) and last_name(node.value.func) == "dict"))
-        for node in ast.walk(function)
-    )
+    given = values_of(function, name)
+    return any(isinstance(item, ast.Dict) or (isinstance(item, ast.Call) and last_name(item.func) == "dict") for item in given)

@@ -240,8 +240,8 @@ class _ModelNames:
     def _items(self, value: ast.expr) -> Iterator[ast.expr]:
         """What a list holds, be it written out, gone through, a name of one, or handed on as a ModuleList."""
         if isinstance(value, ast.Name):
-            lists = (node for node in self.module.of_kind(ast.Assign) if value.id in map(dotted, node.targets))
-            value = next((node.value for node in lists if isinstance(node.value, ast.List | ast.ListComp)), value)
+            given = values_of(self.module.tree, value.id)
+            value = next((item for item in given if isinstance(item, ast.List | ast.ListComp)), value)
         match value:
             case ast.List(elts=items) | ast.Tuple(elts=items):
                 yield from items

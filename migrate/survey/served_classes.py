@@ -41,18 +41,17 @@ KINDS = (
 _OF_VIEWS = ("django.", "rest_framework.")
 _CONTEXTS = (["context"], ["ctx"], ["_context"])
 """The second of the two arguments of a function that TorchServe calls."""
-
-
 _SAGEMAKER = frozenset({"model_fn", "input_fn", "predict_fn", "output_fn"})
-_EVENTS = ("event", "job")
+_EVENTS = (["event"], ["job"])
 
 
 def handles_an_event(name: str, parameters: Sequence[str], beside: Container[str]) -> bool:
     """Whether a cloud calls a function with an event: `lambda_handler(event, context)`, RunPod's `handler(job)`, Azure's `run`
     where `init` stands beside it."""
-    of_azure = name == "run" and len(parameters) == 1 and "init" in beside
-    second = list(parameters[1:]) in ([], *_CONTEXTS, ["_"], ["__"])
-    return of_azure or (name.endswith("handler") and parameters[:1] in ([_EVENTS[0]], [_EVENTS[1]]) and second)
+    if name == "run":
+        return len(parameters) == 1 and "init" in beside
+    first, others = parameters[:1], list(parameters[1:])
+    return name.endswith("handler") and first in _EVENTS and others in ([], *_CONTEXTS, ["_"], ["__"])
 
 
 def served(module: Module, archives: Iterable[ModelArchive] = ()) -> dict[str, list[Definition]]:

@@ -84,6 +84,10 @@ class Form:
     make: Callable[[], Any]
 
 
+ENCODED = frozenset(["header", "base64", "hex", "address"])
+"""Forms that are texts, which the name of a parameter does not tell."""
+
+
 def forms(stage: Stage, source: str) -> list[Form]:
     """All forms, those that the source speaks of first."""
     made = {

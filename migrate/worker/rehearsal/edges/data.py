@@ -297,14 +297,17 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
 
 def _went_through_nothing(error: BaseException, own: list[Any]) -> bool:
     """Whether a name has no value that only loops give one: they found nothing to go through."""
-    found = _UNBOUND.search(str(error)) if isinstance(error, NameError) else None
-    return found is not None and bool(own) and hints.bound_within(own[-1].f_code, found[1], ast.For)
+    return _is_bound_within(error, own, ast.For)
 
 
 def _passed_over(error: BaseException, own: list[Any]) -> bool:
     """Whether a name has no value that an `if` alone gives one: of what is not here, as `if os.path.isdir(folder):` asks."""
+    return _is_bound_within(error, own, ast.If)
+
+
+def _is_bound_within(error: BaseException, own: list[Any], kind: type[ast.stmt]) -> bool:
     found = _UNBOUND.search(str(error)) if isinstance(error, NameError) else None
-    return found is not None and bool(own) and hints.bound_within(own[-1].f_code, found[1], ast.If)
+    return found is not None and bool(own) and hints.bound_within(own[-1].f_code, found[1], kind)
 
 
 def _next_size(stage: Stage) -> bool:

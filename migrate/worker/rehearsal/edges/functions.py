@@ -20,7 +20,7 @@ from typing import Any
 
 from ..making import Maker, photo
 from ..places import is_users
-from ..requests import ADDRESS, forms, jpeg, size, spoken_of
+from ..requests import ADDRESS, ENCODED, forms, jpeg, size, spoken_of
 from ..stage import Stage
 from .arguments import guess
 
@@ -35,8 +35,6 @@ _BYTES = re.compile(r"bytes|content|buffer|(^|_)data$", re.I)
 _MANY = re.compile(r"(?:\w+\.)*(?:list|sequence|iterable|collection)\[(.+)\]", re.I)
 _NAMED = re.compile(r"(?:\w+\.)*tuple\[str, ([^,]+)\]", re.I)
 """Annotations of several images, and of one with the name of its file."""
-_ENCODED = frozenset(["header", "base64", "hex", "address"])
-"""Forms that a parameter's name does not tell."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +163,8 @@ def _answer(stage: Stage, asked: _Asked) -> Any:
     does. The first error is raised where none is taken."""
     spoken = spoken_of(asked.source)
     others = [form for form in forms(stage, asked.source) if form.name in spoken]
-    makers: list[Callable[[], Any]] = [form.make for form in others if form.name in _ENCODED]
-    makers += [lambda: _image(stage, asked.parameter), *(form.make for form in others if form.name not in _ENCODED)]
+    makers: list[Callable[[], Any]] = [form.make for form in others if form.name in ENCODED]
+    makers += [lambda: _image(stage, asked.parameter), *(form.make for form in others if form.name not in ENCODED)]
     first: Exception | None = None
     for make in makers:
         try:

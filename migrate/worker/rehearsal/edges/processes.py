@@ -244,15 +244,15 @@ def _of_threads(stage: Stage) -> Callable[..., Any]:
     def pool(original: Any, processes: Any = None, initializer: Any = None, initargs: Any = (), *_: Any, **__: Any) -> Any:
         from multiprocessing.pool import ThreadPool
 
-        stage.note("processes", "threads worked in place of a pool's processes")
-        _begun(initializer, initargs)
+        _begin(stage, initializer, initargs)
         return ThreadPool(min(processes or _THREADS, _THREADS))
 
     return pool
 
 
-def _begun(initializer: Any, initargs: Any) -> None:
+def _begin(stage: Stage, initializer: Any, initargs: Any) -> None:
     """What each process would do first is done once, in the thread that may set how signals are handled."""
+    stage.note("processes", "threads worked in place of a pool's processes")
     if initializer is not None:
         initializer(*initargs)
 
@@ -267,8 +267,7 @@ def _executors(stage: Stage, library: Any) -> None:
         def __init__(
             self, max_workers: Any = None, mp_context: Any = None, initializer: Any = None, initargs: Any = (), **_: Any
         ) -> None:
-            stage.note("processes", "threads worked in place of a pool's processes")
-            _begun(initializer, initargs)
+            _begin(stage, initializer, initargs)
             super().__init__(min(max_workers or _THREADS, _THREADS))
 
     stage.patch(library, "ProcessPoolExecutor", Threads)

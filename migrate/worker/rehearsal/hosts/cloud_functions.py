@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ....survey.served_classes import handles_an_event
-from ..requests import Form, forms, jpeg
+from ..requests import ENCODED, Form, forms, jpeg
 from ..silent import Silent
 from ..stage import Stage
 from . import answered, at_its_class, own_values, source_of
@@ -24,7 +24,6 @@ LIBRARIES = ("azureml", "runpod", "sagemaker_inference")  # most import none
 _FLAG = re.compile(r"^is[A-Z_]")
 _KIND = re.compile(r"""["'](image/[\w.*+-]+|application/[\w.+-]+)["']""")
 _OF_NUMBERS = re.compile(r"npy|python|pickle|xml", re.I)
-_ENCODED = ("base64", "header", "hex", "address")
 
 
 class Event(str):
@@ -61,7 +60,7 @@ def call(stage: Stage, function: Any) -> None:
     if isinstance(begin, types.FunctionType) and not inspect.signature(begin).parameters:
         at_its_class(stage, begin, None, begin)  # of Azure's
     others = [Silent("context")] * (len(inspect.signature(function).parameters) - 1)
-    encoded = [form for form in forms(stage, source_of(stage, function)) if form.name in _ENCODED]
+    encoded = [form for form in forms(stage, source_of(stage, function)) if form.name in ENCODED]
     answered(stage, f"{function.__name__} of a cloud", ((form.name, _told(stage, function, form, others)) for form in encoded))
 
 
