@@ -7,6 +7,8 @@
 - `torch.distributed._local_tensor.local_tensor_mode` (read in 2.13, in `shares`): whether ranks are simulated in one process.
 - `DTensor._op_dispatcher._custom_op_handlers` (read in 2.13): who runs a convolution. Torch's own lets rows be split over one
   axis.
+- `DTensor._op_dispatcher.sharding_propagator.op_single_dim_strategy_funcs` (read in 2.14): how an operator's arguments may lie.
+  There torch's own lets no rows be split of which a mean loss is computed.
 - `torch._C._current_autograd_node` and `torch.autograd._get_sequence_nr`: which operator's backward pass runs.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import dataclasses
 import functools
 import sys
 import threading
@@ -36,6 +39,7 @@ _OWN = __name__.partition(".")[0]
 # weight of all rows that a mean loss is divided by. They are single numbers, and no gradients.
 _ACCOUNTS = {"aten.nll_loss_backward.default": 6, "aten.nll_loss2d_backward.default": 6}
 _located = threading.local()
+_MEAN, _SUM = 1, 2  # at::Reduction
 # What draws for a tensor that it is given: each rank would draw for its own share.
 _DRAWS = {
     "alpha_dropout", "bernoulli", "bernoulli_", "dropout", "dropout_", "feature_alpha_dropout", "feature_dropout",
@@ -229,12 +233,37 @@ def split_convolutions() -> None:
             handlers[operator] = functools.partial(_convolution, handlers[operator], number, own)
 
 
+def average_losses() -> None:
+    """Let rows of a mean loss be split, each rank with the mean of its own, as they may be until torch 2.13; once is enough.
+
+    Not where classes have weights: the average of the ranks' means is another number then.
+    """
+    propagator = getattr(getattr(DTensor, "_op_dispatcher", None), "sharding_propagator", None)
+    known = getattr(propagator, "op_single_dim_strategy_funcs", {})
+    for operator in (torch.ops.aten.nll_loss_forward.default, torch.ops.aten.nll_loss2d_forward.default):
+        if operator in known:
+            known[operator] = dataclasses.replace(known[operator], func=functools.partial(_averaged, known[operator].func))
+
+
+def _averaged(torchs: Any, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[Any]]:
+    """How the arguments may lie: as torch says, and for a mean as for a sum, whose shares are averaged."""
+    values, labels, weights, reduction, ignored = args
+    found = list(torchs(operator, args, kwargs))
+    if reduction == _MEAN and weights is None:
+        summed = torchs(operator, (values, labels, weights, _SUM, ignored), kwargs)
+        found += [[Partial("avg"), *others] for _, *others in summed]
+    return found
+
+
 def _convolution(torchs: Any, number: int, own: Any, operator: Any, args: Any, kwargs: Any) -> Any:
-    """Ours where the rows, argument `number`, are split over several axes, and nothing else is; torch's elsewhere."""
+    """Ours where rows, argument `number`, are split and nothing else is, over several axes or on a mesh of several, where torch
+    2.14 fails for want of a bias; torch's elsewhere."""
     rows, weight = args[number : number + 2]
     over = [placement for placement in rows.placements if placement != Replicate()] if isinstance(rows, DTensor) else []
     whole = isinstance(weight, DTensor) and all(placement.is_replicate() for placement in weight.placements)
-    if len(over) < 2 or not whole or any(placement != Shard(0) for placement in over):
+    if not whole or not over or any(placement != Shard(0) for placement in over):
+        return torchs(operator, args, kwargs)
+    if len(over) == 1 and (rows.device_mesh.ndim == 1 or args[0].placements != rows.placements):
         return torchs(operator, args, kwargs)
     return own(operator, *args, **kwargs)
 

@@ -243,12 +243,12 @@ def _refuse(where: str, value: object) -> None:
 
 
 def _lean(program: GraphModule) -> GraphModule:
-    """Drop what only costs time: the profiler's labels, what cuts autograd's history where none is written, and values without
-    memory, of which DTensor learns shapes."""
+    """Drop what only costs time: the profiler's labels, what cuts autograd's history where none is written (an alias since
+    torch 2.14), and values without memory, of which DTensor learns shapes."""
     for node in reversed(list(program.graph.nodes)):
         if not node.users and getattr(node.meta.get("val"), "is_meta", False) and node.op == "call_function":
             program.graph.erase_node(node)
-        elif node.target is torch.ops.aten.detach.default:
+        elif node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
             node.replace_all_uses_with(node.args[0])
             program.graph.erase_node(node)
         elif node.op == "call_function" and "_record_function" in str(node.target) and not node.users:

@@ -31,7 +31,8 @@ _LIBRARIES = tuple(
     {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {sys.prefix, sys.base_prefix}
 )
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/run/", "/lib")
-_PROBES = ("genericpath.py", "posixpath.py", "pathlib.py", os.path.join("pathlib", "_local.py"))
+_PROBES = ("genericpath", "posixpath", "pathlib")
+"""Modules and packages of Python by which people ask whether a path is there: pathlib is a package since 3.13."""
 _MOST_WRITTEN = 1_000
 """So many files that a script writes are not left to its next attempt."""
 _LINES_TO_GIVE_UP = 3  # from `if not os.path.exists(root):` to the error that is raised
@@ -300,7 +301,7 @@ class Paths:
                 if asked in ("isfile", "is_file") and not os.path.splitext(path)[1]:
                     self.as_file.add(path)
                 return
-            if not name.endswith(_PROBES) and "<frozen" not in name:
+            if frame.f_globals.get("__name__", "").partition(".")[0] not in _PROBES and "<frozen" not in name:
                 self._missed[frame.f_code] = frame.f_lineno, path
                 return
             asked = frame.f_code.co_name

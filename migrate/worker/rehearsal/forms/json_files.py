@@ -8,8 +8,9 @@ import json
 import linecache
 import os
 import re
+import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -133,12 +134,14 @@ def _known(key: str) -> bool:
 
 def lesson(stage: Stage, error: BaseException) -> bool:
     """What the next attempt's files of JSON should hold that this attempt's did not."""
-    scopes, instruction = _frames_of_users(stage, error)
-    if not scopes or not stage.json:
+    frames, instruction = _frames_of_users(stage, error)
+    if not frames or not stage.json:
         return False
-    frame = scopes[0]
+    frame = frames[0]
     nodes = _nodes(_text(stage, frame))
     expression = _running(nodes, frame, instruction)
+    scopes: list[Mapping[str, Any]] = [*(each.f_locals for each in frames), frame.f_globals]
+    scopes.insert(0, _inlined(nodes, expression, scopes))
     if isinstance(error, KeyError) and error.args:
         return _of_key(stage, error.args[0], _taken_from(expression, scopes))
     if isinstance(error, TypeError | AttributeError) and _NOT_A_RECORD.search(str(error)):
@@ -273,12 +276,34 @@ def _nodes(text: str) -> list[ast.AST]:
         return []
 
 
-def _taken_from(expression: ast.expr | None, scopes: list[types.FrameType]) -> Any:
+def _inlined(nodes: list[ast.AST], running: ast.expr | None, scopes: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """What comprehensions around an expression bound, as it is of their first row.
+
+    Since Python 3.12 they run in the frame around them, which has forgotten it when their error is seen.
+    """
+    found: dict[str, Any] = {}
+    for node in nodes if sys.version_info >= (3, 12) else ():
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp) and running in ast.walk(node):
+            for part in node.generators:
+                match part.target, part.iter:
+                    case (ast.Tuple(elts=[_, target]), ast.Call(func=ast.Attribute(value=rows, attr="items"))):
+                        table = _value(rows, [found, *scopes])
+                        taken = list(table.values()) if type(table) is dict else None
+                    case (ast.Tuple(elts=[_, target]), ast.Call(func=ast.Name(id="enumerate")) as rows):
+                        taken = _value(rows, [found, *scopes])
+                    case target, rows:
+                        taken = _value(rows, [found, *scopes])
+                if isinstance(target, ast.Name) and type(taken) in (list, tuple, dict) and taken:
+                    found[target.id] = next(iter(taken))
+    return found
+
+
+def _taken_from(expression: ast.expr | None, scopes: list[Mapping[str, Any]]) -> Any:
     """The object whose part an expression asks for; `_UNKNOWN` where a function just read it, None where nobody knows."""
     return _value(expression.value, scopes) if isinstance(expression, ast.Subscript | ast.Attribute) else None
 
 
-def _unpacked(nodes: list[ast.AST], target: ast.Tuple, scopes: list[types.FrameType]) -> Any:
+def _unpacked(nodes: list[ast.AST], target: ast.Tuple, scopes: list[Mapping[str, Any]]) -> Any:
     """What is taken apart into the names of a tuple: a value, or each of several."""
     for node in nodes:
         if isinstance(node, ast.For | ast.comprehension) and target in ast.walk(node.target):
@@ -288,14 +313,13 @@ def _unpacked(nodes: list[ast.AST], target: ast.Tuple, scopes: list[types.FrameT
     return None
 
 
-def _value(expression: ast.expr, scopes: list[types.FrameType]) -> Any:
+def _value(expression: ast.expr, scopes: list[Mapping[str, Any]]) -> Any:
     """What is bound to a name, without running any of the user's code; None where nobody knows.
 
     Of a call it is what the call reads, or goes through: `enumerate(rows)`.
     """
     if isinstance(expression, ast.Name):
-        known = [frame.f_locals for frame in scopes] + [scopes[0].f_globals]
-        return next((names[expression.id] for names in known if expression.id in names), None)
+        return next((names[expression.id] for names in scopes if expression.id in names), None)
     if isinstance(expression, ast.Attribute):
         return getattr(_value(expression.value, scopes), "__dict__", {}).get(expression.attr)
     if isinstance(expression, ast.Subscript):
