@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -169,18 +171,22 @@ def _as_size(value: Any) -> tuple[int, ...] | None:
 
 
 def defined_at(kind: type, root: Path) -> str | None:
-    """ "file:line" of a class, relative to the repository; None when it is defined elsewhere."""
-    try:
-        path = Path(inspect.getsourcefile(kind) or "").resolve()
-        line = inspect.getsourcelines(kind)[1]
-    except (OSError, TypeError):  # of a script that ran as __main__
-        code = getattr(getattr(kind, "forward", None), "__code__", None)
-        path = Path(code.co_filename).resolve() if code is not None else Path()
-        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-        found = re.search(rf"^[ \t]*class {kind.__name__}\b", text, re.MULTILINE)
-        if found is None:
-            return None
-        line = text.count("\n", 0, found.start()) + 1
-    if not path.is_relative_to(root.resolve()) or re.search(r"site-packages", str(path)):
-        return None
-    return f"{path.relative_to(root.resolve()).as_posix()}:{line}"
+    """ "file:line" of a class, relative to the repository; None when it is defined elsewhere.
+
+    Its own functions tell the file: `inspect` takes that of the module of its name, which is another one where a script runs as
+    `__main__` within this process, and since Python 3.13 any line of it.
+    """
+    own = [inspect.unwrap(item).__code__ for item in vars(kind).values() if inspect.isfunction(item)]
+    known = [(code.co_filename, code.co_firstlineno) for code in own if not code.co_filename.startswith("<")]
+    with contextlib.suppress(OSError, TypeError):  # of a script that ran as __main__
+        known.append((inspect.getsourcefile(kind) or "", sys.maxsize))
+    for name, line in known:
+        path = Path(name).resolve()
+        if not path.is_file() or not path.is_relative_to(root.resolve()) or re.search(r"site-packages", str(path)):
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found = re.finditer(rf"^[ \t]*class {re.escape(kind.__name__)}\b", text, re.MULTILINE)
+        before = [at for at in (text.count("\n", 0, item.start()) + 1 for item in found) if at <= line]
+        if before:
+            return f"{path.relative_to(root.resolve()).as_posix()}:{before[-1]}"
+    return None
