@@ -32,12 +32,15 @@ def test_kernels_compile_for_hopper_without_spills(name):
     assert compiled.ptx_bytes > 1000
     assert 8 <= compiled.registers <= 255
     assert (compiled.spill_stores, compiled.spill_loads) == (0, 0)
+    written = json.loads((ROOT / "docs/kernels.json").read_text())
+    if written["triton"] != _launch.triton.__version__:  # which counts otherwise
+        return
     (recorded,) = (
         item
-        for item in json.loads((ROOT / "docs/kernels.json").read_text())["programs"]
+        for item in written["programs"]
         if (item["kernel"], item["variant"], item["architecture"]) == (name, variant.name, "sm_90a")
     )
-    for count in ("instructions", "in_loop"):  # another Triton or ptxas may count a little otherwise
+    for count in ("instructions", "in_loop"):  # another ptxas may count a little otherwise
         assert getattr(compiled, count) <= 1.05 * recorded[count], f"{count}: record it anew, or find out why it grew"
 
 
