@@ -15,7 +15,7 @@ from .sbp import Sbp, broadcast
 
 attention.register()
 private.split_convolutions()
-private.average_losses()
+private.exact_losses()
 
 
 @overload

@@ -5,10 +5,8 @@
 - `torch.distributed.tensor._dtensor_spec`, `_redistribute.redistribute_local_tensor` and the constructor of DTensor (read in
   2.13): a global tensor around a local one, and a conversion without autograd's steps.
 - `torch.distributed._local_tensor.local_tensor_mode` (read in 2.13, in `shares`): whether ranks are simulated in one process.
-- `DTensor._op_dispatcher._custom_op_handlers` (read in 2.13): who runs a convolution. Torch's own lets rows be split over one
-  axis.
-- `DTensor._op_dispatcher.sharding_propagator.op_single_dim_strategy_funcs` (read in 2.14): how an operator's arguments may lie.
-  There torch's own lets no rows be split of which a mean loss is computed.
+- `DTensor._op_dispatcher._custom_op_handlers` (read in 2.13 and 2.14): who runs a mean loss, and a convolution, of which torch's
+  own lets rows be split over one axis.
 - `torch._C._current_autograd_node` and `torch.autograd._get_sequence_nr`: which operator's backward pass runs.
 """
 
@@ -16,7 +14,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import dataclasses
 import functools
 import sys
 import threading
@@ -233,26 +230,35 @@ def split_convolutions() -> None:
             handlers[operator] = functools.partial(_convolution, handlers[operator], number, own)
 
 
-def average_losses() -> None:
-    """Let rows of a mean loss be split, each rank with the mean of its own, as they may be until torch 2.13; once is enough.
+def exact_losses() -> None:
+    """Let a mean loss over rows that are split be the sum of all of them by the weights of all of them; once is enough.
 
-    Not where classes have weights: the average of the ranks' means is another number then.
+    Torch until 2.13 took the average of the ranks' means, which is another number where labels are ignored or classes have
+    weights, and lets such rows not be split since 2.14.
     """
-    propagator = getattr(getattr(DTensor, "_op_dispatcher", None), "sharding_propagator", None)
-    known = getattr(propagator, "op_single_dim_strategy_funcs", {})
+    handlers = getattr(getattr(DTensor, "_op_dispatcher", None), "_custom_op_handlers", {})
     for operator in (torch.ops.aten.nll_loss_forward.default, torch.ops.aten.nll_loss2d_forward.default):
-        if operator in known:
-            known[operator] = dataclasses.replace(known[operator], func=functools.partial(_averaged, known[operator].func))
+        handlers[operator] = functools.partial(_mean_loss, handlers)
 
 
-def _averaged(torchs: Any, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[Any]]:
-    """How the arguments may lie: as torch says, and for a mean as for a sum, whose shares are averaged."""
-    values, labels, weights, reduction, ignored = args
-    found = list(torchs(operator, args, kwargs))
-    if reduction == _MEAN and weights is None:
-        summed = torchs(operator, (values, labels, weights, _SUM, ignored), kwargs)
-        found += [[Partial("avg"), *others] for _, *others in summed]
-    return found
+def _mean_loss(handlers: dict[Any, Any], operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Ours for a mean over rows that are split, and nothing else is; torch's elsewhere."""
+    values, labels, weights, reduction, *rest = args
+    rows = values.placements if isinstance(values, DTensor) else ()
+    alike = isinstance(labels, DTensor) and labels.placements == rows
+    whole = weights is None or (isinstance(weights, DTensor) and all(one.is_replicate() for one in weights.placements))
+    over = {placement for placement in rows if not placement.is_replicate()}
+    if reduction != _MEAN or not (alike and whole) or values.ndim < 2 or over != {Shard(0)}:
+        own = handlers.pop(operator)
+        try:
+            return operator(*args, **kwargs)
+        finally:
+            handlers[operator] = own
+    mesh, sums = values.device_mesh, tuple(Replicate() if one.is_replicate() else Partial() for one in rows)
+    local = (share(values), share(labels), None if weights is None else share(weights))
+    summed, total = operator(*local, _SUM, *rest, **kwargs)
+    total = moved(_around(total, mesh, sums, ()), (Replicate(),) * len(rows))
+    return _around(summed / share(total), mesh, sums, ()), total
 
 
 def _convolution(torchs: Any, number: int, own: Any, operator: Any, args: Any, kwargs: Any) -> Any:

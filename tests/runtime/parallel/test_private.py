@@ -135,3 +135,25 @@ def test_rows_of_a_convolution_are_split_over_several_axes(four, shape):
     torch.testing.assert_close(parallel.whole(found).reconcile(), expected.detach())
     for one, other in zip(given, plain, strict=True):
         torch.testing.assert_close(parallel.whole(one.grad).reconcile(), other.grad)
+
+
+@pytest.mark.parametrize("rows", [8, 7])
+@pytest.mark.parametrize("lies", [(sbp.split(0), sbp.broadcast), (sbp.split(0), sbp.split(0)), (sbp.broadcast, sbp.broadcast)])
+@pytest.mark.parametrize("options", [{}, {"weight": [1.0, 2.0, 5.0]}, {"reduction": "sum"}], ids=repr)
+def test_a_mean_loss_is_that_of_one_device_whatever_labels_each_rank_has(four, rows, lies, options):
+    """All labels of one rank are ignored, and some of another."""
+    given = {key: cases.randn(3).new_tensor(value) if key == "weight" else value for key, value in options.items()}
+    labels = torch.tensor([-100, -100, 0, 2, -100, 1, 2, 2][:rows])
+    images, weight = cases.randn(rows, 5), cases.randn(3, 5).requires_grad_()
+    expected = functional.cross_entropy(images @ weight.t(), labels, **given)
+    expected.backward()
+    mesh = parallel.world("cpu", (2, 2))
+    whole = (sbp.broadcast, sbp.broadcast)
+    own = parallel.to_global(weight.detach(), mesh, whole).requires_grad_()
+    given = {key: parallel.to_global(value, mesh, whole) if key == "weight" else value for key, value in given.items()}
+    with parallel.guarded():
+        scores = parallel.to_global(images, mesh, lies) @ own.t()
+        loss = functional.cross_entropy(scores, parallel.to_global(labels, mesh, lies), **given)
+        loss.backward()
+    assert torch.allclose(parallel.whole(loss).reconcile(), expected.detach(), atol=1e-12, rtol=0)
+    assert torch.allclose(parallel.whole(own.grad).reconcile(), weight.grad, atol=1e-12, rtol=0)
