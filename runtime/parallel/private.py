@@ -5,8 +5,8 @@
 - `torch.distributed.tensor._dtensor_spec`, `_redistribute.redistribute_local_tensor` and the constructor of DTensor (read in
   2.13): a global tensor around a local one, and a conversion without autograd's steps.
 - `torch.distributed._local_tensor.local_tensor_mode` (read in 2.13, in `shares`): whether ranks are simulated in one process.
-- `DTensor._op_dispatcher._custom_op_handlers` (read in 2.13 and 2.14): who runs a mean loss, and a convolution, of which torch's
-  own lets rows be split over one axis.
+- `DTensor._op_dispatcher._custom_op_handlers` (read in 2.13 and 2.14): who runs a mean loss, and a convolution, of which
+  torch's own lets rows be split over one axis.
 - `torch._C._current_autograd_node` and `torch.autograd._get_sequence_nr`: which operator's backward pass runs.
 """
 

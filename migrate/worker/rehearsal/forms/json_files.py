@@ -283,7 +283,7 @@ def _inlined(nodes: list[ast.AST], running: ast.expr | None, scopes: list[Mappin
     """
     found: dict[str, Any] = {}
     for node in nodes if sys.version_info >= (3, 12) else ():
-        if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp) and running in ast.walk(node):
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp) and any(part is running for part in ast.walk(node)):
             for part in node.generators:
                 match part.target, part.iter:
                     case (ast.Tuple(elts=[_, target]), ast.Call(func=ast.Attribute(value=rows, attr="items"))):
