@@ -182,7 +182,7 @@ def names_in(code: types.CodeType) -> Names:
             written.add(step.argval)
         elif step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
             filled |= on_line
-        elif "ATTR" in step.opname or step.opname == "LOAD_METHOD":
+        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
             if step.argval in _IN_PLACE:
                 filled |= on_line
             read.add(step.argval)

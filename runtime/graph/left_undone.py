@@ -96,7 +96,7 @@ def _asks_parts_for_training(module: nn.Module) -> bool:
     for step in dis.get_instructions(code):
         if step.opname == "LOAD_ATTR" and step.argval == "training" and before not in code.co_varnames[:1]:
             return True
-        before = str(step.argval)
+        before = str(step.argval[-1] if isinstance(step.argval, tuple) else step.argval)  # since 3.13 one step may load two
     return False
 
 
