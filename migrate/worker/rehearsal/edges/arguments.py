@@ -121,7 +121,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         if unset in LAUNCHED:
             return launch(stage, unset)
         value = environment.stated(stage.root, unset) or environment.told(unset, error) or environment.usual(unset)
-        value = guess(unset, "", Maker(stage)) if value is None else value
+        value = environment.converted(guess(unset, "", Maker(stage)), error) if value is None else value
         return stage.learn(environment.LEARNED, {**stage.learned.get(environment.LEARNED, {}), unset: value})
     if wanted := settings_classes.missing(error, lambda name: guess(name, "", Maker(stage))):
         values = {name: environment.stated(stage.root, name) or value for name, value in wanted.items()}

@@ -101,6 +101,15 @@ def told(name: str, error: BaseException) -> str | None:
     return None if found is None else found[1]
 
 
+def converted(value: str, error: BaseException) -> str:
+    """A guessed value where the script makes a number of it, as its error tells: what is no number is 1."""
+    kind = re.match(r"(int|float)\(\) argument must be", str(error))
+    try:
+        return value if kind is None else str({"int": int, "float": float}[kind[1]](value))
+    except ValueError:
+        return "1"
+
+
 def stated(root: str, name: str) -> str | None:
     """What the repository's example of its settings sets a variable to; None where it leaves that to its users."""
     for example in _EXAMPLES:

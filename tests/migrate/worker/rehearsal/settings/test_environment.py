@@ -47,6 +47,12 @@ def test_what_did_not_end_the_script_stays_unset(rehearsed, text):
     assert not [item for item in done.standins("arguments") if "LOCAL_RANK" in item.what or "ROOT" in item.what]
 
 
+@pytest.mark.parametrize("kind", ["int", "float"])
+def test_a_variable_of_which_a_number_is_made_is_a_number(rehearsed, kind):
+    done = rehearsed({"main.py": f"import os\nWEIGHT_DECAY: {kind} = {kind}(os.getenv('WEIGHT_DECAY'))\nprint(int(WEIGHT_DECAY))\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "1\n"), done.report.why
+
+
 INSISTS = """
 import os
 MODE = os.getenv('SEED_MODE', 'hub')
