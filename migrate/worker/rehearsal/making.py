@@ -164,6 +164,8 @@ class Maker:
         self.mode: str = stage.learned.get("mode", "RGB")
         self.ending: str = hints.image_ending(stage.root, request.script)
         self._unnamed = tuple(stage.learned.get(NO_FOLDERS, ()))
+        self.texts: set[str] = set()
+        """Names without an ending that the script reads as text."""
 
     def tell_guess(self) -> None:
         """Say that nothing states how many classes there are, where something was made that shows so many."""
@@ -283,6 +285,8 @@ class Maker:
         ):
             if low.endswith(suffixes):
                 return make
+        if os.path.basename(path) in self.texts:
+            return self._lines
         return self._weights if loaded or path.endswith(self._unnamed) else None
 
     def _as_in(self, example: str, path: str) -> bytes:

@@ -198,6 +198,8 @@ class Paths:
             path = os.fsdecode(file)
             if isinstance(mode, str) and set(mode) & set("wax"):
                 return original(self.for_output(path), mode, *args, **named)
+            if not os.path.splitext(path)[1] and "b" not in mode:
+                self.maker.texts.add(os.path.basename(path))
             other = self.found(path) if self.found(path) != path else self.make(path)
             if other is None:
                 raise
