@@ -54,6 +54,10 @@ LINE_SIGN, LINE_NAMES = "line_sign", "line_names"
 CALLED, WAYS_TO_CALL = "called", 3
 """Learned: in which of the usual ways images are called that have numbers in their names: `cat.12.jpg` as in Kaggle's cats and
 dogs, `3_0_2_0012.jpg` as in UTKFace."""
+TOLD_APART = "told_apart"
+"""Learned: the numbers of the classes in a table, where they do not count up from 0: -1 and 1."""
+BELOW = "below"
+"""Learned: a table names images with the folders of their classes."""
 LISTS = (".txt", ".lst", ".names")
 """Endings of files of lines."""
 _PIXELS = re.compile(
@@ -311,8 +315,8 @@ class Maker:
         names = list(dict.fromkeys([*names, *extra])) or ([*PLAIN[1:]] if pixels else [*PLAIN])
         names += [("label" if "label" not in names else f"column_{i}") for i in range(len(names), count)]
         told = hints.sign_between_cells(self.stage.root, self.stage.request.script)
-        sign, given = self.stage.table or (told or ("\t" if path.lower().endswith(".tsv") else ","), ())
-        names = list(given or names)
+        sign, given, indexed = self.stage.table or (told or ("\t" if path.lower().endswith(".tsv") else ","), (), False)
+        names = list(given or ([PLAIN[0]] * (indexed and not any(map(names_files, names))) + names))
         texts = [name for name in names if _PIXELS.search(name)]
         if texts:
             pixels = hints.pixel_count(self.stage.root, self.stage.request.script, hints.LARGEST) or _PIXELS_OF_A_FACE
@@ -345,6 +349,7 @@ class Maker:
         if shown:
             self.tell_guess()
         filtered: dict[str, list[Any]] = self.stage.learned.get("values", {})
+        called = self.stage.learned.get(TOLD_APART) or range(self.classes)
         numbers, parts = self.stage.learned.get(NUMBERS, ()), splits.stated(self.stage)
         self.stage.names_images |= bool(files) or any(map(_ID.search, names))
         held = len(each) or (pixels or 0) * bool(texts) // _AS_TEXT
@@ -353,8 +358,10 @@ class Maker:
         drawn_texts: list[str] = []
         for row in range(rows):
             label = row % self.classes
-            cells: dict[str, Any] = dict.fromkeys(names, f"image_{row:04d}{self.ending}")
-            cells |= {name: self.names[label] if text or _CALLED.search(name) else label for name in shown}
+            file = f"{self.names[label]}/{row // self.classes:04d}" if self.stage.learned.get(BELOW) else f"image_{row:04d}"
+            cells: dict[str, Any] = dict.fromkeys(names, f"{file}{self.ending}")
+            numbered = called[label % len(called)]
+            cells |= {name: self.names[label] if text or _CALLED.search(name) else numbered for name in shown}
             flag = int(row // self.classes % 4 != 3)  # most rows of each class stay where the others are left out
             cells |= {name: flag for name in names if _FLAG.search(name) and not is_label(name)}
             if pixels or each:
