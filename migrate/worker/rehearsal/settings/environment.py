@@ -113,6 +113,13 @@ def as_number(name: str, guessed: str, error: BaseException, classes: int) -> st
     return guessed if guessed.isdecimal() else "1"
 
 
+def in_repository(root: str, guessed: str) -> str:
+    """A guessed file where the repository has one of its name elsewhere, and one alone."""
+    ending = os.path.splitext(guessed)[1]
+    found = [path for path in Path(root).rglob(guessed) if path.is_file()] if ending and not os.path.exists(guessed) else []
+    return os.path.relpath(found[0]) if len(found) == 1 else guessed
+
+
 def with_it(name: str, error: BaseException, frame: Any) -> list[str]:
     """A variable of which a frame could not make a number, and the others of which its file makes some."""
     text = "".join(linecache.getlines(frame.f_code.co_filename)) if _NO_NUMBER.match(str(error)) else ""
