@@ -384,8 +384,8 @@ class ModelTable:
             )
 
     def _blocks(self) -> set[ast.AST]:
-        """Classes that are parts of others: mentioned in another network's body or together in a row of its table, or handed over
-        as an argument."""
+        """Classes that are parts of others: mentioned in another network's body, together in a row of its table, or handed
+        over as an argument."""
         blocks: set[ast.AST] = set()
         for model in self.classes.values():
             if not model.lightning:

@@ -178,8 +178,9 @@ def test_a_model_that_is_handed_over_is_as_what_makes_it_leaves_it(tmp_path, mad
     for name in ("small", "large"):
         (tmp_path / f"{name}.py").write_text(f"import torch\ndef load_model():\n    model = {made}\n    return model\n")
     (tmp_path / "a.py").write_text(
-        "import large, small, torch\n\n\ndef predict(model, loader):\n    for images, labels in loader:\n        out = model(images)\n\n\n"
-        "def run(name, model):\n    predict(model, loader)\n\n\nfor module in (small, large):\n    run('a', module.load_model())\n"
+        "import large, small, torch\n\n\ndef predict(model, loader):\n    for images, labels in loader:\n"
+        "        out = model(images)\n\n\ndef run(name, model):\n    predict(model, loader)\n\n\n"
+        "for module in (small, large):\n    run('a', module.load_model())\n"
     )
     changes = rewrite(survey(tmp_path), select=["PS2"], unsafe=False)
     (finding,) = (item for change in changes if change.path == "a.py" for item in change.findings)

@@ -124,8 +124,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         for name in environment.with_it(unset, error, own[-1]) if own else [unset]:
             value = environment.stated(stage.root, name) or environment.told(name, error) or environment.usual(name)
             guessed = environment.in_repository(stage.root, guess(name, "", maker))
-            number = environment.as_number(name, guessed, error, maker.classes)
-            values[name] = number if value is None else value
+            counted = environment.as_number(name, guessed, error, maker.classes)
+            values[name] = counted if value is None else value
         return stage.learn(environment.LEARNED, {**stage.learned.get(environment.LEARNED, {}), **values})
     if wanted := settings_classes.missing(error, lambda name: guess(name, "", Maker(stage))):
         values = {name: environment.stated(stage.root, name) or value for name, value in wanted.items()}

@@ -1,5 +1,5 @@
-"""Seeds: one that a script takes from the clock, or that NumPy takes from the system, is the same in each of its runs, which are
-compared with one another. What a search for hyperparameters draws is told."""
+"""Seeds: one that a script takes from the clock, or NumPy from the system, is the same in each of its runs, which are compared
+with one another. What a search for hyperparameters draws is told."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def told(name: str, error: BaseException) -> str | None:
 
 
 def as_number(name: str, guessed: str, error: BaseException, classes: int) -> str:
-    """A guessed value where the script makes a number of it, as its error tells: what counts no classes and is no number is 1."""
+    """A guessed value where the script makes a number of it, as its error tells: what counts no classes and is none is 1."""
     if _NO_NUMBER.match(str(error)) is None:
         return guessed
     if re.search("class|label", name, re.I):

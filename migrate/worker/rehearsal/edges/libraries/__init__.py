@@ -107,7 +107,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
 
 
 def _only_records(part: str) -> bool:
-    """Whether a part of a library gives nothing back: it is called like one that keeps records, or its library does that alone."""
+    """Whether a part of a library gives nothing back: it is called like one that keeps records, or of a library that does."""
     return RECORDS.search(part) is not None or part.partition(".")[0] in SILENT
 
 

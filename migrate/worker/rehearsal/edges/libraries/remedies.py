@@ -114,7 +114,10 @@ def _to_install(root: str, libraries: Sequence[str]) -> str:
     told = []
     for library in libraries:
         name = distribution(library)
-        sure = library.partition(".")[0] in _KNOWN or _stated(root, rf"""(?:^[\s-]*|["'])({_spelled(name)})(?![\w-])""") is not None
+        sure = (
+            library.partition(".")[0] in _KNOWN
+            or _stated(root, rf"""(?:^[\s-]*|["'])({_spelled(name)})(?![\w-])""") is not None
+        )
         told.append(
             name if sure else f"{name} (nothing here says where from, and a package index may have another of that name)"
         )

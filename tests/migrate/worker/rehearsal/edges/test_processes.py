@@ -207,7 +207,8 @@ def test_threads_work_in_place_of_a_pools_processes(rehearsed, imported, made):
 def test_who_asks_git_for_its_records_is_answered_and_a_library_that_asks_takes_a_no(rehearsed, tmp_path):
     for name, text in {
         "git": "class Repo:\n    def __init__(self, *args):\n        raise ValueError('no checkout')\n",
-        "tracker": "import git\n\ndef commit():\n    try:\n        return git.Repo('.').commit\n    except ValueError:\n        return None\n",
+        "tracker": "import git\n\ndef commit():\n    try:\n        return git.Repo('.').commit\n"
+        "    except ValueError:\n        return None\n",
     }.items():
         path = tmp_path / "site-packages" / f"{name}.py"
         path.parent.mkdir(exist_ok=True)

@@ -41,7 +41,9 @@ def test_a_script_goes_on_with_what_the_example_says(rehearsed):
 
 
 def test_a_parser_of_sections_reads_it_too(rehearsed):
-    text = "import configparser\nconfig = configparser.ConfigParser()\nconfig.read('keys.ini')\nprint(config['Tracker']['Key'])\n"
+    text = (
+        "import configparser\nconfig = configparser.ConfigParser()\nconfig.read('keys.ini')\nprint(config['Tracker']['Key'])\n"
+    )
     done = rehearsed({"main.py": text, "keysExample.ini": "[Tracker]\nKey:<KEY>\n"})
     assert (done.report.ended, done.stdout) == ("finished", "<KEY>\n"), done.report.why
 

@@ -50,7 +50,9 @@ def test_what_did_not_end_the_script_stays_unset(rehearsed, text):
 def test_variables_of_which_numbers_are_made_are_numbers_all_at_once(rehearsed):
     text = "WEIGHT_DECAY: float = float(os.getenv('WEIGHT_DECAY'))\nCLASSES = int(os.environ.get('OUTPUT_CLASSES'))\n"
     text += "".join(f"x{number} = int(getenv('SIZE_{number}'))\n" for number in range(12))
-    done = rehearsed({"main.py": f"import os\nfrom os import getenv\nnum_classes = 7\n{text}print(WEIGHT_DECAY, CLASSES, x11)\n"})
+    done = rehearsed(
+        {"main.py": f"import os\nfrom os import getenv\nnum_classes = 7\n{text}print(WEIGHT_DECAY, CLASSES, x11)\n"}
+    )
     assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "1.0 7 1\n", 2), done.report.why
 
 
