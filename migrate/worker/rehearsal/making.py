@@ -179,9 +179,10 @@ class Maker:
     def can(self, path: str) -> bool:
         return self._kind(path) is not None
 
-    def file(self, path: str) -> bool:
-        """Make the file at `path`, whose folder is made too; false where nothing says what it should hold."""
-        make = self._kind(path)
+    def file(self, path: str, asked: str | None = None) -> bool:
+        """Make the file at `path`, whose folder is made too, of the one that is `asked` for where it lies elsewhere; false where
+        nothing says what it should hold."""
+        make = self._kind(asked or path)
         if make is None:
             return False
         Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -48,6 +48,13 @@ def test_a_parser_of_sections_reads_it_too(rehearsed):
     assert (done.report.ended, done.stdout) == ("finished", "<KEY>\n"), done.report.why
 
 
+def test_an_example_where_nothing_can_be_written_is_read_there(rehearsed, tmp_path):
+    (tmp_path / "config.example.json").write_text('{"classes": 5}')
+    done = rehearsed({"main.py": READ.replace("'config.json'", repr(str(tmp_path / "config.json")))})
+    assert (done.report.ended, done.stdout) == ("finished", "5\n"), done.report.why
+    assert not (tmp_path / "config.json").exists()
+
+
 def test_the_users_own_file_comes_first(rehearsed):
     done = rehearsed({"main.py": READ, "config.json": '{"classes": 3}', "config.json.example": '{"classes": 12}'})
     assert (done.stdout, done.standins("arguments")) == ("3\n", [])
