@@ -180,8 +180,8 @@ class Maker:
         return self._kind(path) is not None
 
     def file(self, path: str, asked: str | None = None) -> bool:
-        """Make the file at `path`, whose folder is made too, of the one that is `asked` for where it lies elsewhere; false where
-        nothing says what it should hold."""
+        """Make the file at `path`, whose folder is made too, as the one that is `asked` for where that lies elsewhere; false
+        where nothing says what it should hold."""
         make = self._kind(asked or path)
         if make is None:
             return False
