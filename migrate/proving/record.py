@@ -143,15 +143,13 @@ class SeededImport:
 
 def seed_later_generators() -> None:
     """Let generators that would draw their seed from the system, as each pipeline of albumentations does, start alike too."""
-    generator, start = np.random.default_rng, random.Random.seed
-
-    def default_rng(seed: Any = None) -> np.random.Generator:
-        return generator(0 if seed is None else seed)
+    start = random.Random.seed
 
     def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
         start(self, 0 if a is None else a, version)
 
-    np.random.default_rng, random.Random.seed = default_rng, seed  # type: ignore[method-assign]
+    np.random.bit_generator.randbits = lambda bits: 0  # type: ignore[attr-defined]  # what NumPy's draw their seed with
+    random.Random.seed = seed  # type: ignore[method-assign]
 
 
 def slice_loaders(loader: Any, rows: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from ..reading.edits import Edit, Positions
 from ..reading.facts import Loop
 from ..reading.nodes import arguments_of, inside, is_docstring, is_future_import, text_of
-from ..reading.scopes import Definition, Function, Module, bound_names, dotted, last_name
+from ..reading.scopes import Definition, Function, Module, bound_names, dotted, last_name, parameters
 from ..survey.call_purposes import part_of_input
 from ..survey.gradients import always_differentiated, always_gradless
 from ..survey.loops import CallSite
@@ -98,6 +98,8 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
             made = module.find_callee(node.value.func)
             if made is not None and _calls_eval(inside(made[1], ast.Call)):
                 return True
+    if _is_handed_over(context, group):
+        return True
     functions = [site.function for site in group.sites if site.function is not None]
     return any(
         _calls_eval(where.calls)
@@ -105,6 +107,31 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
         for where, call in index.calls.by_name.get(function.name, [])
         if where is not module and _may_call(where, call, function)
     )
+
+
+def _is_handed_over(context: Context, group: Group) -> bool:
+    """Whether a model that functions pass on as they were given it is one that a function makes in evaluation mode:
+    `predict(weights.load_model(), loader)`. Of a name that several files define, all of them do."""
+    module, root = context.module, group.model.partition(".")[0]
+    given = {item.arg for site in group.sites if site.function is not None for item in parameters(site.function)}
+    if root not in given:
+        return False
+    for call in module.calls:
+        for value in arguments_of(call):
+            if isinstance(value, ast.Call) and module.find_callee(call.func) is not None:
+                made = _definitions(context, value.func)
+                if made and all(_calls_eval(inside(item, ast.Call)) for item in made):
+                    return True
+    return False
+
+
+def _definitions(context: Context, func: ast.expr) -> list[Definition]:
+    """What a call may be one of: the function that it names, else every one of its last name in the repository."""
+    found = context.module.find_callee(func)
+    if found is not None:
+        return [found[1]]
+    name = last_name(func)
+    return [module.definitions[name] for module in context.index.repository.modules.values() if name in module.definitions]
 
 
 def _may_call(module: Module, call: ast.Call, function: ast.AST) -> bool:

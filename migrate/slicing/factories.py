@@ -19,11 +19,13 @@ from ..reading.scopes import Definition, Function, Module, Repository, dotted, l
 from .heads import (
     COUNTS_CLASSES,
     HEADS,
+    PATCHING,
     answers_with_classes,
     counts_classes,
     is_count,
     is_head,
     is_single,
+    is_written_out,
     is_zoo_constructor,
     makes_published,
     may_be_head,
@@ -34,9 +36,7 @@ from .model_class import ModelClass, makes_itself
 _NOT_IMAGES = frozenset(
     ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Conv3d", "Upsample", "PixelShuffle", "Embedding", "EmbeddingBag"]
 )
-_PATCHING = frozenset(["Rearrange", "rearrange", "Unfold", "unfold"])
-"""How networks without a convolution cut an image into patches."""
-_FLATTENING = _PATCHING | {
+_FLATTENING = PATCHING | {
     "flatten",
     "Flatten",
     "view",
@@ -285,7 +285,7 @@ class ModelTable:
         if target is None:
             expanded = module.expand(call.func)
             if expanded == "torch.nn.Sequential":
-                return expanded if _is_written_out(call) else None
+                return expanded if is_written_out(call) else None
             return expanded if is_zoo_constructor(expanded) else None
         owner, node = target
         return f"{owner.path}:{node.name}" if self.makes_model(owner, node, active) else None
@@ -384,12 +384,17 @@ class ModelTable:
             )
 
     def _blocks(self) -> set[ast.AST]:
-        """Classes that are parts of others: mentioned in another network's body, or handed over as an argument."""
+        """Classes that are parts of others: mentioned in another network's body, together in a row of its table, or handed
+        over as an argument."""
         blocks: set[ast.AST] = set()
         for model in self.classes.values():
             if not model.lightning:
                 blocks |= {part.node for part in model.parts if part not in model.bases}
                 blocks |= {base.node for base in model.bases if base.node.name not in self._called}
+                tabled = (item for node in inside(model.node, ast.Subscript) for item in table_of(model.module, node))
+                rows = [item for item in tabled if isinstance(item, ast.Tuple | ast.List)]
+                together = [model.module.find_callee(part) for row in rows for part in row.elts if isinstance(part, ast.Name)]
+                blocks |= {found[1] for found in together if found is not None and found[1] in self.classes}
         for module in self.repository.modules.values():
             for call in module.calls:
                 for value in arguments_of(call) if last_name(call.func) not in _NOT_PARTS else ():
@@ -409,15 +414,6 @@ def _tabled(parts: Iterable[ModelClass]) -> Iterator[tuple[Module, ast.Call]]:
     for part in parts:
         for node in inside(part.node, ast.Subscript):
             yield from ((part.module, item) for item in table_of(part.module, node) if isinstance(item, ast.Call))
-
-
-def _is_written_out(call: ast.Call) -> bool:
-    """Whether an `nn.Sequential(...)` is a whole classifier: images in, a Linear of classes last."""
-    last = call.args[-1] if call.args else None
-    if not isinstance(last, ast.Call) or not is_head(last):
-        return False
-    names = {last_name(node.func) for node in inside(call, ast.Call)}
-    return last_name(last.func) == "Linear" and bool(names & (_PATCHING | {"Conv2d"}))
 
 
 def _own_walk(function: Function) -> Iterator[ast.AST]:

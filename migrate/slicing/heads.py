@@ -17,6 +17,8 @@ _SHORT = re.compile(r"^(n|nout|(n|num|nb|number_of)_?out(put)?s?|outputs)$", re.
 _FEATURES = re.compile(r"emb|feat|proj|hidden|latent|dim|width|channels", re.I)
 _HEAD_NAME = re.compile(r"head|classif|logit|^(last_)?fc$|^(last|final)_?(layer|linear)?$", re.I)
 HEADS = frozenset(["Linear", "Conv2d", "LazyLinear"])
+PATCHING = frozenset(["Rearrange", "rearrange", "Unfold", "unfold"])
+"""How networks without a convolution cut an image into patches."""
 _ZOOS = (
     "torchvision.models",
     "timm",
@@ -61,7 +63,12 @@ def table_of(module: Module, node: ast.Subscript) -> list[ast.expr]:
     if not isinstance(node.value, ast.Name):
         return []
     bound = (item for item in module.tree.body if isinstance(item, ast.Assign) and node.value.id in map(dotted, item.targets))
-    return [value for item in bound if isinstance(item.value, ast.Dict) for value in item.value.values]
+    return [
+        value
+        for item in bound
+        if isinstance(item.value, ast.Dict | ast.List | ast.Tuple)
+        for value in (item.value.values if isinstance(item.value, ast.Dict) else item.value.elts)
+    ]
 
 
 def _is_published(name: str) -> bool:
@@ -129,3 +136,12 @@ def _outputs(call: ast.Call) -> ast.expr | None:
 def _leaf(node: ast.expr) -> str:
     """The last word of a name, an attribute, or a key: `num_classes` of `cfg["num_classes"]`."""
     return (text_of(node.slice) or "") if isinstance(node, ast.Subscript) else last_name(node)
+
+
+def is_written_out(call: ast.Call) -> bool:
+    """Whether an `nn.Sequential(...)` is a whole classifier: images in, a Linear of classes last."""
+    last = call.args[-1] if call.args else None
+    if not isinstance(last, ast.Call) or not is_head(last):
+        return False
+    names = {last_name(node.func) for node in inside(call, ast.Call)}
+    return last_name(last.func) == "Linear" and bool(names & (PATCHING | {"Conv2d"}))

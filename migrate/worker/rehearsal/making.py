@@ -54,6 +54,10 @@ LINE_SIGN, LINE_NAMES = "line_sign", "line_names"
 CALLED, WAYS_TO_CALL = "called", 3
 """Learned: in which of the usual ways images are called that have numbers in their names: `cat.12.jpg` as in Kaggle's cats and
 dogs, `3_0_2_0012.jpg` as in UTKFace."""
+TOLD_APART = "told_apart"
+"""Learned: the numbers of the classes in a table, where they do not count up from 0: -1 and 1."""
+BELOW = "below"
+"""Learned: a table names images with the folders of their classes."""
 LISTS = (".txt", ".lst", ".names")
 """Endings of files of lines."""
 _PIXELS = re.compile(
@@ -164,6 +168,8 @@ class Maker:
         self.mode: str = stage.learned.get("mode", "RGB")
         self.ending: str = hints.image_ending(stage.root, request.script)
         self._unnamed = tuple(stage.learned.get(NO_FOLDERS, ()))
+        self.texts: set[str] = set()
+        """Names without an ending that the script reads as text."""
 
     def tell_guess(self) -> None:
         """Say that nothing states how many classes there are, where something was made that shows so many."""
@@ -173,9 +179,10 @@ class Maker:
     def can(self, path: str) -> bool:
         return self._kind(path) is not None
 
-    def file(self, path: str) -> bool:
-        """Make the file at `path`, whose folder is made too; false where nothing says what it should hold."""
-        make = self._kind(path)
+    def file(self, path: str, asked: str | None = None) -> bool:
+        """Make the file at `path`, whose folder is made too, as the one that is `asked` for where that lies elsewhere; false
+        where nothing says what it should hold."""
+        make = self._kind(asked or path)
         if make is None:
             return False
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -283,6 +290,8 @@ class Maker:
         ):
             if low.endswith(suffixes):
                 return make
+        if os.path.basename(path) in self.texts:
+            return self._lines
         return self._weights if loaded or path.endswith(self._unnamed) else None
 
     def _as_in(self, example: str, path: str) -> bytes:
@@ -307,8 +316,8 @@ class Maker:
         names = list(dict.fromkeys([*names, *extra])) or ([*PLAIN[1:]] if pixels else [*PLAIN])
         names += [("label" if "label" not in names else f"column_{i}") for i in range(len(names), count)]
         told = hints.sign_between_cells(self.stage.root, self.stage.request.script)
-        sign, given = self.stage.table or (told or ("\t" if path.lower().endswith(".tsv") else ","), ())
-        names = list(given or names)
+        sign, given, indexed = self.stage.table or (told or ("\t" if path.lower().endswith(".tsv") else ","), (), False)
+        names = list(given or ([PLAIN[0]] * (indexed and not any(map(names_files, names))) + names))
         texts = [name for name in names if _PIXELS.search(name)]
         if texts:
             pixels = hints.pixel_count(self.stage.root, self.stage.request.script, hints.LARGEST) or _PIXELS_OF_A_FACE
@@ -341,6 +350,7 @@ class Maker:
         if shown:
             self.tell_guess()
         filtered: dict[str, list[Any]] = self.stage.learned.get("values", {})
+        called = self.stage.learned.get(TOLD_APART) or range(self.classes)
         numbers, parts = self.stage.learned.get(NUMBERS, ()), splits.stated(self.stage)
         self.stage.names_images |= bool(files) or any(map(_ID.search, names))
         held = len(each) or (pixels or 0) * bool(texts) // _AS_TEXT
@@ -349,8 +359,10 @@ class Maker:
         drawn_texts: list[str] = []
         for row in range(rows):
             label = row % self.classes
-            cells: dict[str, Any] = dict.fromkeys(names, f"image_{row:04d}{self.ending}")
-            cells |= {name: self.names[label] if text or _CALLED.search(name) else label for name in shown}
+            file = f"{self.names[label]}/{row // self.classes:04d}" if self.stage.learned.get(BELOW) else f"image_{row:04d}"
+            cells: dict[str, Any] = dict.fromkeys(names, f"{file}{self.ending}")
+            numbered = called[label % len(called)]
+            cells |= {name: self.names[label] if text or _CALLED.search(name) else numbered for name in shown}
             flag = int(row // self.classes % 4 != 3)  # most rows of each class stay where the others are left out
             cells |= {name: flag for name in names if _FLAG.search(name) and not is_label(name)}
             if pixels or each:

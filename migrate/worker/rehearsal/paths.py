@@ -85,7 +85,7 @@ class Paths:
             target = self._target(path)
             busy, self._busy = self._busy, True  # what is written into a folder is not looked for there
             if self.maker.can(path):
-                self.maker.file(target)
+                self.maker.file(target, path)
             elif not os.path.splitext(path)[1]:
                 self.maker.folder(target)
             self._busy = busy
@@ -128,7 +128,7 @@ class Paths:
         if not self._may_make(path) or not self.maker.can(path) or configurations.has_another(self.stage, path):
             return None
         target = self._target(path)
-        return target if self._made(path, lambda: self.maker.file(target)) else None
+        return target if self._made(path, lambda: self.maker.file(target, path)) else None
 
     def make_folder(self, path: str) -> str | None:
         if not self._may_make(path):
@@ -199,6 +199,8 @@ class Paths:
             path = os.fsdecode(file)
             if isinstance(mode, str) and set(mode) & set("wax"):
                 return original(self.for_output(path), mode, *args, **named)
+            if not os.path.splitext(path)[1] and "b" not in mode:
+                self.maker.texts.add(os.path.basename(path))
             other = self.found(path) if self.found(path) != path else self.make(path)
             if other is None:
                 raise

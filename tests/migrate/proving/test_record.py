@@ -140,6 +140,7 @@ import numpy as np
 import record
 record.seed()
 drawn = [np.random.default_rng().random(), np.random.default_rng(None).random(), np.random.default_rng(seed=None).random()]
+drawn += [np.random.RandomState().rand()]
 drawn += [random.Random().random(), random.Random(None).random(), random.random()]
 told = [np.random.default_rng(5).random(), random.Random(5).random()]
 print(drawn, told, random.SystemRandom().random() != random.SystemRandom().random())

@@ -173,6 +173,20 @@ def test_a_call_by_the_same_name_puts_another_model_in_evaluation_mode(tmp_path,
     assert finding.fix == fix
 
 
+@pytest.mark.parametrize(("made", "fix"), [("torch.load('a.pt').eval()", "applied"), ("torch.load('a.pt')", "unsafe")])
+def test_a_model_that_is_handed_over_is_as_what_makes_it_leaves_it(tmp_path, made, fix):
+    for name in ("small", "large"):
+        (tmp_path / f"{name}.py").write_text(f"import torch\ndef load_model():\n    model = {made}\n    return model\n")
+    (tmp_path / "a.py").write_text(
+        "import large, small, torch\n\n\ndef predict(model, loader):\n    for images, labels in loader:\n"
+        "        out = model(images)\n\n\ndef run(name, model):\n    predict(model, loader)\n\n\n"
+        "for module in (small, large):\n    run('a', module.load_model())\n"
+    )
+    changes = rewrite(survey(tmp_path), select=["PS2"], unsafe=False)
+    (finding,) = (item for change in changes if change.path == "a.py" for item in change.findings)
+    assert finding.fix == fix
+
+
 def test_training_elsewhere_gives_the_shared_evaluation_a_step_of_its_own(tmp_path):
     (tmp_path / "engine.py").write_text(
         "import torch\n\n\ndef evaluate(model, loader):\n    model.eval()\n    for x, y in loader:\n        out = model(x)\n"

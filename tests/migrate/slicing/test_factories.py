@@ -109,3 +109,41 @@ YES_OR_NO = network("self.body = nn.Conv2d(3, 8, 3)", "self.head = nn.Linear(8, 
 )
 def test_a_network_with_one_score_is_a_classifier_where_such_scores_are_trained(around, taken):
     assert ("Net" in found(f"{YES_OR_NO}\n{around}\n")) == taken
+
+
+ROWS = """
+class Dense(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 32))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Top(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.fc = nn.Linear(32, classes)
+
+    def forward(self, x):
+        return self.fc(x.view(len(x), -1))
+
+
+PAIRS = [None, {row}]
+
+
+class Both(nn.Module):
+    def __init__(self, version):
+        super().__init__()
+        body, top = PAIRS[version]
+        self.body, self.top = body(), top(10)
+
+    def forward(self, x):
+        return self.top(self.body(x))
+"""
+
+
+@pytest.mark.parametrize(("row", "left"), [("(Dense, Top)", []), ("Dense, Top", ["Dense"])])
+def test_what_stands_together_in_a_row_of_a_networks_table_is_a_part_of_it(row, left):
+    assert [name for name in found(ROWS.replace("{row}", row)) if name != "Top"] == left

@@ -120,9 +120,13 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if (unset := environment.wanted(stage, error, own)) is not None:
         if unset in LAUNCHED:
             return launch(stage, unset)
-        value = environment.stated(stage.root, unset) or environment.told(unset, error) or environment.usual(unset)
-        value = guess(unset, "", Maker(stage)) if value is None else value
-        return stage.learn(environment.LEARNED, {**stage.learned.get(environment.LEARNED, {}), unset: value})
+        maker, values = Maker(stage), {}
+        for name in environment.with_it(unset, error, own[-1]) if own else [unset]:
+            value = environment.stated(stage.root, name) or environment.told(name, error) or environment.usual(name)
+            guessed = environment.in_repository(stage.root, guess(name, "", maker))
+            counted = environment.as_number(name, guessed, error, maker.classes)
+            values[name] = counted if value is None else value
+        return stage.learn(environment.LEARNED, {**stage.learned.get(environment.LEARNED, {}), **values})
     if wanted := settings_classes.missing(error, lambda name: guess(name, "", Maker(stage))):
         values = {name: environment.stated(stage.root, name) or value for name, value in wanted.items()}
         return stage.learn(environment.LEARNED, {**values, **stage.learned.get(environment.LEARNED, {})})

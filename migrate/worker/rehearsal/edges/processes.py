@@ -183,10 +183,12 @@ def _said_by(name: str, text: str) -> str:
 
 
 def _without_checkout(stage: Stage, library: Any) -> None:
-    """GitPython: a copy is no checkout; what a script asks of it is for its records."""
+    """GitPython: a copy is no checkout; what a script asks of it is for its records. A library that asks takes a no."""
     from ..silent import Silent
 
     def open_repository(original: Any, *args: Any, **named: Any) -> Any:
+        if not is_users(next(frames()).f_code.co_filename, stage.root):
+            return original(*args, **named)
         stage.note("processes", "the checkout of which GitPython tells is empty")
         return Silent("git.Repo")
 

@@ -1,8 +1,10 @@
-"""Seeds: one that a script takes from the clock is the same in each of its runs, which are compared with one another."""
+"""Seeds: one that a script takes from the clock, or NumPy from the system, is the same in each of its runs, which are compared
+with one another. What a search for hyperparameters draws is told."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import numbers
 import random
 import time
@@ -30,7 +32,23 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.wrap(random, "seed", seed)
     stage.when_imported("numpy.random", lambda library: stage.wrap(library, "seed", seed))
     stage.when_imported("torch", lambda torch: stage.wrap(torch, "manual_seed", seed))
+    stage.when_imported("numpy.random.bit_generator", lambda library: stage.patch(library, "randbits", lambda bits: _SEED))
+    stage.when_imported("optuna.trial", functools.partial(_told, stage))
     yield
+
+
+def _told(stage: Stage, library: Any) -> None:
+    """Say what a trial of optuna's suggests: another one may build another network."""
+
+    def suggest(original: Any, self: Any, name: str, *args: Any, **named: Any) -> Any:
+        value = original(self, name, *args, **named)
+        if called_by_user(stage.root):
+            stage.note("arguments", f"{name}={value} is of a trial of a search, of which others may be meant")
+        return value
+
+    for kind in ("categorical", "float", "int"):
+        if hasattr(library.Trial, f"suggest_{kind}"):
+            stage.wrap(library.Trial, f"suggest_{kind}", suggest)
 
 
 def _is_the_clocks(value: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import linecache
 import os
 import re
@@ -11,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..making import CALLED, MADE_NAME, NUMBERS, WAYS_TO_CALL, Maker
+from ..making import BELOW, CALLED, MADE_NAME, NUMBERS, TOLD_APART, WAYS_TO_CALL, Maker
 from ..places import is_users, of_kind, shape_of
+from ..settings.running_code import around
 from ..stage import WHOLE, Stage
 from . import tables
 
@@ -49,6 +52,9 @@ _NONE = re.compile(r"found <class 'NoneType'>|infer dtype of NoneType|not 'NoneT
 """What is said of an image whose class was looked up in vain."""
 _SPLIT = re.compile(r"split\(\s*['\"][_.-]['\"]")
 """Takes the name of a file apart."""
+_IN_FOLDER = re.compile(r"\bclass_\d{3}/\d{4}\.\w+")
+"""An image in the folder of its class, where a table has no row of it."""
+_LABEL = re.compile(r"label|class|target|^y$", re.I)
 _TAKEN = re.compile(r"""\[\s*['"](\w+)['"]\s*\]""")
 
 
@@ -60,6 +66,11 @@ def lesson(stage: Stage, error: BaseException, frames: Sequence[types.FrameType]
     if isinstance(error, KeyError | IndexError) and _more_classes(stage, error, frames):
         return True
     if isinstance(error, KeyError) and _beyond_a_table(stage, error, frames):
+        return True
+    if tables.has_table(stage) and (numbers := _told_apart(stage, frames)):
+        learned = [stage.learn(TOLD_APART, numbers), stage.learn("classes", len(numbers)), stage.learn("other_columns", True)]
+        return any(learned)
+    if isinstance(error, KeyError) and _IN_FOLDER.search(text) and tables.has_table(stage) and stage.learn(BELOW, True):
         return True
     named = isinstance(error, KeyError) and error.args and error.args[0] in Maker(stage).names
     unknown = named or (isinstance(error, TypeError | RuntimeError) and _NONE.search(text))
@@ -81,6 +92,18 @@ def _last_line(stage: Stage, frames: Sequence[types.FrameType]) -> str:
     """The line of the user's code that was running."""
     own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
     return linecache.getline(own[-1].f_code.co_filename, own[-1].f_lineno) if own else ""
+
+
+def _told_apart(stage: Stage, frames: Sequence[types.FrameType]) -> list[int]:
+    """The numbers with one of which the code that gave up expected a value to be equal: the classes are called so, -1 and 1."""
+    own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
+    known: dict[str, list[int]] = {}
+    for node in around(own[-1]) if own else ():
+        match node.test:
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]) if _LABEL.search(ast.unparse(left)):
+                with contextlib.suppress(ValueError):  # no constant
+                    known.setdefault(ast.unparse(left), []).append(ast.literal_eval(right))
+    return next((found for found in known.values() if len(found) > 1 and all(type(item) is int for item in found)), [])
 
 
 def numbers_and_names(stage: Stage, error: BaseException, own: Sequence[types.FrameType]) -> bool | None:

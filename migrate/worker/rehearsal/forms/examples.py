@@ -6,6 +6,7 @@ import os
 
 _ENDINGS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".env", ".properties")
 _WORDS = ("example", "sample", "template", "dist", "default", "tmpl")
+_SIGNS = (".", "-", "_", "")
 
 
 def example_of(path: str) -> str | None:
@@ -14,8 +15,8 @@ def example_of(path: str) -> str | None:
     stem, ending = os.path.splitext(name.lower())
     if (ending or stem) not in _ENDINGS or not os.path.isdir(folder):
         return None
-    wanted = {f"{name.lower()}{sign}{word}" for sign in ".-_" for word in _WORDS}
-    wanted |= {f"{stem}{sign}{word}{ending}" for sign in ".-_" for word in _WORDS}
-    wanted |= {f"{word}{sign}{name.lower().lstrip('.')}" for sign in ".-_" for word in _WORDS}
+    wanted = {f"{name.lower()}{sign}{word}" for sign in _SIGNS for word in _WORDS}
+    wanted |= {f"{stem}{sign}{word}{ending}" for sign in _SIGNS for word in _WORDS}
+    wanted |= {f"{word}{sign}{name.lower().lstrip('.')}" for sign in _SIGNS for word in _WORDS}
     found = sorted(item for item in os.listdir(folder) if item.lower() in wanted)
     return os.path.join(folder, found[0]) if found else None

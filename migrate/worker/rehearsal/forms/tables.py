@@ -72,7 +72,8 @@ def _reads(stage: Stage, pandas: Any) -> None:
         names = named.get("names")
         before = stage.table
         plain = isinstance(sign, str) and isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
-        stage.table = (" " if sign == r"\s+" else str(sign)[:1] or ",", tuple(names) if plain and names is not None else ())
+        given = tuple(names) if plain and names is not None else ()
+        stage.table = (" " if sign == r"\s+" else str(sign)[:1] or ",", given, named.get("index_col") == 0)
         try:
             return original(path, *args, **named)
         finally:

@@ -27,6 +27,9 @@ _OF_ITS_OWN = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _NAMES = (ast.Name, ast.Attribute)
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": ""}
 _SET = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
+_NO_NUMBER = re.compile(r"(?:int|float)\(\) argument must be .*'NoneType'$")
+_NUMBERS = re.compile(r"""\b(?:int|float)\(\s*(?:os\.)?(?:getenv|environ\.get)\(\s*['"](\w+)['"]\s*\)\s*\)""")
+"""Variables of which a script makes numbers, and for which it has nothing else to take."""
 _OF_A_CALL = re.compile(r"^https?:|^<.*>$|\byour[-_ ]|^$", re.I)
 """What stands in an example of settings for what everybody writes in."""
 
@@ -99,6 +102,28 @@ def told(name: str, error: BaseException) -> str | None:
     found = re.search(rf"(?<!\w){re.escape(name)}(?:\s*=\s*|[`'\"]? to (?:be )?)[`'\"]?([\w./-]*\w)", text)
     found = found or re.search(rf"(?<!\w){re.escape(name)}\b.{{0,40}}\bone of [\[({{]?['\"]?(\w+)", text)
     return None if found is None else found[1]
+
+
+def as_number(name: str, guessed: str, error: BaseException, classes: int) -> str:
+    """A guessed value where the script makes a number of it, as its error tells: what counts no classes and is none is 1."""
+    if _NO_NUMBER.match(str(error)) is None:
+        return guessed
+    if re.search("class|label", name, re.I):
+        return str(classes)
+    return guessed if guessed.isdecimal() else "1"
+
+
+def in_repository(root: str, guessed: str) -> str:
+    """A guessed file where the repository has one of its name elsewhere, and one alone."""
+    ending = os.path.splitext(guessed)[1]
+    found = [path for path in Path(root).rglob(guessed) if path.is_file()] if ending and not os.path.exists(guessed) else []
+    return os.path.relpath(found[0]) if len(found) == 1 else guessed
+
+
+def with_it(name: str, error: BaseException, frame: Any) -> list[str]:
+    """A variable of which a frame could not make a number, and the others of which its file makes some."""
+    text = "".join(linecache.getlines(frame.f_code.co_filename)) if _NO_NUMBER.match(str(error)) else ""
+    return list(dict.fromkeys([name, *(other for other in _NUMBERS.findall(text) if other not in os.environ)]))
 
 
 def stated(root: str, name: str) -> str | None:

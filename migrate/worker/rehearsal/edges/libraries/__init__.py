@@ -22,7 +22,7 @@ from ...silent import Silent, kept_in_files, run_at_once
 from ...stage import Stage
 from . import handled_imports, image_extension, old_pillow, open_mmlab, own_distribution
 from .finders import TENSORBOARD, Finder, FirstFinder, OtherName, StandInModule
-from .library_names import ENVIRONMENT, OWNS, RECORDS, USED
+from .library_names import ENVIRONMENT, OWNS, RECORDS, SILENT, USED
 from .remedies import distribution, idle, remedy
 
 __all__ = ["ENVIRONMENT", "idle", "lesson", "remedy", "stand_in"]
@@ -87,7 +87,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if name is not None and part is not None:
         used = stage.learned.get("used", [])
         full = f"{part[part.lastindex or 0]}."
-        gone = [item for item in _gone_parts(stage) if full.startswith(f"{item}.") and RECORDS.search(item)]
+        gone = [item for item in _gone_parts(stage) if full.startswith(f"{item}.") and _only_records(item)]
         name = next((item for item in known if "." in item and full.startswith(f"{item}.")), name)
         silent = [name] if name in known and name not in OWNS else gone
         return any(item not in used for item in silent) and stage.learn("used", [*used, *silent])
@@ -104,6 +104,11 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     return stage.learn(
         "absent", [*known, name, *(other for other in _also_absent(stage, error) if other not in (*known, name))]
     )
+
+
+def _only_records(part: str) -> bool:
+    """Whether a part of a library gives nothing back: it is called like one that keeps records, or of a library that does."""
+    return RECORDS.search(part) is not None or part.partition(".")[0] in SILENT
 
 
 def _of_namespace(error: BaseException) -> str | None:

@@ -33,7 +33,7 @@ DISTRIBUTIONS = {
     "faiss": "faiss-cpu", "fitz": "pymupdf", "git": "gitpython", "hydra": "hydra-core", "ignite": "pytorch-ignite",
     "imblearn": "imbalanced-learn", "jwt": "pyjwt", "magic": "python-magic", "mpl_toolkits": "matplotlib",
     "multipart": "python-multipart", "nrrd": "pynrrd", "openslide": "openslide-python", "osgeo": "gdal",
-    "PIL": "pillow", "pl_bolts": "lightning-bolts",
+    "PIL": "pillow", "pkg_resources": "setuptools<82", "pl_bolts": "lightning-bolts",
     "psycopg2": "psycopg2-binary", "pytorch_grad_cam": "grad-cam", "serial": "pyserial", "skimage": "scikit-image",
     "sklearn": "scikit-learn", "skopt": "scikit-optimize", "telebot": "pyTelegramBotAPI",
     "telegram": "python-telegram-bot", "umap": "umap-learn", "websocket": "websocket-client", "yaml": "pyyaml",

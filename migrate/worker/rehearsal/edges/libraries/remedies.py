@@ -18,6 +18,8 @@ from ...stage import Stage
 from ..packages import EVERYWHERE, file_of, missing_module
 from .library_names import COMMON, DISTRIBUTIONS, HOSTS, OTHERS, OWNS, RECORDS, SILENT, USED
 
+_KNOWN = SILENT | OWNS | COMMON | DISTRIBUTIONS.keys()
+
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
     if isinstance(error, Exception) and re.search(rf"\b{Silent.__name__}\b", str(error)):
@@ -112,8 +114,10 @@ def _to_install(root: str, libraries: Sequence[str]) -> str:
     told = []
     for library in libraries:
         name = distribution(library)
-        known = library.partition(".")[0] in SILENT | OWNS | COMMON | DISTRIBUTIONS.keys()
-        sure = known or _stated(root, rf"""(?:^[\s-]*|["'])({_spelled(name)})(?![\w-])""") is not None
+        sure = (
+            library.partition(".")[0] in _KNOWN
+            or _stated(root, rf"""(?:^[\s-]*|["'])({_spelled(name)})(?![\w-])""") is not None
+        )
         told.append(
             name if sure else f"{name} (nothing here says where from, and a package index may have another of that name)"
         )
@@ -135,7 +139,9 @@ def _has_metadata(name: str) -> bool:
 
 
 def distribution(library: str) -> str:
-    return DISTRIBUTIONS.get(library, library).replace(".", "-")
+    """What a library is installed as; a part of it is one's own only where several share a namespace: google.genai."""
+    whole = library.partition(".")[0]
+    return DISTRIBUTIONS.get(library) or DISTRIBUTIONS.get(whole, whole if whole in _KNOWN else library).replace(".", "-")
 
 
 def _required(root: str, name: str) -> str | None:

@@ -28,6 +28,11 @@ def test_a_path_without_an_ending_that_has_to_be_a_file_is_one_of_weights(rehear
     assert done.report.user_weights is False
 
 
+def test_a_path_without_an_ending_that_is_read_as_text_is_one_of_lines(rehearsed):
+    done = rehearsed({"main.py": "key = [line.rstrip() for line in open('credentials')][0]\nprint(len(key) > 0)\n"})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "True\n", 1), done.report.why
+
+
 def test_a_folder_that_the_script_made_is_not_left_to_the_next_attempt(rehearsed):
     text = (
         "import os, sys\nfrom pathlib import Path\nout = Path('runs/1')\n"

@@ -128,3 +128,14 @@ def test_a_library_that_refuses_as_a_whole_ends_the_script(rehearsed, tmp_path):
     start = installed(tmp_path, {"plots.py": "raise ImportError('not on this machine')\n"})
     done = rehearsed({"main.py": f"{start}import plots\n"})
     assert (done.report.ended, done.report.why) == ("stopped", "ImportError: not on this machine")
+
+
+def test_a_tracker_of_another_version_does_nothing_either(rehearsed, tmp_path):
+    start = installed(tmp_path, {"swanlab/__init__.py": "version = '9'\n", "aim/__init__.py": ""})
+    text = (
+        "import aim.old as aim\nfrom swanlab import begin\nrun = aim.init('plants')\nrun['loss'].log(begin(1))\nprint('well')\n"
+    )
+    done = rehearsed({"main.py": start + text})
+    assert (done.report.ended, done.stdout) == ("finished", "well\n"), done.report.why
+    said = {item.what.partition(";")[0] for item in done.standins("libraries")}
+    assert said == {"aim.old is not in the installed library", "swanlab.begin is not in the installed swanlab"}

@@ -202,3 +202,18 @@ def test_threads_work_in_place_of_a_pools_processes(rehearsed, imported, made):
     done = rehearsed({"main.py": POOLED.format(imported=imported, made=made)})
     assert (done.report.ended, done.stdout) == ("finished", "6.0\n"), done.report.why
     assert [item.what for item in done.standins("processes")] == ["threads worked in place of a pool's processes"]
+
+
+def test_who_asks_git_for_its_records_is_answered_and_a_library_that_asks_takes_a_no(rehearsed, tmp_path):
+    for name, text in {
+        "git": "class Repo:\n    def __init__(self, *args):\n        raise ValueError('no checkout')\n",
+        "tracker": "import git\n\ndef commit():\n    try:\n        return git.Repo('.').commit\n"
+        "    except ValueError:\n        return None\n",
+    }.items():
+        path = tmp_path / "site-packages" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    text = f"import sys\nsys.path.insert(0, {str(tmp_path / 'site-packages')!r})\nimport git, tracker\n"
+    done = rehearsed({"main.py": f"{text}print(tracker.commit())\ngit.Repo().head.commit.hexsha\nprint('well')\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "None\nwell\n"), done.report.why
+    assert [item.what for item in done.standins("processes")] == ["the checkout of which GitPython tells is empty"]

@@ -280,3 +280,28 @@ def test_images_of_one_folder_are_called_as_the_script_reads_their_names(rehears
     done = rehearsed({"main.py": text})
     assert done.report.ended == "finished", done.report.why
     assert done.stdout == f"{1 if label == '0' else 2} (256, 256)\n"
+
+
+APART = """
+import glob, os
+import pandas as pd
+from PIL import Image
+
+rows = pd.read_csv('faces.csv', index_col=0)
+for file in glob.glob('faces/**/*.jpg'):
+    Image.open(file)
+    label = rows.loc[os.path.relpath(file, 'faces')]['smile']
+    if label == -1:
+        smiles = False
+    elif label == 1:
+        smiles = True
+    else:
+        raise Exception('what is %s?' % label)
+print(sorted(rows['smile'].unique().tolist()))
+"""
+
+
+def test_a_table_of_images_in_folders_has_the_numbers_that_the_script_tells_apart(rehearsed):
+    pytest.importorskip("pandas")
+    done = rehearsed({"main.py": APART})
+    assert (done.report.ended, done.stdout) == ("finished", "[-1, 1]\n"), done.report.why

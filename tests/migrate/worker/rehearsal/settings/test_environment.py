@@ -47,6 +47,22 @@ def test_what_did_not_end_the_script_stays_unset(rehearsed, text):
     assert not [item for item in done.standins("arguments") if "LOCAL_RANK" in item.what or "ROOT" in item.what]
 
 
+def test_variables_of_which_numbers_are_made_are_numbers_all_at_once(rehearsed):
+    text = "WEIGHT_DECAY: float = float(os.getenv('WEIGHT_DECAY'))\nCLASSES = int(os.environ.get('OUTPUT_CLASSES'))\n"
+    text += "".join(f"x{number} = int(getenv('SIZE_{number}'))\n" for number in range(12))
+    done = rehearsed(
+        {"main.py": f"import os\nfrom os import getenv\nnum_classes = 7\n{text}print(WEIGHT_DECAY, CLASSES, x11)\n"}
+    )
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "1.0 7 1\n", 2), done.report.why
+
+
+@pytest.mark.parametrize(("others", "taken"), [((), "given/labels.json"), (("more/labels.json",), "labels.json")])
+def test_a_file_that_the_repository_has_is_taken_where_one_of_its_name_is_guessed(rehearsed, others, taken):
+    text = "import json, os\njson.load(open(os.getenv('LABELS_JSON')))\nprint(os.getenv('LABELS_JSON'))\n"
+    done = rehearsed({"main.py": text, "given/labels.json": "{}", **dict.fromkeys(others, "{}")})
+    assert (done.report.ended, done.stdout) == ("finished", f"{taken}\n"), done.report.why
+
+
 INSISTS = """
 import os
 MODE = os.getenv('SEED_MODE', 'hub')

@@ -85,6 +85,8 @@ def test_a_model_of_another_framework_is_none_to_install(rehearsed, use):
     ("used", "said"),
     [
         (["nobodys_tta"], "what nobodys_tta would have done stood in: install nobodys_tta"),
+        (["pkg_resources"], "what pkg_resources would have done stood in: install setuptools<82 into the environment"),
+        (["neptune.new.init"], "what neptune.new.init would have done stood in: install neptune into the environment"),
         (["google.colab"], "what google.colab would have done stood in: google.colab is there only where the service runs"),
         (["google.colab", "nobodys_tta"], "what google.colab and nobodys_tta would have done stood in: install nobodys_tta ("),
         ([], None),
