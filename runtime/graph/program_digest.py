@@ -33,7 +33,7 @@ _PLAIN = (
 # Known by their names: of one version, and without a state that an answer may depend on.
 _STATELESS = frozenset({
     "abc", "builtins", "collections", "copy", "dataclasses", "enum", "functools", "itertools", "logging", "math", "numbers",
-    "operator", "torch", "types", "typing", "warnings",
+    "operator", "reprlib", "torch", "types", "typing", "warnings",
 })  # fmt: skip
 # Of these, nothing but functions and classes: code may read them under names that it makes up.
 _GIVEN_WHOLE = frozenset({"math", "operator", "torch.nn", "torch.nn.functional"})
