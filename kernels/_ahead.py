@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 _AHEAD = contextvars.ContextVar("headrace_compiling_ahead", default=False)
@@ -29,14 +31,25 @@ class _Until(ThreadPoolExecutor):
     def __init__(self, deadline: float) -> None:
         super().__init__(len(os.sched_getaffinity(0)), thread_name_prefix="headrace-compile")
         self._deadline = deadline
+        self.asked: dict[Future[Any], Callable[[], Any]] = {}
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return super().submit(self._in_time, function, *args, **kwargs)
+        future = super().submit(self._in_time, function, *args, **kwargs)
+        self.asked[future] = functools.partial(function, *args, **kwargs)
+        return future
 
     def _in_time(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if time.monotonic() >= self._deadline:
             raise TimeoutError
         return function(*args, **kwargs)
+
+
+@dataclass
+class _Later:
+    """In place of the future of a kernel that was not compiled ahead, by which Triton knows it since 3.8: compiles it when it
+    is started."""
+
+    result: Callable[[], Any]
 
 
 def compile_ahead(calls: Iterable[Callable[[], Any]], *, seconds: float) -> None:
@@ -62,3 +75,6 @@ def compile_ahead(calls: Iterable[Callable[[], Any]], *, seconds: float) -> None
                         call()
         finally:
             _AHEAD.reset(before)
+        for kernel in mode.future_kernels.values():
+            if kernel.kernel is None:
+                kernel.future = _Later(pool.asked[kernel.future])
