@@ -132,8 +132,8 @@ def fastapi_routes(
 
 
 def fastapi_posts(app: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-    """The routes of a FastAPI application that take POST, each with its path, those of included routers, which lately keep their
-    own, and of mounted applications among them."""
+    """The routes of a FastAPI application that take POST, each with its path, those of mounted applications and of included
+    routers, which lately keep their own, among them."""
     from fastapi import routing
 
     every = getattr(app, "routes", None) or ()
