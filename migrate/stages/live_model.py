@@ -306,7 +306,8 @@ def _still_true(static: Resolved | None, script: Script, same: bool) -> tuple[Fi
     """What reading remarked, without what the run shows and what it chose where the run chose otherwise."""
     findings = static.findings if static is not None else ()
     own = same and script.server is None  # a server makes the model otherwise than the sources were read
-    left = (item for item in findings if item.code not in _SHOWN)
+    # Nor is a model that ran one that was built with its own defaults, for want of a script.
+    left = (item for item in findings if item.code not in _SHOWN and (item.code, item.path) != ("PS015", ""))
     return tuple(item for item in left if item.code not in _CHOICES or (own and item.path in ("", script.path)))
 
 
