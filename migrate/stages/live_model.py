@@ -214,6 +214,12 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
             "the package computes what they do in evaluation mode: call .eval() before"
         )
         migration.remark("PS531", message, "warning", best.site)
+    if live.drawing:
+        message = (
+            f"{live.class_name} is evaluated here with dropout that draws, as for estimates of uncertainty; the package "
+            "computes without, which cannot be held against the script's outputs; its calls in the script go on to draw"
+        )
+        migration.remark("PS531", message, "warning", best.site)
     if best.as_read is False and static is not None:
         message = f"reading the sources leads to {static.name}, and {live.class_name} here is not of its structure; it is taken"
         migration.remark("PS518", message, "note", best.site)
