@@ -43,8 +43,8 @@ from ..stored_weights import stored_weights_read
 from .calls import ModuleCalls, is_users, weights_of
 from .hooks import without_observers
 from .labels import class_names, names_called
-from .pretrained_names import names_of
 from .modes import draws, told_apart
+from .pretrained_names import names_of
 from .rows import keep_rows
 from .scores import adapted
 from .seen import Call, Seen, tensors_in
