@@ -56,17 +56,19 @@ def all_class_names(modules: Iterable[Module]) -> Iterator[tuple[str, ...]]:
 
 def stored_names(root: Path, modules: Iterable[Module], width: int) -> Iterator[tuple[str, ...]]:
     """The names of so many classes in each JSON file that the sources name, by their index or each with it, such as a script
-    that trains leaves: `json.dump(classes, open("classes.json", "w"))`."""
+    that trains leaves: `json.dump(classes, open("classes.json", "w"))`; or under a key of it that says so: `id2label`."""
     texts = (node.value for module in modules for node in module.of_kind(ast.Constant) if isinstance(node.value, str))
     named = {posixpath.basename(text) for text in texts if text.endswith(".json")}
     for path in walk(root, (".json",)):
         if posixpath.basename(path) not in named:
             continue
-        names: tuple[str, ...] = ()
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            names = _by_index(json.loads(head(root / path, _MOST_BYTES)))
-        if len(names) == len(set(names)) == width:
-            yield names
+            stored = json.loads(head(root / path, _MOST_BYTES))
+            named = stored.items() if isinstance(stored, dict) else ()
+            for part in (stored, *(value for key, value in named if _NAMES.search(key) or _SPLIT.search(key))):
+                names = _by_index(part)
+                if len(names) == len(set(names)) == width:
+                    yield names
 
 
 def _by_index(stored: object) -> tuple[str, ...]:

@@ -74,6 +74,8 @@ def test_a_table_is_known_by_what_is_looked_up_in_it(tmp_path: Path, source: str
         ('{"0": "ant", "1": "ant", "2": "cat"}', None),
         ('{"lr": 1, "epochs": 3, "seed": 0}', None),
         ('{"names": ["ant", "bee", "cat"]}', None),
+        ('{"size": 64, "id2label": {"0": "ant", "1": "bee", "2": "cat"}}', ("ant", "bee", "cat")),
+        ('{"epoch": 3, "classes": ["ant", "bee", "cat"], "labels": 3}', ("ant", "bee", "cat")),
         ("[" * 100_000, None),
     ],
 )
