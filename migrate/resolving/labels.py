@@ -64,8 +64,8 @@ def stored_names(root: Path, modules: Iterable[Module], width: int) -> Iterator[
             continue
         with contextlib.suppress(OSError, ValueError, RecursionError):
             stored = json.loads(head(root / path, _MOST_BYTES))
-            named = stored.items() if isinstance(stored, dict) else ()
-            for part in (stored, *(value for key, value in named if _NAMES.search(key) or _SPLIT.search(key))):
+            table = stored if isinstance(stored, dict) else {}
+            for part in (stored, *(value for key, value in table.items() if _NAMES.search(key) or _SPLIT.search(key))):
                 names = _by_index(part)
                 if len(names) == len(set(names)) == width:
                     yield names

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ..request_bodies import Body, bodies
-from ..requests import REFUSED, Asked, speaks_of_images
+from ..requests import REFUSED, Asked, Body, bodies, speaks_of_images
 from ..stage import Stage
 
 LIBRARY = "aiohttp"

@@ -13,9 +13,7 @@ from functools import partial
 from typing import Any
 
 from ..places import is_users, user_frame
-from ..request_bodies import Body, bodies
-from ..request_bodies import sources as every_source
-from ..requests import REFUSED
+from ..requests import REFUSED, Body, bodies, every_source
 from ..stage import Stage
 from . import answered, source_of
 
@@ -70,7 +68,12 @@ def _paths(texts: list[str]) -> list[str]:
 def _ask(server: Any, request: bytes) -> str:
     """What the handler answers; an error of its own is raised, and one that it tells is one, too."""
     ours, theirs = socket.socketpair()
-    sent = threading.Thread(target=lambda: (ours.sendall(request), ours.shutdown(socket.SHUT_WR)), daemon=True)
+
+    def send() -> None:
+        ours.sendall(request)
+        ours.shutdown(socket.SHUT_WR)
+
+    sent = threading.Thread(target=send, daemon=True)
     parts: list[bytes] = []
     read = threading.Thread(target=lambda: parts.extend(iter(partial(ours.recv, 1 << 16), b"")), daemon=True)
     sent.start()
