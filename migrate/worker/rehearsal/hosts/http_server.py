@@ -23,14 +23,28 @@ _PATH = re.compile(r"^/[\w./-]*$")
 
 def stand_in(stage: Stage) -> None:
     def serve(original: Any, self: Any, *args: Any, **named: Any) -> None:
-        kind = getattr(self, "RequestHandlerClass", None)
-        # What a library serves in a thread of its own, such as figures for Prometheus, is nobody's application.
-        if hasattr(kind, "parse_request") and (_is_own(stage, kind) or user_frame(stage.root) is not None):
+        if _is_application(stage, self):
             call(stage, self)
         else:
             original(self, *args, **named)
 
-    stage.when_imported("http.server", lambda _: stage.wrap(sys.modules["socketserver"].BaseServer, "serve_forever", serve))
+    def listen(original: Any, self: Any) -> None:
+        if not _is_application(stage, self):
+            original(self)
+
+    def install(_: Any) -> None:
+        library = sys.modules["socketserver"]
+        stage.wrap(library.BaseServer, "serve_forever", serve)
+        stage.wrap(library.TCPServer, "server_activate", listen)
+
+    stage.when_imported("http.server", install)
+
+
+def _is_application(stage: Stage, server: Any) -> bool:
+    """Whether a server is one of HTTP that the user's code starts; what a library serves in a thread of its own, such as
+    figures for Prometheus, is nobody's application."""
+    kind = getattr(server, "RequestHandlerClass", None)
+    return hasattr(kind, "parse_request") and (_is_own(stage, kind) or user_frame(stage.root) is not None)
 
 
 def hosted(stage: Stage) -> list[Any]:

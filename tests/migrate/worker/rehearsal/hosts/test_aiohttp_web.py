@@ -1,6 +1,6 @@
 import pytest
 
-from tests.migrate.worker.rehearsal.hosts.opening import OPENING
+from tests.migrate.worker.rehearsal.hosts.opening import DEAF, OPENING
 
 pytest.importorskip("aiohttp")
 
@@ -35,7 +35,7 @@ RUN = "web.run_app(make_app(), port=8080)\nprint('after')\n"
 
 
 def test_the_routes_of_an_application_are_asked_once_and_the_script_goes_on(rehearsed):
-    done = rehearsed({"main.py": OPENING + APP.replace("ANSWER", "") + RUN})
+    done = rehearsed({"main.py": DEAF + OPENING + APP.replace("ANSWER", "") + RUN})
     assert done.stdout == 'POST /classify: 200 {"classes": 3}\nafter\n', done.stderr
     assert done.standins("servers")[0].what == "POST /classify was called with a made image (file photo) instead of serving"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.migrate.worker.rehearsal.hosts.opening import OPENING
+from tests.migrate.worker.rehearsal.hosts.opening import DEAF, OPENING
 
 HANDLER = """
 import json
@@ -32,7 +32,7 @@ print("after")
     [("data", "image at /predict"), ("base64.b64decode(json.loads(data)['picture'])", "JSON picture at /predict")],
 )
 def test_a_handler_that_serves_for_ever_is_asked_once_and_the_script_goes_on(rehearsed, data, form):
-    done = rehearsed({"main.py": OPENING + HANDLER.replace("DATA", data)})
+    done = rehearsed({"main.py": DEAF + OPENING + HANDLER.replace("DATA", data)})
     assert done.stdout == 'Handler of http.server: "200 {\\"rows\\": 1}"\nafter\n', done.stderr
     assert (
         done.standins("servers")[0].what
@@ -62,7 +62,7 @@ with make_server("", 0, application) as server:
 
 
 def test_an_application_behind_a_librarys_handler_is_asked_at_its_paths(rehearsed):
-    done = rehearsed({"main.py": OPENING + WSGI})
+    done = rehearsed({"main.py": DEAF + OPENING + WSGI})
     assert done.stdout == 'WSGIRequestHandler of http.server: "200 1"\n', done.stderr
 
 
