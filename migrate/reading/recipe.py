@@ -35,6 +35,8 @@ class LiveModel:
     settled: bool = False
     """That first call was one in training mode, as where the accuracy of a step is measured, and others in evaluation mode
     follow: what is done to their images is what is done in evaluation."""
+    drawing: bool = False
+    """Dropout draws in its calls though it is in evaluation mode, as estimates of uncertainty have it: no two are alike."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

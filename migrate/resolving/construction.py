@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -15,7 +15,7 @@ from ..reading.facts import Factory, Script
 from ..reading.nodes import keyword_of, text_of
 from ..reading.recipe import Recipe
 from ..reading.scopes import Module, dotted, last_name
-from ..reading.source import NOTEBOOK
+from ..reading.source import NOTEBOOK, STORED
 from ..slicing.heads import is_zoo_constructor
 from ..slicing.interprocedural import Point, Program, ProgramSlicer
 from ..slicing.liveness import Options
@@ -41,6 +41,8 @@ class Construction:
     factory: Factory | None
     calls: tuple[ast.Call, ...]
     """The calls that make models in the program, as written."""
+    networks: frozenset[str] = frozenset()
+    """The names of the repository's networks, whose own parts are not how the program makes a model."""
 
     @property
     def builders(self) -> tuple[str, ...]:
@@ -74,7 +76,8 @@ class Construction:
         for item in self.program.body:
             if isinstance(item, ast.ClassDef | ast.Import | ast.ImportFrom):
                 continue
-            found += [node for node in ast.walk(item) if isinstance(node, ast.Assign | ast.Expr) and hasattr(node, "lineno")]
+            nodes = _outside(item, self.networks)
+            found += [node for node in nodes if isinstance(node, ast.Assign | ast.Expr) and hasattr(node, "lineno")]
         return sorted(found, key=lambda node: node.lineno)
 
     def path_of(self, statement: ast.stmt) -> str:
@@ -128,8 +131,15 @@ def construct(known: ProjectIndex, script: Script, *, site: CallSite | None = No
             failures.append(f"{asked} asks at the terminal (input), where nobody answers")
             continue
         factory, calls = _builders(known, program)
-        return Construction(script, candidate, program, factory, calls)
+        return Construction(script, candidate, program, factory, calls, _networks(known))
     raise SliceError("; ".join(dict.fromkeys(failures)) or f"{script.path} calls no model")
+
+
+def called(root: Path, value: str | None) -> str | None:
+    """What the value of an option calls a model: a folder's name, and of a file that holds it nothing."""
+    if value is None or value.endswith(STORED) or (root / value).is_file():
+        return None
+    return Path(value).name if (root / value).is_dir() else value
 
 
 def _asked(program: Program) -> str | None:
@@ -148,10 +158,9 @@ def _builders(known: ProjectIndex, program: Program) -> tuple[Factory | None, tu
     found: Factory | None = None
     calls: list[ast.Call] = []
     for item in [*program.body, program.expression]:
-        network = isinstance(item, ast.ClassDef) and program.entry.definitions.get(item.name) in table.classes
-        if network or isinstance(item, ast.Import | ast.ImportFrom):
+        if isinstance(item, ast.Import | ast.ImportFrom):
             continue
-        for node in ast.walk(item):
+        for node in _outside(item, _networks(known)):
             if not isinstance(node, ast.Call):
                 continue
             text = dotted(node.func)
@@ -170,6 +179,19 @@ def _builders(known: ProjectIndex, program: Program) -> tuple[Factory | None, tu
                 calls.append(node)
                 found = found or by_place.get((module.path, definition.name)) or _only(known, module, definition)
     return found, tuple(calls)
+
+
+def _networks(known: ProjectIndex) -> frozenset[str]:
+    return frozenset(node.name for node in known.table.classes if isinstance(node, ast.ClassDef))
+
+
+def _outside(item: ast.AST, networks: Collection[str]) -> Iterator[ast.AST]:
+    """The nodes of a piece of a program but for those within networks, in the order of `ast.walk`."""
+    found = [item]
+    for node in found:
+        if not (isinstance(node, ast.ClassDef) and node.name in networks):
+            found += ast.iter_child_nodes(node)
+            yield node
 
 
 def _target(module: Module, call: ast.Call) -> tuple[Module, Any] | None:

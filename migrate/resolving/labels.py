@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..reading.nodes import inside
 from ..reading.scopes import Module, dotted, last_name
 from ..reading.source import head, walk
 from ..slicing.interprocedural import Point
@@ -22,6 +23,7 @@ _NAMES = re.compile(
 _SPLIT = re.compile(r"(^|_)(idx|index)_?to_?(class|label)|id2(class|label|name)|cifar\d*_classes|imagenet_classes", re.I)
 
 _PREDICTION = re.compile(r"pred|argmax", re.I)
+_HIGHEST = re.compile(r"pred|argmax|\bmax\(|topk", re.I)
 _TWO = 2
 """So many names by index may be anything: `{0: "off", 1: "on"}`; and what `get` is given, with what it gives instead."""
 _MOST_BYTES = 1_000_000
@@ -54,17 +56,19 @@ def all_class_names(modules: Iterable[Module]) -> Iterator[tuple[str, ...]]:
 
 def stored_names(root: Path, modules: Iterable[Module], width: int) -> Iterator[tuple[str, ...]]:
     """The names of so many classes in each JSON file that the sources name, by their index or each with it, such as a script
-    that trains leaves: `json.dump(classes, open("classes.json", "w"))`."""
+    that trains leaves: `json.dump(classes, open("classes.json", "w"))`; or under a key of it that says so: `id2label`."""
     texts = (node.value for module in modules for node in module.of_kind(ast.Constant) if isinstance(node.value, str))
     named = {posixpath.basename(text) for text in texts if text.endswith(".json")}
     for path in walk(root, (".json",)):
         if posixpath.basename(path) not in named:
             continue
-        names: tuple[str, ...] = ()
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            names = _by_index(json.loads(head(root / path, _MOST_BYTES)))
-        if len(names) == len(set(names)) == width:
-            yield names
+            stored = json.loads(head(root / path, _MOST_BYTES))
+            table = stored if isinstance(stored, dict) else {}
+            for part in (stored, *(value for key, value in table.items() if _NAMES.search(key) or _SPLIT.search(key))):
+                names = _by_index(part)
+                if len(names) == len(set(names)) == width:
+                    yield names
 
 
 def _by_index(stored: object) -> tuple[str, ...]:
@@ -96,6 +100,50 @@ def looked_up_names(modules: Iterable[Module]) -> Iterator[tuple[str, ...]]:
                 and (names := _literal(value) or _signs(value)) is not None
             ):
                 yield names
+    yield from _enumerated(modules)
+
+
+def _enumerated(modules: Sequence[Module]) -> Iterator[tuple[str, ...]]:
+    """The members of each Enum that is asked for a prediction: the names of those that are numbered from 0 (`Kind(best)`), and
+    the texts of those that are listed (`list(Kind)[best]`)."""
+    asked: dict[ast.AST, None] = {}
+    for module in modules:
+        for node in module.nodes:
+            match node:
+                case ast.Subscript(value=ast.Call(func=ast.Name(id="list" | "tuple"), args=[kind]), slice=at):
+                    pass
+                case ast.Call(func=kind, args=[at], keywords=[]):
+                    pass
+                case _:
+                    continue
+            found = module.find_callee(kind)
+            if found is not None and isinstance(found[1], ast.ClassDef) and _is_prediction(module, at):
+                asked[found[1]] = None
+    for definition in asked:
+        assert isinstance(definition, ast.ClassDef)
+        if not any(last_name(base).endswith("Enum") for base in definition.bases):
+            continue
+        members = [
+            (name.id, value) for item in definition.body for name, value in _assigned(item) if isinstance(name, ast.Name)
+        ]
+        values = [value.value if isinstance(value, ast.Constant) else None for _, value in members]
+        numbered = values == list(range(len(values)))
+        names = _checked([name for name, _ in members] if numbered else values)
+        if names is not None:
+            yield names
+
+
+def _is_prediction(module: Module, at: ast.expr) -> bool:
+    """Whether an index is the place of a highest score, as far as it, or what its names are given, tells."""
+    if _HIGHEST.search(ast.unparse(at)):
+        return True
+    names = {node.id for node in inside(at, ast.Name)}
+    bound = (
+        node
+        for node in module.of_kind(ast.Assign)
+        if names & {name.id for name in inside(node, ast.Name) if isinstance(name.ctx, ast.Store)}
+    )
+    return any(_HIGHEST.search(ast.unparse(node.value)) for node in bound)
 
 
 def _signs(node: ast.expr) -> tuple[str, ...] | None:

@@ -53,6 +53,7 @@ EVALUATE_NAMES = frozenset(
     "evaluate eval eval_only evaluate_only evaluation only_eval test test_only test_phase validate val_only".split()  # noqa: SIM905
 )
 """Options by which scripts that train are told to evaluate only."""
+_TASK = re.compile(r"^(run_?)?(action|command|mode|phase|stage|task)$")
 
 
 def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
@@ -300,9 +301,13 @@ def other_configurations(survey: Survey, script: Script) -> Iterator[tuple[list[
 
 
 def _rank(parts: Sequence[tuple[Option | None, list[str]]], needed: Sequence[Option]) -> tuple[bool, bool]:
-    """Whether a command line lacks what the script must be told, and whether it does not only evaluate."""
+    """Whether a command line lacks what the script must be told, and whether it does not only evaluate: by an option, or by the
+    word that a script of several tasks is given first, or as its mode."""
     given = {option.dest for option, _ in parts if option is not None}
-    return any(option.dest not in given for option in needed), not given & EVALUATE_NAMES
+    tasks = {
+        word for option, words in parts if option is None or option.positional or _TASK.match(option.dest) for word in words
+    }
+    return any(option.dest not in given for option in needed), not (given | tasks) & EVALUATE_NAMES
 
 
 def documented_models(survey: Survey, script: Script) -> list[list[str]]:

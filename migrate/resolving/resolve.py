@@ -33,7 +33,7 @@ from ..slicing.recipes import (
 )
 from ..survey.survey import ProjectIndex, project_index
 from .chain import chain_of
-from .construction import Construction, construct, direct, preferred
+from .construction import Construction, called, construct, direct, preferred
 from .input_size import from_name, stated_size
 from .labels import find_class_names
 from .model_metadata import ModelMetadata, imported
@@ -332,7 +332,7 @@ class _Resolver:
         value = given.get(chooser.dest) if chooser is not None else None
         if chooser is not None and value is None and isinstance(chooser.default, str):
             value = chooser.default
-        name = value or (factory.name if factory is not None else construction.zoo_name)
+        name = called(self.survey.root, value) or (factory.name if factory is not None else construction.zoo_name)
         name = name or posixpath.basename(str(self.survey.root.resolve()))
         resolved = Resolved(
             name=tidy(name),

@@ -125,7 +125,8 @@ PS530 trained-otherwise
     Training prepares images otherwise than evaluation. The package does as evaluation does; see which of them is meant.
 PS531 evaluated-in-training-mode
     A script uses its model without calling eval() first, so that batch normalization and dropout work as in training. The
-    package has the model in evaluation mode, as it is meant to be used: its answers differ from those of that script.
+    package has the model in evaluation mode, as it is meant to be used: its answers differ from those of that script. So do
+    those of a model in which dropout draws while it is evaluated, as for estimates of uncertainty.
 PS532 guessed-classes
     No file states how many classes there are, and the data is not here: the model has as many outputs as the data that stood in
     had classes. With --data DIR it has as many as yours.

@@ -8,7 +8,7 @@ from ..reading.facts import Loop
 from ..reading.nodes import arguments_of, inside, is_docstring, is_future_import, text_of
 from ..reading.scopes import Definition, Function, Module, bound_names, dotted, last_name, parameters
 from ..survey.call_purposes import part_of_input
-from ..survey.gradients import always_differentiated, always_gradless
+from ..survey.gradients import always_differentiated, always_gradless, freezes
 from ..survey.loops import CallSite
 from .placement import Group, RejectedError, construction, loop_around, main_statements, runs_once
 from .rule import Context, Fix, at_call
@@ -243,8 +243,9 @@ def _takes_gradient(module: Module, site: CallSite) -> bool:
     if always_differentiated(module, site.call):
         return True
     scope = site.function or [site.call, *module.ancestors(site.call)][-2]
-    called = {last_name(call.func) for call in inside(scope, ast.Call)}
-    stored = {node.attr for node in inside(scope, ast.Attribute) if isinstance(node.ctx, ast.Store)}
+    called = {last_name(call.func) for call in inside(scope, ast.Call) if not freezes(call)}
+    off = [target for node in inside(scope, ast.Assign) if freezes(node) for target in node.targets]
+    stored = {node.attr for node in inside(scope, ast.Attribute) if isinstance(node.ctx, ast.Store) and node not in off}
     expanded = {module.expand(call.func) for call in inside(scope, ast.Call)}
     return (
         bool({"requires_grad_", "retain_grad", "backward"} & called)

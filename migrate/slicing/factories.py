@@ -22,6 +22,7 @@ from .heads import (
     PATCHING,
     answers_with_classes,
     counts_classes,
+    ends_in_rows,
     is_count,
     is_head,
     is_single,
@@ -36,16 +37,9 @@ from .model_class import ModelClass, makes_itself
 _NOT_IMAGES = frozenset(
     ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Conv3d", "Upsample", "PixelShuffle", "Embedding", "EmbeddingBag"]
 )
-_FLATTENING = PATCHING | {
-    "flatten",
-    "Flatten",
-    "view",
-    "reshape",
-    "mean",
-    "adaptive_avg_pool2d",
-    "AdaptiveAvgPool2d",
-    "avg_pool2d",
-}
+_FLATTENING = PATCHING | frozenset(
+    ["flatten", "Flatten", "view", "reshape", "mean", "adaptive_avg_pool2d", "AdaptiveAvgPool2d", "avg_pool2d"]
+)
 _OF_ONE_LABEL = frozenset(
     ["BCELoss", "BCEWithLogitsLoss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "sigmoid_focal_loss"]
 )
@@ -135,7 +129,8 @@ class ModelTable:
         """Whether what a network answers could be classes of images, whatever its counts are called: layers of convolutions
         end in rows of numbers. Whether they are is for what asks it to tell."""
         names = {last_name(call.func) for part in model.with_parts() for call in inside(part.node, ast.Call)}
-        return self._takes_images(model) and {"Conv2d", "Linear"} <= names and not names & _NOT_IMAGES
+        rows = "Linear" in names or ends_in_rows(model.methods("forward"))
+        return self._takes_images(model) and "Conv2d" in names and rows and not names & _NOT_IMAGES
 
     def makes_model(self, owner: Module, definition: Definition, active: frozenset[ast.AST] = frozenset()) -> bool:
         """Whether calling a definition of the file `owner` gives a model: a class of that shape, or what returns one."""

@@ -4,7 +4,7 @@ import ast
 import re
 
 from ..reading.nodes import inside, keyword_of, text_of
-from ..reading.scopes import Module, dotted, last_name
+from ..reading.scopes import Function, Module, dotted, last_name
 
 COUNTS_CLASSES = re.compile(
     r"(^|_)(n|num|nb|number|no)?_?(of_)?(class(es)?|categories|labels|cls)$"
@@ -19,6 +19,7 @@ _HEAD_NAME = re.compile(r"head|classif|logit|^(last_)?fc$|^(last|final)_?(layer|
 HEADS = frozenset(["Linear", "Conv2d", "LazyLinear"])
 PATCHING = frozenset(["Rearrange", "rearrange", "Unfold", "unfold"])
 """How networks without a convolution cut an image into patches."""
+_WITHOUT_PLACES = frozenset(["flatten", "mean", "reshape", "squeeze", "view"])
 _ZOOS = (
     "torchvision.models",
     "timm",
@@ -38,6 +39,17 @@ def is_zoo_constructor(name: str | None) -> bool:
     if any(part.endswith("_Weights") for part in parts):
         return False  # which weights, and the transforms that belong to them
     return leaf not in ("list_models", "is_model", "list_modules", "get_weight", "get_model_weights", "resolve_data_config")
+
+
+def ends_in_rows(forward: Function | None) -> bool:
+    """Whether a network takes the places out of what its last convolution gives: `return x.flatten(1)`, `x[:, :, 0, 0]`."""
+    last = forward.body[-2:] if forward is not None else []
+    values = [node.value for node in last if isinstance(node, ast.Assign | ast.Return)]
+    return any(
+        (isinstance(value, ast.Call) and last_name(value.func) in _WITHOUT_PLACES)
+        or (isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Tuple))
+        for value in values
+    )
 
 
 _OTHER_TASKS = re.compile("detection|segmentation|video|optical_flow")

@@ -214,6 +214,12 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
             "the package computes what they do in evaluation mode: call .eval() before"
         )
         migration.remark("PS531", message, "warning", best.site)
+    if live.drawing:
+        message = (
+            f"{live.class_name} is evaluated here with dropout that draws, as for estimates of uncertainty; the package "
+            "computes without, which cannot be held against the script's outputs; its calls in the script go on to draw"
+        )
+        migration.remark("PS531", message, "warning", best.site)
     if best.as_read is False and static is not None:
         message = f"reading the sources leads to {static.name}, and {live.class_name} here is not of its structure; it is taken"
         migration.remark("PS518", message, "note", best.site)
@@ -306,7 +312,8 @@ def _still_true(static: Resolved | None, script: Script, same: bool) -> tuple[Fi
     """What reading remarked, without what the run shows and what it chose where the run chose otherwise."""
     findings = static.findings if static is not None else ()
     own = same and script.server is None  # a server makes the model otherwise than the sources were read
-    left = (item for item in findings if item.code not in _SHOWN)
+    # Nor is a model that ran one that was built with its own defaults, for want of a script.
+    left = (item for item in findings if item.code not in _SHOWN and (item.code, item.path) != ("PS015", ""))
     return tuple(item for item in left if item.code not in _CHOICES or (own and item.path in ("", script.path)))
 
 

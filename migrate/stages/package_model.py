@@ -144,6 +144,7 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     progress = migration.stages.start(title)
     live = built.recipe.live
     own = own and built.recipe.checkpoint is None  # its run may have had other weights than the given ones
+    own = own and not (live is not None and live.drawing)
     made = package(request, fed, migration.sandbox, progress, own_outputs=own)
     if isinstance(made, Failed) and made.random_weights and migration.options.random_weights and live is not None:
         migration.fresh_tree()

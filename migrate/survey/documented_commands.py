@@ -21,8 +21,8 @@ from ..reading.facts import Command
 from ..reading.source import head, walk
 from .entry_points import entry_points
 
-_DOCUMENTS = ("README", ".md", ".rst", ".sh", ".bat", "Makefile", "Dockerfile", "readme.txt", "README.txt")
-_SHELL = (".sh", ".bat", "Makefile", "Dockerfile")
+_SHELL = (".sh", ".bat", "Makefile", "Dockerfile", "dvc.yaml", "compose.yml", "compose.yaml", "Procfile", "justfile")
+_DOCUMENTS = ("README", ".md", ".rst", *_SHELL, "readme.txt", "README.txt")
 _MOST_FILES, _MOST_BYTES, _MOST_CHARACTERS, _MOST_COMMANDS = 200, 500_000, 2_000, 2_000
 # What starts a Python program: an interpreter, a launcher of several of them, or a notebook's magic.
 _START = re.compile(
@@ -147,8 +147,8 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _filled(line: str, variables: Mapping[str, str]) -> str:
-    """A shell script's line with the values of its variables; a Dockerfile's JSON as what is typed."""
-    if (found := re.match(r"\s*(?:CMD|ENTRYPOINT)\s*(\[.*\])\s*$", line)) is not None:
+    """A shell script's line with the values of its variables; JSON as what is typed."""
+    if (found := re.match(r"\s*(?:CMD|ENTRYPOINT|(?:command|entrypoint):)\s*(\[.*\])\s*$", line)) is not None:
         with contextlib.suppress(ValueError, RecursionError):
             return shlex.join(str(word) for word in json.loads(found[1]))
     return _VARIABLE.sub(lambda found: _value(found, variables), _MORE.sub(OPEN, line))

@@ -99,9 +99,19 @@ def hands_loss_on(module: Module, function: Function | None, call: ast.Call) -> 
     return any(_CRITERION.search(last_name(item.func)) for item in inside(function, ast.Call) if item is not call)
 
 
+def freezes(node: ast.AST) -> bool:
+    """Whether gradients are turned off: `model.requires_grad_(False)`, `p.requires_grad = False`."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="requires_grad_")):
+            return any(isinstance(given, ast.Constant) and given.value is False for given in arguments_of(node))
+        case ast.Assign(targets=[ast.Attribute(attr="requires_grad")], value=ast.Constant(value=False)):
+            return True
+    return False
+
+
 def _asks_for_gradients(call: ast.Call) -> bool:
     if last_name(call.func) == "requires_grad_":
-        return not any(isinstance(given, ast.Constant) and given.value is False for given in call.args)
+        return not freezes(call)
     return any(
         item.arg == "requires_grad" and isinstance(item.value, ast.Constant) and item.value.value is True
         for item in call.keywords

@@ -10,7 +10,7 @@ import re
 
 from ..text_lines import split_lines
 
-_PYTHON_CELLS = frozenset("time timeit capture prun memit mprun snakeviz".split())  # noqa: SIM905
+PYTHON_CELLS = frozenset("time timeit capture prun memit mprun snakeviz".split())  # noqa: SIM905
 """Cell magics whose cell is Python; others (%%bash, %%writefile, %%html, ...) hold something else."""
 _TIMED = re.compile(r"(?P<indent>[ \t]*)(?P<magic>%time[ \t]+)(?P<code>\S.*)", re.S)
 _ASSIGNED = re.compile(r"(?P<target>[ \t]*[^\W\d][\w, .]*=[ \t]*)(?P<magic>[!%].*)", re.S)
@@ -28,7 +28,7 @@ _SYNTAX = re.compile(r"""'''|\"\"\"|"(?:\\.|[^"\\\r\n])*"?|'(?:\\.|[^'\\\r\n])*'
 def python_part(source: str) -> bool:
     """Whether a cell is Python, but for single lines."""
     first = next((line for line in split_lines(source) if line.strip()), "").strip()
-    return not first.startswith("%%") or re.split(r"[^\w]", first[2:], maxsplit=1)[0] in _PYTHON_CELLS
+    return not first.startswith("%%") or re.split(r"[^\w]", first[2:], maxsplit=1)[0] in PYTHON_CELLS
 
 
 class Magics:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,9 @@ from .flow import Flow
 from .joined import MOST_JOINED, MOST_PARTS, Joined, joined, takes
 from .seen import Call, Seen, tensors_in
 
-_CHANNELS = (1, 2, 3, 4)
+_CHANNELS = frozenset([1, 2, 3, 4])
+_MOST_BANDS = 16
+"""Channels of a satellite's images, and of slices and frames that are stacked."""
 _LEAST_SIDE = 4
 _PICTURES = 8
 _LONGEST_CHAIN = 8  # functions between a model's output and what judges it
@@ -60,6 +62,8 @@ class ModuleCalls:
         self._flow = Flow()
         self._dataset: Any = None
         self._batch: tuple[int, ...] | None = None
+        # What is called after a model may be given its features, which have as many channels.
+        self._channels: Collection[int] = range(1, _MOST_BANDS + 1)
         self._pictures: dict[tuple[int, int, int], None] = {}
         """Channels, height and width of the pictures of Pillow's whose pixels were read last, the latest at the end."""
         self._transparent: set[int] = set()
@@ -90,7 +94,7 @@ class ModuleCalls:
             calls._on_pause()
             made = following(iterator)
             calls._dataset = iterator._dataset
-            images = next((value for _, value in tensors_in(made) if _are_images(value)), None)
+            images = next((value for _, value in tensors_in(made) if _are_images(value, calls._channels)), None)
             calls._batch = tuple(images.shape) if images is not None else None
             return made
 
@@ -290,7 +294,8 @@ class ModuleCalls:
         """Where the images lie in a call's arguments, the images, and of flattened ones of the loader's batch what each was."""
         tensors = _arguments(args, kwargs)
         for path, value in tensors:
-            if _are_images(value):
+            if _are_images(value, self._channels):
+                self._channels = _CHANNELS | {value.shape[1]}
                 return path, value, None
         for path, value in tensors:
             if self._batch is not None and value.dim() == 2 and value.is_floating_point():
@@ -391,10 +396,10 @@ def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Plac
     return [*tensors, *(((1, *path), value) for path, value in tensors_in(kwargs))]
 
 
-def _are_images(value: torch.Tensor) -> bool:
+def _are_images(value: torch.Tensor, channels: Collection[int]) -> bool:
     return (
         value.dim() == 4
-        and value.shape[1] in _CHANNELS
+        and value.shape[1] in channels
         and min(value.shape[2:]) >= _LEAST_SIDE
         and len(value) > 0
         and (value.is_floating_point() or value.dtype == torch.uint8)

@@ -43,6 +43,7 @@ from ..stored_weights import stored_weights_read
 from .calls import ModuleCalls, is_users, weights_of
 from .hooks import without_observers
 from .labels import class_names, names_called
+from .modes import draws, told_apart
 from .pretrained_names import names_of
 from .rows import keep_rows
 from .scores import adapted
@@ -383,6 +384,7 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
         column=column,
         weights=weights,
         settled=call.training and seen.settled is not None,
+        drawing=not call.training and draws(seen.module),
     )
     return SeenModel(
         live=live,
@@ -400,7 +402,7 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
         fits=fits(seen.module, recipe.checkpoint) if recipe.checkpoint is not None else None,
         trained=False in seen.first or bool(seen.learned),
         evaluates=evaluating not in seen.learned,
-        in_training=_told_apart(seen.module) if call.training and seen.settled is None else (),
+        in_training=told_apart(seen.module) if call.training and seen.settled is None else (),
         feeds=tuple(sorted({name for name, how in seen.feeds if how == evaluating})),
         labels=tuple(
             _labels(seen, call, str(place[-1]).strip(".") if place else "", task, width, widths, own_data=own_data)
@@ -440,13 +442,6 @@ def _given_in_evaluation(module: nn.Module, call: Call) -> Any:
             return module(*call.args, **call.kwargs)
     except Exception:  # noqa: BLE001 - whatever the user's model raises; then what it gave is all that is known
         return call.output
-
-
-def _told_apart(module: nn.Module) -> tuple[str, ...]:
-    """The kinds of its layers that compute something else in training mode."""
-    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
-    found = (type(layer).__name__ for layer in module.modules() if isinstance(layer, kinds))
-    return tuple(dict.fromkeys(found))
 
 
 def _shapes(leaves: Mapping[Place, torch.Tensor]) -> str:

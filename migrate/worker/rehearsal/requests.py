@@ -13,7 +13,7 @@ import re
 import sys
 import textwrap
 import typing
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,9 @@ _OF_IMAGES = re.compile(
 """What says of a route that it is for images."""
 _OF_ADDRESS = re.compile(r"(^|_)(url|uri|link|address)s?(_|$)|Url\b|URL")
 _BODY = re.compile(r"request\.(json|get_json|data)\b|loads\([^)]*request\.(body|data|get_data)\b")
+_BOUNDARY = "headrace-made-image"
+_KEY = re.compile(r"""(?:[\[(]|[!=]=)\s*["'](\w+)["']""")
+"""What may be the name of a part of a request."""
 _TAKING = ("get", "getlist", "pop", "setdefault")
 REFUSED = 400
 """From this status on a request was not taken."""
@@ -312,6 +315,40 @@ def _named(tree: ast.AST) -> Iterator[tuple[str, str]]:
                 yield ast.unparse(held), key
             case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()], comparators=[held]):
                 yield ast.unparse(held), key
+
+
+@dataclass(frozen=True)
+class Body:
+    """What is sent, and how that is said: "JSON picture"."""
+
+    name: str
+    content_type: str
+    data: bytes
+
+
+def bodies(stage: Stage) -> Sequence[Body]:
+    """The forms of which the sources speak come first."""
+    speaks = "\n".join(every_source(stage))
+    keys = [key for key in dict.fromkeys(_KEY.findall(speaks)) if is_image_key(key)] or ["image"]
+    data = jpeg(stage)
+    texts = [form.make() for form in forms(stage, speaks) if form.name in ENCODED]
+    plain = [Body("image", "image/jpeg", data)]
+    objects = [Body(f"JSON {key}", "application/json", json.dumps({key: text}).encode()) for text in texts for key in keys]
+    files = [Body(f"file {key}", f"multipart/form-data; boundary={_BOUNDARY}", _form(key, data)) for key in keys]
+    first = [*(files if re.search(r"multipart|\.form\(|\.post\(\)", speaks) else ()), *(objects if "json" in speaks else ())]
+    return list(dict.fromkeys([*first, *plain, *files, *objects]))
+
+
+def every_source(stage: Stage) -> list[str]:
+    """Those of the user's."""
+    paths = [path for path in sorted(Path(stage.root).rglob("*.py")) if is_users(str(path), stage.root)]
+    return [path.read_text(encoding="utf-8", errors="replace") for path in paths]
+
+
+def _form(name: str, data: bytes) -> bytes:
+    disposition = f'Content-Disposition: form-data; name="{name}"; filename="image.jpg"'
+    head = f"--{_BOUNDARY}\r\n{disposition}\r\nContent-Type: image/jpeg\r\n\r\n"
+    return head.encode() + data + f"\r\n--{_BOUNDARY}--\r\n".encode()
 
 
 class Asked:

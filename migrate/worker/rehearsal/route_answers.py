@@ -115,11 +115,9 @@ def fastapi_routes(
     app: Any, client: Any, with_header: bool, files: Sequence[str], entries: Sequence[str]
 ) -> Iterator[Observed]:
     """The routes of a FastAPI application that take POST; `files` and `entries` are what the sources take out of requests."""
-    for route in getattr(app, "routes", ()):
-        if "POST" not in (getattr(route, "methods", None) or ()) or not hasattr(route, "dependant"):
-            continue
+    for at, route in fastapi_posts(app):
 
-        def ask(form: Sent, name: str, data: bytes, path: str = route.path) -> Answer:
+        def ask(form: Sent, name: str, data: bytes, path: str = at) -> Answer:
             if form.kind == "file":
                 answer = client.post(path, files={form.name: (name, io.BytesIO(data), "image/jpeg")})
             elif form.kind == "json":
@@ -129,8 +127,22 @@ def fastapi_routes(
             return Answer(answer.status_code, answer.headers.get("content-type", ""), answer.text)
 
         forms, why = _declared(route.dependant, files, entries)
-        why = "its path has parameters" if "{" in route.path else why
-        yield Observed(route.path, place_of(route.endpoint), forms, ask, why)
+        why = "its path has parameters" if "{" in at else why
+        yield Observed(at, place_of(route.endpoint), forms, ask, why)
+
+
+def fastapi_posts(app: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """The routes of a FastAPI application that take POST, each with its path, those of mounted applications and of included
+    routers, which lately keep their own, among them."""
+    from fastapi import routing
+
+    every = getattr(app, "routes", None) or ()
+    for route in getattr(routing, "iter_route_contexts", iter)(every):
+        path = f"{above}{getattr(route, 'path', None) or ''}"
+        if hasattr(route, "routes"):
+            yield from fastapi_posts(route, path)
+        elif "POST" in (getattr(route, "methods", None) or ()) and hasattr(route, "dependant"):
+            yield path, route
 
 
 def _declared(takes: Any, files: Sequence[str], entries: Sequence[str]) -> tuple[list[Sent], str]:

@@ -463,3 +463,59 @@ def test_a_factory_is_imported_whose_folder_or_file_has_no_name_for_an_import(tm
     assert (recipe.directory, recipe.source.splitlines()[0]) == (directory, first)
     made = warm_python(["-c", f"{recipe.source}\nprint(type({recipe.expression}).__name__)"], cwd=tmp_path / directory)
     assert made.stdout == "SmallNet\n", made.stderr
+
+
+HELD = """
+import torch
+import torch.nn as nn
+from kinds import Kind
+
+
+class Scale(nn.Module):
+    def __init__(self, c, r=4):
+        super().__init__()
+        self.fc = nn.Sequential(nn.Linear(c, c // r), nn.Linear(c // r, c))
+
+    def forward(self, x):
+        return x * self.fc(x.mean((2, 3)))[:, :, None, None]
+
+
+class Marks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(1, 8, 3), Scale(8))
+        self.out = nn.Linear(8, len(Kind))
+
+    def forward(self, x):
+        return self.out(self.features(x).amax((2, 3)))
+
+
+class Reader:
+    def __init__(self, weights):
+        self.net = Marks()
+        self.net.load_state_dict(torch.load(weights))
+        self.net.eval()
+
+    def __call__(self, image):
+        return self.net(image).argmax(1)
+"""
+
+
+def test_what_a_network_is_made_of_is_no_factory_of_the_script(tmp_path):
+    files = {"kinds.py": "import enum\nclass Kind(enum.Enum):\n    A = 0\n    B = 1\n", "reader.py": HELD}
+    written(tmp_path, files | {"run.py": "from reader import Reader\nread = Reader('marks.pt')\nprint(read(image))\n"})
+    resolved = resolve(survey(tmp_path))
+    assert (resolved.name, resolved.factory_name) == ("Marks", "Marks")
+    assert "features" not in "".join(step.text for step in resolved.chain)
+
+
+@pytest.mark.parametrize(("value", "name"), [("net.pt", "SmallNet"), ("stored/small", "small"), ("wide", "wide")])
+def test_a_model_is_not_called_as_the_file_or_the_folder_that_holds_it(tmp_path, value, name):
+    script = (
+        "import argparse\nimport torch\nfrom net import SmallNet\nfrom evaluate import evaluate\n"
+        "parser = argparse.ArgumentParser()\n"
+        f"parser.add_argument('--model', default={value!r})\nargs = parser.parse_args()\n"
+        "net = SmallNet()\nnet.load_state_dict(torch.load(args.model))\nevaluate(net, loader)\n"
+    )
+    written(tmp_path, {"net.py": NET, "evaluate.py": EVALUATE, "main.py": script, "stored/small/weights.bin": ""})
+    assert resolve(survey(tmp_path)).name == name

@@ -74,6 +74,8 @@ def test_a_table_is_known_by_what_is_looked_up_in_it(tmp_path: Path, source: str
         ('{"0": "ant", "1": "ant", "2": "cat"}', None),
         ('{"lr": 1, "epochs": 3, "seed": 0}', None),
         ('{"names": ["ant", "bee", "cat"]}', None),
+        ('{"size": 64, "id2label": {"0": "ant", "1": "bee", "2": "cat"}}', ("ant", "bee", "cat")),
+        ('{"epoch": 3, "classes": ["ant", "bee", "cat"], "labels": 3}', ("ant", "bee", "cat")),
         ("[" * 100_000, None),
     ],
 )
@@ -91,3 +93,34 @@ def test_a_pipe_of_that_name_is_not_waited_for(tmp_path):
     (tmp_path / "train.py").write_text("import json, torch\njson.dump(classes, open('classes.json', 'w'))\n")
     modules = project_index(survey(tmp_path)).repository.modules.values()
     assert list(stored_names(tmp_path, modules, 3)) == []
+
+
+KINDS = """
+import enum
+class Kind({base}):
+    {members}
+
+    @property
+    def title(self):
+        return self.name.title()
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "members", "asked", "names"),
+    [
+        ("enum.IntEnum", "DENT = 0; STAIN = 1", "best = int(net(x).argmax())\nprint(Kind(best).title)", ("DENT", "STAIN")),
+        ("enum.Enum", "DENT = 0; STAIN = 1", "score, i = net(x).max(0)\nprint(Kind(i.item()).name)", ("DENT", "STAIN")),
+        ("str, enum.Enum", "A = 'dent'; B = 'stain'", "print(list(Kind)[net(x).argmax()].value)", ("dent", "stain")),
+        ("enum.IntEnum", "DENT = 0; STAIN = 1", "print(Kind(phase))", None),
+        ("enum.IntEnum", "DENT = 1; STAIN = 2", "print(Kind(net(x).argmax()))", None),
+        ("Base", "DENT = 0; STAIN = 1", "print(Kind(net(x).argmax()))", None),
+    ],
+)
+def test_the_members_of_an_enum_that_a_prediction_is_one_of_are_names(
+    tmp_path: Path, base: str, members: str, asked: str, names: tuple[str, ...] | None
+) -> None:
+    (tmp_path / "kinds.py").write_text(KINDS.format(base=base, members=members))
+    (tmp_path / "run.py").write_text(f"import torch\nfrom kinds import Kind\n{asked}\n")
+    modules = project_index(survey(tmp_path)).repository.modules.values()
+    assert list(looked_up_names(modules)) == ([names] if names is not None else [])

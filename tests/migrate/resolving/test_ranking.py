@@ -222,6 +222,22 @@ def test_a_launchers_rank_is_the_launchers_to_give(tmp_path: Path) -> None:
     assert documented_arguments(surveyed, surveyed.scripts[0])[0] == ["--net", "vgg", "--local_rank", "0"]
 
 
+@pytest.mark.parametrize(
+    ("option", "lines", "told"),
+    [
+        ("'task', choices=['train', 'test']", ["train", "test --net b"], "test --net b"),
+        ("'--mode', required=True", ["--mode train --net a", "--mode test --net b"], "--mode test --net b"),
+        ("'--split', required=True", ["--split train", "--split test"], "--split train"),
+    ],
+)
+def test_of_several_tasks_the_one_that_evaluates_is_told(tmp_path: Path, option: str, lines: list[str], told: str) -> None:
+    parse = f"parser = argparse.ArgumentParser()\nparser.add_argument({option})\nparser.add_argument('--net', default='a')\n"
+    readme = "".join(f"    python main.py {line}\n" for line in lines)
+    order(tmp_path, {"main.py": f"{parse}args = parser.parse_args()\n{EVALUATE}"}, readme)
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0])[0] == told.split()
+
+
 def test_what_needs_nothing_is_told_nothing_unless_asked(tmp_path: Path) -> None:
     files = {"eval.py": OPTIONS.format(rank="").replace("required=True", 'default="vgg"') + EVALUATE}
     order(tmp_path, files, "    python eval.py --eval")

@@ -449,6 +449,24 @@ def test_an_attack_on_a_held_model_stays_as_it_is(tmp_path):
     assert not change.changed
 
 
+@pytest.mark.parametrize(
+    ("frozen", "rewritten"),
+    [
+        ("model.eval().requires_grad_(False)", True),
+        ("model.eval()\n    for p in model.parameters():\n        p.requires_grad = False", True),
+        ("model.eval().requires_grad_()", False),
+        ("model.eval()\n    images.requires_grad = True", False),
+    ],
+)
+def test_a_model_whose_gradients_are_turned_off_gets_its_graph(tmp_path, frozen, rewritten):
+    (tmp_path / "a.py").write_text(
+        "import torch\n\ndef main(images, loader):\n    model = torch.load('m')\n"
+        f"    {frozen}\n    for x, y in loader:\n        out = model(x)\n        print(out.argmax(1))\n"
+    )
+    (change,) = rewrite(survey(tmp_path))
+    assert ("graph = headrace.compile(model)" in change.after.decode()) is rewritten
+
+
 @pytest.mark.parametrize("surgery", ["model.fc = torch.nn.Linear(512, 2)", "model.classifier[6] = torch.nn.Linear(512, 2)"])
 def test_a_new_head_comes_before_the_graph(tmp_path, surgery):
     (tmp_path / "a.py").write_text(

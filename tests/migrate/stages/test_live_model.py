@@ -177,7 +177,8 @@ def test_what_reading_could_not_tell_and_a_run_shows_is_remarked_no_longer(tmp_p
     (tmp_path / "run.py").write_text("import torch\nnet = torch.nn.Linear(2, 2)\nfor x, y in loader:\n    print(net(x))\n")
     script = survey(tmp_path).scripts[0]
     codes = ("PS011", "PS013", "PS014", "PS113")
-    static = types.SimpleNamespace(findings=[Finding("run.py", 1, 0, code, "a remark", "note") for code in codes])
+    findings = [Finding("run.py", 1, 0, code, "a remark", "note") for code in codes]
+    static = types.SimpleNamespace(findings=[*findings, Finding("", 1, 0, "PS015", "built with its own defaults", "warning")])
     assert [item.code for item in live_model._still_true(static, script, True)] == ["PS011", "PS113"]
     assert [item.code for item in live_model._still_true(static, script, False)] == ["PS113"]
 

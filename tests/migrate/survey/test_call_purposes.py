@@ -198,6 +198,20 @@ def test_a_network_whose_answers_are_ranked_gives_classes_however_their_count_is
     assert {item.model for item in survey(tmp_path).loops} == {"red"}
 
 
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [("self.last(x)[:, :, 0, 0]", True), ("self.last(x).flatten(1)", True), ("self.last(x)", False)],
+)
+def test_a_ranked_network_may_end_in_a_convolution_but_not_in_one_answer_for_each_pixel(tmp_path, answers, found):
+    (tmp_path / "main.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.last = torch.nn.Conv2d(3, 4, 3)\n"
+        f"    def forward(self, x):\n        return {answers}\n"
+        "red = Net()\nfor image in images:\n    print(red(image).argmax(1))\n"
+    )
+    assert bool(survey(tmp_path).loops) is found
+
+
 @pytest.mark.parametrize("asked", ["answer.norm()", "torch.max(answer)", "other.argmax(1)", "F.normalize(answer, dim=1)"])
 def test_a_network_whose_answers_nothing_ranks_is_told_by_its_layers_alone(tmp_path, asked):
     (tmp_path / "main.py").write_text("import torch\n" + CONVOLUTIONS.format(count="salida_dim", asked=asked))

@@ -155,6 +155,14 @@ def test_makefiles_and_dockerfiles(tmp_path: Path) -> None:
         assert read(tmp_path, odd, "Dockerfile")[0][0] == "train.py"
 
 
+def test_stages_and_services(tmp_path: Path) -> None:
+    stages = "stages:\n  evaluate:\n    cmd: python eval.py model/net.pt ${data}\n    deps: [eval.py, model/net.pt]\n"
+    assert read(tmp_path, stages, "dvc.yaml") == [("eval.py", "model/net.pt ?")]
+    services = 'services:\n  web:\n    build: .\n    command: ["python", "app.py", "--port", "80"]\n'
+    assert read(tmp_path, services, "docker-compose.yml")[0] == ("app.py", "--port 80")
+    assert read(tmp_path, "worker: python app.py --queue images\n", "Procfile")[0] == ("app.py", "--queue images")
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_any_text_is_read(tmp_path: Path, seed: int) -> None:
     random = np.random.default_rng(seed)

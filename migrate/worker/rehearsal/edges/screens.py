@@ -7,12 +7,14 @@ import contextlib
 import importlib
 import os
 import re
+import sys
 import types
 from collections.abc import Iterator, Sized
 from typing import Any
 
 import numpy as np
 
+from ....reading.notebooks.notebook_magics import PYTHON_CELLS
 from ....reading.source import CELLS, NOTEBOOK
 from ..making import photo
 from ..silent import Silent
@@ -20,6 +22,9 @@ from ..stage import Enough, Stage
 from .arguments import CHECKPOINT
 from .libraries import tk_windows
 
+_SHELL = re.compile(
+    r"name 'get_ipython' is not|'NoneType' object has no attribute '(events|getoutput|magic|run_(cell|line)_magic|system)'"
+)
 ANSWERS = 4
 """Questions that are answered before a conversation has gone on long enough."""
 
@@ -45,8 +50,10 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.wrap(builtins, "input", answer)
     stage.wrap(os, "get_terminal_size", terminal)
     stage.patch(builtins, "display", lambda *_, **__: None)  # which a notebook has without an import
-    if stage.request.script.endswith((NOTEBOOK, CELLS)):
-        shell = Silent("get_ipython()")
+    if "shell" in stage.learned:
+        stage.note("screens", "get_ipython() stood in, which a notebook that became a script has where ipython runs it")
+    if stage.request.script.endswith((NOTEBOOK, CELLS)) or "shell" in stage.learned:
+        shell = _Shell("get_ipython()")
         stage.patch(builtins, "get_ipython", lambda: shell)
         stage.when_imported("IPython", lambda library: stage.patch(library, "get_ipython", lambda: shell))
     stage.when_imported("matplotlib", lambda library: _drawn_nowhere(stage, library, "use"))
@@ -59,6 +66,21 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("PIL.ImageGrab", lambda library: tk_windows.grabbed(stage, library))
     stage.when_imported("tqdm.notebook", lambda library: _plain_bars(stage, library))
     yield
+
+
+def lesson(stage: Stage, error: BaseException) -> bool:
+    """A notebook that was exported as a script asks for the shell, which `ipython script.py` has."""
+    if not isinstance(error, NameError | AttributeError) or _SHELL.search(str(error)) is None:
+        return False
+    return stage.add("shell", "get_ipython")
+
+
+class _Shell(Silent):
+    """IPython's, whose magics do nothing; but a cell of Python that one times is run."""
+
+    def run_cell_magic(self, name: str, line: str, cell: str) -> None:
+        if name in PYTHON_CELLS:
+            exec(compile(cell, "<cell>", "exec"), sys._getframe(1).f_globals)  # noqa: S102 - the user's own cell
 
 
 def _plain_bars(stage: Stage, library: Any) -> None:

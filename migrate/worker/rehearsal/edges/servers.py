@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..requests import ADDRESS, FAILING, REFUSED, Asked, Images, jpeg, members_of, speaks_of_images, taken
-from ..route_answers import Sent, encoded, fastapi_routes, flask_routes, observe
+from ..route_answers import Sent, encoded, fastapi_posts, fastapi_routes, flask_routes, observe
 from ..stage import Stage
 
 _PAGES = 4
@@ -90,13 +90,11 @@ def _call_fastapi(stage: Stage, app: Any) -> None:
         return
     asked = Asked(stage)
     with TestClient(app) as client:
-        routes = [route for route in getattr(app, "routes", ()) if hasattr(route, "endpoint")]
-        for route in sorted(routes, key=lambda route: not speaks_of_images(route.path, route.endpoint)):
-            if "POST" not in (getattr(route, "methods", None) or ()) or "{" in route.path:
-                continue
+        routes = [(path, route) for path, route in fastapi_posts(app) if "{" not in path]
+        for at, route in sorted(routes, key=lambda item: not speaks_of_images(item[0], item[1].endpoint)):
             requests = list(_requests(stage, route.dependant))
 
-            def ask(path: str = route.path, requests: list[dict[str, Any]] = requests) -> str:
+            def ask(path: str = at, requests: list[dict[str, Any]] = requests) -> str:
                 for number, request in enumerate(requests):
                     try:
                         answer = client.post(path, **request)
@@ -110,7 +108,7 @@ def _call_fastapi(stage: Stage, app: Any) -> None:
                 return f"{answer.status_code} {answer.text[:2000]}"
 
             if requests:
-                asked.ask(route.path, ask)
+                asked.ask(at, ask)
         asked.end()
 
 

@@ -66,7 +66,7 @@ def call(stage: Stage, function: Any) -> None:
 
 def _told(stage: Stage, function: Any, form: Form, others: list[Any]) -> Callable[[], Any]:
     def ask() -> Any:
-        with _events_read():
+        with events_read():
             return at_its_class(stage, function, None, function, Event(form.make()), *others)
 
     return ask
@@ -85,14 +85,14 @@ def _of_sagemaker(stage: Stage, load: Any) -> Iterator[tuple[str, Callable[[], A
 def _asked(stage: Stage, model: Any, body: Any, kind: str) -> Any:
     own = vars(sys.modules["__main__"])
     predict, tell = own.get("predict_fn"), own.get("output_fn")
-    with _events_read():
+    with events_read():
         given = at_its_class(stage, own["input_fn"], None, own["input_fn"], body, kind)
         answer = model(given) if predict is None else at_its_class(stage, predict, None, predict, given, model)
         return answer if tell is None else at_its_class(stage, tell, None, tell, answer, "application/json")
 
 
 @contextlib.contextmanager
-def _events_read() -> Iterator[None]:
+def events_read() -> Iterator[None]:
     """Within it, JSON reads an event as itself."""
     plain = json.loads
 

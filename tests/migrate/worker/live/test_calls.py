@@ -51,6 +51,19 @@ def test_nothing_is_seen_of_modules_without_weights_and_of_other_inputs() -> Non
     assert not calls.seen
 
 
+def test_images_may_have_as_many_channels_as_a_satellites_and_features_are_none() -> None:
+    scenes, bands, head = torch.rand(2, 6, 8, 8), nn.Sequential(nn.Conv2d(6, 4, 3), nn.Flatten()), nn.Conv2d(12, 4, 3)
+    with ModuleCalls(HERE) as calls:
+        for _ in range(2):
+            bands(scenes)
+            head(torch.rand(2, 12, 8, 8))
+    assert [(seen.module, seen.sites.total()) for seen in calls.seen.values()] == [(bands, 2)]
+    with ModuleCalls(HERE) as calls:
+        Net()(IMAGES)
+        bands(scenes)
+    assert isinstance(only(calls).module, Net)
+
+
 @pytest.mark.filterwarnings("ignore")  # torch.jit is deprecated, and sizes become constants in its trace
 def test_sizes_are_numbers_also_in_a_call_that_is_traced() -> None:
     with ModuleCalls(HERE) as calls:

@@ -225,6 +225,16 @@ for images, targets in loader:
     assert (found.live.evaluating, found.evaluates, found.in_training) == (evaluating, evaluates, in_training)
 
 
+@pytest.mark.parametrize(
+    ("mode", "drawing"),
+    [("model[1].train()", True), ("model[1].train()\nmodel.eval()", False), ("model.train()", False)],
+)
+def test_dropout_that_draws_in_evaluation_is_seen(tmp_path: Path, mode: str, drawing: bool) -> None:
+    calls = "with torch.no_grad():\n    for images, targets in loader:\n        print(model(images).argmax(1))\n"
+    text = f"model = nn.Sequential(Net(), nn.Dropout(0.5)).eval()\n{mode}\n{calls}"
+    assert seen(script(tmp_path, DATA, text)).live.drawing is drawing
+
+
 @pytest.mark.parametrize("also", ["", "model.eval()\nwith torch.no_grad():\n    model(next(iter(loader))[0])\n"])
 def test_a_model_that_gives_more_while_it_is_trained_is_described_as_it_is_in_evaluation(tmp_path: Path, also: str) -> None:
     text = f"""

@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from headrace.migrate.worker.rehearsal.requests import Images, Upload, forms, jpeg, keys_of, members_of, taken
+from headrace.migrate.worker.rehearsal.requests import Images, Upload, bodies, forms, jpeg, keys_of, members_of, taken
 
 
 def keys(text, number=1):
@@ -83,3 +83,17 @@ def test_a_table_may_be_given_by_name_alone():
         return data["image"], data.get("kind")
 
     assert members_of(route, "data", dict) == ["image"]
+
+
+@pytest.mark.parametrize(
+    ("source", "first", "has"),
+    [
+        ("data = self.rfile.read()", "image", "file image"),
+        ("import json\nb64decode(json.loads(body)['picture'])", "JSON picture", "image"),
+        ("part = await (await request.multipart()).next()\nok = part.name == 'photo'", "file photo", "image"),
+    ],
+)
+def test_the_forms_of_which_the_sources_speak_come_first(on_stage, source, first, has):
+    names = [body.name for body in bodies(on_stage(files={"app.py": source}).stage)]
+    assert names[0] == first
+    assert has in names

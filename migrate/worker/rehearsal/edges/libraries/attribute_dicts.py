@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import types
 from typing import Any
 
 from ...silent import Entries
@@ -55,6 +57,18 @@ class GrowingDict(AttributeDict):
         return self[name]
 
 
+class LockingDict(AttributeDict):
+    """One that may be locked, as in ml_collections: what a script that runs does to it is allowed in any case."""
+
+    def lock(self) -> LockingDict:
+        return self
+
+    unlock = lock
+
+    def unlocked(self) -> contextlib.AbstractContextManager[LockingDict]:
+        return contextlib.nullcontext(self)
+
+
 def _held(kind: type[AttributeDict], value: Any) -> Any:
     """A value as a dictionary of this kind holds it."""
     if isinstance(value, dict) and not isinstance(value, AttributeDict):
@@ -75,6 +89,7 @@ _NAMES = {
     "box": ["Box", "ConfigBox"],
     "dotmap": ["DotMap"],
     "easydict": ["EasyDict"],
+    "ml_collections": ["ConfigDict", "FrozenConfigDict"],
     "munch": ["Munch"],
 }
 LIBRARIES = frozenset(_NAMES)
@@ -82,8 +97,10 @@ LIBRARIES = frozenset(_NAMES)
 
 def contents(library: str) -> dict[str, Any]:
     """What one of `LIBRARIES` has: a class under each of its names, and munch's two functions."""
-    base = GrowingDict if library in _GROWS else AttributeDict
+    base = GrowingDict if library in _GROWS else LockingDict if library == "ml_collections" else AttributeDict
     found: dict[str, Any] = {name: type(name, (base,), {"__module__": library}) for name in _NAMES[library]}
     if library == "munch":
         found |= {"munchify": functools.partial(_held, found["Munch"]), "unmunchify": _plain}
+    if library == "ml_collections":
+        found["config_dict"] = types.SimpleNamespace(**found, placeholder=lambda *_, **__: None)
     return found

@@ -102,10 +102,24 @@ def test_a_detector_that_finds_nothing_or_is_not_there_is_given_the_whole_image(
     assert (done.report.ended, done.stdout) == ("finished", "[(0, 0, 40, 30)] False\n[1, 1, 1]\n"), done.report.why
 
 
-def test_the_cells_of_a_notebook_have_the_shell_and_scripts_have_none(rehearsed):
+def test_the_cells_of_a_notebook_have_the_shell(rehearsed):
     text = "get_ipython().events.register('pre_run_cell', print)\nprint('google.colab' in str(get_ipython()))\n"
     cells = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": [], "execution_count": None}]
     notebook = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
     done = rehearsed({"main.ipynb": notebook}, script="main.ipynb")
     assert (done.report.ended, done.stdout) == ("finished", "False\n"), done.stderr
-    assert "get_ipython" in rehearsed({"main.py": text}, made=done.root / "other").report.why
+
+
+def test_so_has_a_notebook_that_became_a_script_and_its_timed_cells_run(rehearsed):
+    text = (
+        "# In[1]:\nget_ipython().run_line_magic('matplotlib', 'inline')\nget_ipython().system('pip install x')\n"
+        "get_ipython().run_cell_magic('time', '', 'x = 3\\n')\nget_ipython().run_cell_magic('bash', '', 'exit 3')\nprint(x)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "3\n"), done.report.why
+    assert "where ipython runs it" in done.standins("screens")[0].what
+
+
+def test_a_script_that_asks_whether_it_is_a_notebook_is_none(rehearsed):
+    text = "try:\n    get_ipython()\n    print('notebook')\nexcept NameError:\n    print('script')\n"
+    assert rehearsed({"main.py": text}).stdout == "script\n"

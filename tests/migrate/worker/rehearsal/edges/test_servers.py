@@ -172,6 +172,29 @@ def test_the_routes_of_a_fastapi_app_are_called_in_the_form_that_each_declares(r
     assert done.stdout == said
 
 
+ROUTERS = """
+import torch
+from fastapi import APIRouter, FastAPI, File, UploadFile
+app, inner, mounted = FastAPI(), APIRouter(prefix="/images"), FastAPI()
+
+@inner.post("/score")
+def score(file: UploadFile = File(...)):
+    return file.size > 0
+
+@mounted.post("/score")
+def of_mounted(file: UploadFile = File(...)):
+    return file.size > 0
+
+app.include_router(inner, prefix="/v1")
+app.mount("/sub", mounted)
+"""
+
+
+def test_routes_of_routers_and_of_mounted_applications_are_called_too(rehearsed):
+    done = rehearsed({"main.py": ROUTERS})
+    assert done.stdout == "POST /v1/images/score: 200 true\nPOST /sub/score: 200 true\n", done.stderr
+
+
 ROUTES = """
 import torch
 from flask import Flask, request

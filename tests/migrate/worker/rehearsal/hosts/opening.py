@@ -12,3 +12,11 @@ def opened(data):
 
 NET = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 3))
 """
+
+DEAF = """
+import socket, sys
+def listen(*_):
+    sys.exit("it listens")
+socket.socket.listen = listen
+"""
+"""What a script's run is recorded by ends it where it listens, as a service does."""

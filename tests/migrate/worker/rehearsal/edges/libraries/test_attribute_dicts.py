@@ -63,3 +63,12 @@ def test_munch_s_functions():
     made = munch["munchify"]([{"a": {"b": 1}}])
     assert (made[0].a.b, type(made[0]).__name__) == (1, "Munch")
     assert type(munch["unmunchify"](made)[0]) is dict
+
+
+def test_one_of_ml_collections_may_be_locked():
+    library = contents("ml_collections")
+    config = library["ConfigDict"]({"net": {"width": 3}}).lock()
+    with config.unlocked() as open_one:
+        open_one.net.depth = library["config_dict"].placeholder(int)
+    assert dict(**config.unlock().net) == {"width": 3, "depth": None}
+    assert type(config.net) is library["config_dict"].ConfigDict
