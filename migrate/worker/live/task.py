@@ -11,6 +11,7 @@ import torch
 from ....runtime.base.task import CLASSIFYING, DENSE, EMBEDDING, MULTI_LABEL, RAW, SINGLE_LABEL
 from ...reading.recipe import Place
 from ..inspection import scores
+from .choices import in_words
 from .flow import PAIRINGS
 from .seen import Call, Limit, Seen
 
@@ -111,6 +112,16 @@ def _are_shares(value: torch.Tensor) -> bool:
 
 def _sigmoid(number: float) -> float:
     return 1 / (1 + math.exp(-number)) if number > -500 else 0.0
+
+
+def said_otherwise(seen: Seen, tasks: Mapping[Place, str]) -> tuple[tuple[str, str], ...]:
+    """By line, what the script does to say something else than the class with the largest number and its share, of outputs
+    that tell one class of many."""
+    said: dict[str, str] = {}
+    for place, task in tasks.items():
+        if task in ("", SINGLE_LABEL):
+            said |= in_words(seen.chosen.get(place, {}), seen.best_compared.get(place, ()))
+    return tuple(said.items())
 
 
 def chosen_place(seen: Seen, call: Call, leaves: Mapping[Place, torch.Tensor]) -> Place | None:
