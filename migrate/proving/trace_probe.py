@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+NOT_REACHED = "it did not come to the model's call with this image"
 # What torchrun and the like tell the only process of a run.
 LAUNCHER = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "SLURM_PROCID": "0"}
 # Methods that make a new image of other pixels, and methods that change pixels in place.
