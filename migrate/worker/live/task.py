@@ -27,6 +27,7 @@ _DISTANCES = frozenset(
 )
 JUDGING = _ONE_OF_MANY | _EACH | _RANKING
 """Functions whose reading of an output says that its entries have labels."""
+_BEST_ALONE = "the best label alone is held against a number, and the package names every label above its threshold"
 _REGRESSION = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 _SAMPLES = 1000
 
@@ -115,12 +116,14 @@ def _sigmoid(number: float) -> float:
 
 
 def said_otherwise(seen: Seen, tasks: Mapping[Place, str]) -> tuple[tuple[str, str], ...]:
-    """By line, what the script does to say something else than the class with the largest number and its share, of outputs
-    that tell one class of many."""
+    """By line, what the script does to say something else than the package: of outputs that tell one class of many, than the
+    one with the largest number and its share; of several labels, than each above its threshold."""
     said: dict[str, str] = {}
     for place, task in tasks.items():
         if task in ("", SINGLE_LABEL):
             said |= in_words(seen.chosen.get(place, {}), seen.best_compared.get(place, ()))
+        elif task.startswith(MULTI_LABEL):
+            said |= dict.fromkeys(sorted(seen.best_compared.get(place, ())), _BEST_ALONE)
     return tuple(said.items())
 
 
