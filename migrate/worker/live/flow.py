@@ -124,6 +124,9 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
         """Note what a class is chosen from, for each of the models whose outputs it is made of."""
         chosen = Chosen()
         note_choice(chosen, name, entry.value, entry.given, args[1:], kwargs)
+        models = len({seen.ordinal for seen, _ in entry.sources})
+        if models > 1 and (chosen.other or chosen.scores):
+            chosen.form = f"what {models} models give together"
         if chosen.rows and (where := user_place(self._root)) is not None:
             for seen, path in entry.sources:
                 seen.chosen.setdefault(path, {}).setdefault(where, Chosen()).add(chosen)

@@ -100,4 +100,6 @@ def test_each_of_the_models_that_vote_is_told_of() -> None:
         flow.follow(first, [((), one)])
         flow.follow(second, [((), two)])
         sum(value.softmax(1) for value in (one, two)).argmax(1)  # type: ignore[attr-defined]
-    assert [list(seen.chosen) for seen in (first, second)] == [[()], [()]]
+    for seen in (first, second):
+        (made,) = seen.chosen[()].values()
+        assert made.form == "what 2 models give together"
