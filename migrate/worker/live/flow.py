@@ -123,7 +123,10 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
     def _note_choice(self, entry: _Followed, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what a class is chosen from, for each of the models whose outputs it is made of."""
         chosen = Chosen()
-        note_choice(chosen, name, entry.value, entry.given, args[1:], kwargs)
+        try:
+            note_choice(chosen, name, entry.value, entry.given, args[1:], kwargs)
+        except RuntimeError:  # there are no numbers, as within vmap
+            return
         models = len({seen.ordinal for seen, _ in entry.sources})
         if models > 1 and (chosen.other or chosen.scores):
             chosen.form = f"what {models} models give together"

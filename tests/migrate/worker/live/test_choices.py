@@ -103,3 +103,15 @@ def test_each_of_the_models_that_vote_is_told_of() -> None:
     for seen in (first, second):
         (made,) = seen.chosen[()].values()
         assert made.form == "what 2 models give together"
+
+
+def test_within_vmap_there_are_no_numbers_and_nothing_is_said() -> None:
+    def chosen(value: torch.Tensor) -> torch.Tensor:
+        seen = Seen(module=nn.Identity(), ordinal=0, last=True)
+        with Flow(HERE) as flow:
+            flow.follow(seen, [((), value)])
+            found = (value + 1).softmax(1).argmax(1)
+        assert seen.chosen == {}
+        return found
+
+    assert torch.equal(torch.func.vmap(chosen)(torch.stack([GIVEN, OTHER])), torch.stack([GIVEN, OTHER]).argmax(2))
