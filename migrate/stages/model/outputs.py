@@ -53,7 +53,9 @@ def remark_printed(
     path = resolved.script.path if resolved.script is not None else ""
     names = labels[0] if len(labels) == 1 else None
     one_of_many = kind_of(task) in ("", SINGLE_LABEL) and names is not None and recorded.outputs.shape[1:] == (len(names),)
-    if path not in originals.runs or names is None or not one_of_many or len(names) == 1:
+    live = resolved.recipe.live
+    recorded_it = live is None or live.output in (None, (0,))  # of an output of several parts the recorder has the first
+    if path not in originals.runs or names is None or not one_of_many or len(names) == 1 or not recorded_it:
         return
     found = printed_otherwise(originals.runs[path].run.done.stdout, names, recorded.outputs)
     if found is None:
