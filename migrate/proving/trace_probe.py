@@ -108,7 +108,8 @@ class Journal:
             plain_lay(canvas, im, *args, **kwargs)
             self._shows(canvas, im)
 
-        Image.alpha_composite, Image.Image.alpha_composite = alpha_composite, lay  # type: ignore[method-assign]
+        Image.alpha_composite = alpha_composite
+        Image.Image.alpha_composite = lay  # type: ignore[method-assign,assignment]
         for name in ("fromarray", "frombuffer"):  # torchvision's ToPILImage makes images of buffers
             setattr(Image, name, self._following_pixels(getattr(Image, name)))
         interface = Image.Image.__array_interface__.fget  # type: ignore[attr-defined]
