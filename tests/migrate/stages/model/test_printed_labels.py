@@ -51,3 +51,16 @@ def test_names_that_follow_from_the_label_and_are_none_are_seen() -> None:
 def test_a_line_that_names_no_class_among_such_that_do_says_something_else() -> None:
     text = "a.jpg ant 0.9\nb.jpg unknown 0.3\nc.jpg cat 0.7\nd.jpg bee 0.6\ne.jpg ant 0.5\n"
     assert printed_otherwise(text, LABELS, OUTPUTS) == PrintedOtherwise("unknown", "bee", 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        (("T-shirt/top", "coat", "bag"), "(T-shirt/top)\ncoat\nbag\ncoat\nT-shirt/top\n"),
+        (("n01 great_gray_owl", "n02 bee", "n03 cat"), "great gray owl\nBEE\nCat\nBEE\ngreat gray owl\n"),
+        (("great_gray_owl", "bee", "cat"), "great gray owl\nbee\ncat\nbee\ngreat gray owl\n"),
+        (("tench, Tinca tinca", "ant, emmet", "cat"), "x.jpg tench 3\nx.jpg ant 3\nx.jpg cat 3\nx.jpg ant 3\nx.jpg tench 3\n"),
+    ],
+)
+def test_a_label_may_be_printed_in_another_form(labels: tuple[str, ...], text: str) -> None:
+    assert printed_otherwise(text, labels, OUTPUTS) is None
