@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+NOT_REACHED = "it did not come to the model's call with this image"
 # What torchrun and the like tell the only process of a run.
 LAUNCHER = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "SLURM_PROCID": "0"}
 # Methods that make a new image of other pixels, and methods that change pixels in place.
@@ -90,8 +91,25 @@ class Journal:
             plain_paste(canvas, im, box, mask)
             if padded is not None:
                 canvas.__dict__["_ops"] = padded
+            elif mask is not None and (box is None or tuple(box[:2]) == (0, 0)):
+                self._shows(canvas, im)
 
         Image.Image.paste = paste  # type: ignore[method-assign,assignment]
+        plain_composite, plain_lay = Image.alpha_composite, Image.Image.alpha_composite
+
+        @functools.wraps(plain_composite)
+        def alpha_composite(im1: Image.Image, im2: Image.Image) -> Image.Image:
+            made = plain_composite(im1, im2)
+            self._shows(made, im2)
+            return made
+
+        @functools.wraps(plain_lay)
+        def lay(canvas: Image.Image, im: Image.Image, *args: Any, **kwargs: Any) -> None:
+            plain_lay(canvas, im, *args, **kwargs)
+            self._shows(canvas, im)
+
+        Image.alpha_composite = alpha_composite
+        Image.Image.alpha_composite = lay  # type: ignore[method-assign,assignment]
         for name in ("fromarray", "frombuffer"):  # torchvision's ToPILImage makes images of buffers
             setattr(Image, name, self._following_pixels(getattr(Image, name)))
         interface = Image.Image.__array_interface__.fget  # type: ignore[attr-defined]
@@ -101,6 +119,17 @@ class Journal:
             if plain is not None:
                 setattr(Image.Image, name, self._noting_read(plain))
         self._interface = interface
+
+    def _shows(self, made: Image.Image, image: Any) -> None:
+        """Give what an image was laid on that one's history where all of it is seen: it has no transparency."""
+        if self.depth or "_ops" in made.__dict__ or "_ops" not in getattr(image, "__dict__", {}) or made.size != image.size:
+            return
+        self.depth += 1
+        try:
+            if made.convert("RGB").tobytes() == image.convert("RGB").tobytes():
+                made.__dict__["_ops"] = list(image.__dict__["_ops"])
+        finally:
+            self.depth -= 1
 
     def _noting(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(plain)

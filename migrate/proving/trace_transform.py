@@ -25,6 +25,7 @@ from ..reading.recipe import TransformRecipe
 from .fit_numbers import Rejected, tolerance
 from .sandbox import Sandbox, read_left_arrays, read_left_json
 from .trace_fit import Observation, fit, rows
+from .trace_probe import NOT_REACHED
 
 # (width, height): landscape, portrait, square, small, large; odd, so that halves and ratios round.
 FIT_SIZES = (
@@ -272,9 +273,7 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
         agrees = difference <= tolerance(wanted) + near
         if probe.mode == mode:
             if not agrees:
-                name = probe.path.stem.split("_", 2)[-1]
-                said = _SAID.get(name, f"an image of {name} pixels")
-                raise Rejected(f"what it does to {said} could not be reproduced exactly (off by {difference:.3g})")
+                raise Rejected(f"what it does to {_said_of(probe)} could not be reproduced exactly (off by {difference:.3g})")
             worst, proofs = max(worst, difference), proofs + probe.for_proof
         elif not agrees and probe.mode in (*OTHER_MODES, *RARE_MODES):
             others.append(_CALLED.get(probe.mode, probe.mode))
@@ -282,6 +281,13 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
         *more, last = dict.fromkeys(others)
         called = f"{', '.join(more)} and {last}" if more else last
         remarks.append(f"{called} images are converted to the model's channels before any other step, unlike in the transform")
+    left = [_said_of(probe) for probe in probes if probe.mode == mode and probe.found.get("error") == NOT_REACHED]
+    if left:
+        several = f" and {len(left) - 1} more of the probes" if len(left) > 1 else ""
+        remarks.append(
+            f"the script does not bring {left[0]}{several} to its model, but leaves it out or says something else of it; the "
+            "service answers it as any other"
+        )
     if any(_of_torch(probe) for probe, _ in usable):
         remarks.append(
             f"it resizes tensors, and the service resizes images: values differ by at most {worst:.2g}, less than {_LEVELS} of "
@@ -290,6 +296,11 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
     if proofs < 3:
         raise Rejected(f"it fails on most {mode} images, so nothing could be proved")
     return worst, remarks
+
+
+def _said_of(probe: Probe) -> str:
+    name = probe.path.stem.split("_", 2)[-1]
+    return _SAID.get(name, f"an image of {name} pixels")
 
 
 def _of_torch(probe: Probe) -> bool:

@@ -167,6 +167,8 @@ class SeenModel:
     dataset: str | None
     together: int = 1
     """Batches of images that it is called with at once: one that compares two classifies none."""
+    otherwise: tuple[tuple[str, str], ...] = ()
+    """Where ("path:line") its script says something else than the class with the largest number and its share, and how."""
 
     @property
     def classes(self) -> int | None:

@@ -130,6 +130,13 @@ PS531 evaluated-in-training-mode
 PS532 guessed-classes
     No file states how many classes there are, and the data is not here: the model has as many outputs as the data that stood in
     had classes. With --data DIR it has as many as yours.
+PS533 decided-otherwise
+    Between its model and what it says, a script changes what the class is chosen from: other models, other views of the image,
+    a temperature, classes left out, a least score. The package has the model alone, so it says the class with the
+    largest of the model's numbers, with its share. Do in the model's forward() what is to be served with it.
+PS534 printed-otherwise
+    On the images that it was run with, a script prints other names than those that the package gives for the largest outputs of
+    its model: it looks them up in another order or table, or chooses the class otherwise.
 """
 
 CODES: dict[str, tuple[str, str]] = {

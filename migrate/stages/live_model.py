@@ -220,6 +220,12 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
             "computes without, which cannot be held against the script's outputs; its calls in the script go on to draw"
         )
         migration.remark("PS531", message, "warning", best.site)
+    for where, what in best.otherwise:
+        message = (
+            f"{what}; the package answers by what {live.class_name} alone gives: do this in its forward(), or where the "
+            "answers are used"
+        )
+        migration.remark("PS533", message, "warning", where)
     if best.as_read is False and static is not None:
         message = f"reading the sources leads to {static.name}, and {live.class_name} here is not of its structure; it is taken"
         migration.remark("PS518", message, "note", best.site)

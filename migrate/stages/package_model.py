@@ -24,7 +24,8 @@ from ..resolving.ranking import listed
 from ..resolving.resolved import Resolved
 from ..survey.survey import project_index
 from .migration import Migration
-from .model.outputs import labels_of, remark_taken_for, task_of
+from .model.outputs import labels_of, remark_printed, remark_taken_for, task_of
+from .model.own_images import remark_own_images
 from .model.preprocessing import preprocessing_of, traced
 from .repair_parity import compare_with_unrepaired
 from .scripts.originals import Originals
@@ -120,7 +121,11 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     labels = labels_of(migration, resolved, recorded, built.classes, task)
     if not task and not labels:  # as many names as outputs tell that these are classes
         remark_taken_for(migration, resolved, name, built.classes)
+    if own and recorded is not None:
+        remark_printed(migration, resolved, originals, recorded, labels, task)
     preprocessing, why_not = preprocessing_of(migration, resolved, known.traced, row)
+    if own and recorded is not None and preprocessing is not None and originals.on_own_data(resolved.recipe.script):
+        remark_own_images(migration, preprocessing, recorded, preprocessing.source)
     request = Package(
         recipe=built.recipe,
         name=name,

@@ -144,7 +144,18 @@ def rehearse_model(
         return stopped
     chosen = max(taken, key=lambda run: _worth(run, taken))
     chosen = _with_trained_weights(migration, chosen, model)
+    _remark_untold(migration, chosen)
     return resolved(migration, chosen, static, [script.path for script, _ in scripts if script is not chosen.script])
+
+
+def _remark_untold(migration: Migration, run: Run) -> None:
+    """Say of a script that needs to be told nothing, and was told nothing, what its documentation tells it: that may be another
+    model, or other weights."""
+    argv, where = documented_arguments(migration.surveyed, run.script, always=True)
+    if run.script.options and not run.recipe.argv and any(word.startswith("-") for word in argv):
+        line = shlex.join([run.script.path, *argv])
+        message = f"run without arguments, which it does not need; {where} tells it {' '.join(argv)}: --entry {line!r} does so"
+        migration.remark("PS011", message, "note", run.script.path)
 
 
 def _worth(run: Run, among: list[Run]) -> tuple[bool, bool, bool, tuple[bool, ...]]:

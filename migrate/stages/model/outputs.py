@@ -9,7 +9,9 @@ from ...proving.verify import Recorded
 from ...resolving.resolved import Resolved
 from ...resolving.task import MULTI_LABEL, SINGLE_LABEL, kind_of, may_have_labels, modules_near, stated_task, with_threshold
 from ..migration import Migration
+from ..scripts.originals import Originals
 from ..worker_client import class_names
+from .printed_labels import printed_otherwise
 
 
 def task_of(migration: Migration, resolved: Resolved, name: str, classes: int | None) -> str:
@@ -37,6 +39,33 @@ def remark_taken_for(migration: Migration, resolved: Resolved, name: str, classe
         )
     if classes is not None:
         migration.remark("PS519", message, "note", resolved.place)
+
+
+def remark_printed(
+    migration: Migration,
+    resolved: Resolved,
+    originals: Originals,
+    recorded: Recorded,
+    labels: Sequence[Sequence[str] | None],
+    task: str,
+) -> None:
+    """Say where the model's script prints other names than those that its package gives for what was recorded of it."""
+    path = resolved.script.path if resolved.script is not None else ""
+    names = labels[0] if len(labels) == 1 else None
+    one_of_many = kind_of(task) in ("", SINGLE_LABEL) and names is not None and recorded.outputs.shape[1:] == (len(names),)
+    live = resolved.recipe.live
+    recorded_it = live is None or live.output in (None, (0,))  # of an output of several parts the recorder has the first
+    if path not in originals.runs or names is None or not one_of_many or len(names) == 1 or not recorded_it:
+        return
+    found = printed_otherwise(originals.runs[path].run.done.stdout, names, recorded.outputs)
+    if found is None:
+        return
+    often = "" if found.count is None else f", for {found.count} of {found.rows} images"
+    message = (
+        f"the script prints {found.printed!r} where the package says {found.label!r}{often}: that names the model's largest "
+        "output as it stands, and the script has other names for it or chooses otherwise"
+    )
+    migration.remark("PS534", message, "warning", path)
 
 
 def labels_of(

@@ -113,6 +113,10 @@ class Originals:
     runs: Mapping[str, OriginalRun] = field(default_factory=dict)
     why_not: Mapping[str, str] = field(default_factory=dict)
 
+    def on_own_data(self, script: str) -> bool:
+        """Whether a script ran on nothing but the user's data."""
+        return script in self.runs and self.runs[script].executed_on == "your data"
+
 
 def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
     """Run every rewritten script as it was; what keeps one from running here is remarked."""

@@ -59,7 +59,7 @@ class ModuleCalls:
         self._numbers = itertools.count()  # one that turns out to give its loss is seen no more, and keeps its number
         self._on_call, self._on_pause = on_call, on_pause
         self._local = threading.local()
-        self._flow = Flow()
+        self._flow = Flow(self.root)
         self._dataset: Any = None
         self._batch: tuple[int, ...] | None = None
         # What is called after a model may be given its features, which have as many channels.

@@ -11,6 +11,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ...reading.recipe import Place
+from ..rehearsal.places import user_place
+from .choices import Chosen, note_choice
 from .seen import Limit, Seen, tensors_in
 
 _LONGEST_CHAIN = 8  # functions between a model's output and what judges it
@@ -21,15 +23,17 @@ _SAME_NUMBERS = frozenset({
 })  # fmt: skip
 _COMPARISONS = frozenset({"gt", "ge", "lt", "le", "greater", "greater_equal", "less", "less_equal"})
 _REDUCTIONS = frozenset({"mean", "sum", "prod", "norm"})
+_PICKING = frozenset({"argmax", "max", "amax", "topk", "sort", "argsort", "argmin", "min", "amin"})
 PAIRINGS = frozenset({"cosine_similarity", "matmul", "mm", "bmm", "rmatmul", "cdist", "pairwise_distance", "einsum"})
 """What holds vectors against others: what is read of that is said of both."""
 
 
 class Flow(TorchFunctionMode):  # type: ignore[misc]
-    """Follows the outputs of the last call of each model through torch's functions."""
+    """Follows the outputs of the last call of each model through torch's functions. `root` is the user's repository."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: str = "") -> None:
         super().__init__()
+        self._root = root
         self._tracked: dict[int, _Followed] = {}
 
     def follow(self, seen: Seen, leaves: list[tuple[Place, torch.Tensor]]) -> None:
@@ -37,7 +41,7 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
         for path, value in leaves:
             with torch._C.DisableTorchFunction():  # what is asked here is not what the script does
                 given = value.detach().clone()
-            self._tracked[id(value)] = _Followed(value, seen, path, given, _version(value))
+            self._tracked[id(value)] = _Followed(value, seen, path, given, _version(value), frozenset({(seen, path)}))
 
     def source(self, value: torch.Tensor) -> tuple[Seen, Place, bool] | None:
         """The model that gave a value, at which place of its output, and whether the value is that flattened. None where other
@@ -64,11 +68,14 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         result = function(*args, **(kwargs or {}))
         if self._tracked:
-            for value in (*args, *(kwargs or {}).values()):
-                for item in value if isinstance(value, list | tuple) else (value,):
-                    entry = self._tracked.get(id(item)) if isinstance(item, torch.Tensor) else None
-                    if entry is not None:
-                        self._note(entry, getattr(function, "__name__", ""), args, kwargs or {}, result)
+            given = (value if isinstance(value, list | tuple) else (value,) for value in (*args, *(kwargs or {}).values()))
+            entries = [self._tracked.get(id(item)) for items in given for item in items if isinstance(item, torch.Tensor)]
+            found = [entry for entry in entries if entry is not None]
+            sources = frozenset().union(*(entry.sources for entry in found))
+            name = getattr(function, "__name__", "")
+            picked = name in _PICKING or any(entry.picked for entry in found)
+            for entry in found:
+                self._note(replace(entry, sources=sources), name, args, kwargs or {}, result, picked=picked)
         return result
 
     def _note(
@@ -78,10 +85,14 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: Any,
+        *,
+        picked: bool,
     ) -> None:
         seen, path = entry.seen, entry.path
         if name == "max" and len(args) + len(kwargs) > 1:
             name = "argmax"  # the largest of each row, and where it stands
+        if seen.last and not entry.picked and name not in _IGNORED:
+            self._note_choice(entry, name, args, kwargs)
         if name not in _IGNORED:
             seen.reads.setdefault(path, Counter())[name] += 1
             if seen.last:
@@ -90,6 +101,9 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
             other = 0.5 if name == "round" else next((value for value in args if value is not entry.value), None)
             if (values := _numbers(other, entry.value)) is not None:
                 seen.limits.setdefault(path, Counter())[Limit(values, entry.after_sigmoid)] += 1
+                of_best = entry.picked and seen.last and entry.value.is_floating_point()
+                if of_best and (where := user_place(self._root)) is not None:
+                    seen.best_compared.setdefault(path, set()).add(where)
         same = entry.same and _version(entry.value) == entry.version and name in _SAME_NUMBERS
         written = result is entry.value or name == "__setitem__"
         if written and not same and name not in _IGNORED:
@@ -100,25 +114,45 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
                 if isinstance(value, torch.Tensor):
                     loss = name in _REDUCTIONS or name.endswith("_loss") or "cross_entropy" in name
                     one = entry.one_of_all or (loss and value.dim() == 0)
-                    made = _Followed(value, seen, path, entry.given, _version(value), same, entry.length + 1, after, one)
+                    made = replace(
+                        entry, value=value, version=_version(value), same=same, length=entry.length + 1, after_sigmoid=after,
+                        one_of_all=one, picked=picked,
+                    )  # fmt: skip
                     self._tracked.setdefault(id(value), made)
+
+    def _note_choice(self, entry: _Followed, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note what a class is chosen from, for each of the models whose outputs it is made of."""
+        chosen = Chosen()
+        try:
+            note_choice(chosen, name, entry.value, entry.given, args[1:], kwargs)
+        except RuntimeError:  # there are no numbers, as within vmap
+            return
+        models = len({seen.ordinal for seen, _ in entry.sources})
+        if models > 1 and (chosen.other or chosen.scores):
+            chosen.form = f"what {models} models give together"
+        if chosen.rows and (where := user_place(self._root)) is not None:
+            for seen, path in entry.sources:
+                seen.chosen.setdefault(path, {}).setdefault(where, Chosen()).add(chosen)
 
 
 @dataclass(frozen=True, eq=False)
 class _Followed:
     """A value that a model gave or that became of one, so many functions later. `given` is a copy of what the model gave,
-    `same` says that no function came after it but such as leave the numbers as they are, and `one_of_all` that it is one
-    number that was computed from all of them, as a loss is."""
+    `sources` are all outputs that it is made of, `same` says that no function came after it but such as leave the numbers as
+    they are, and `one_of_all` that it is one number that was computed from all of them, as a loss is."""
 
     value: torch.Tensor
     seen: Seen
     path: Place
     given: torch.Tensor
     version: int | None
+    sources: frozenset[tuple[Seen, Place]]
     same: bool = True
     length: int = 0
     after_sigmoid: bool = False
     one_of_all: bool = False
+    picked: bool = False
+    """Whether a largest or smallest number was picked of it before."""
 
 
 def _version(value: torch.Tensor) -> int | None:

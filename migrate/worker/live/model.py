@@ -41,6 +41,7 @@ from ..rehearsal.rehearse import ATTEMPTS, rehearse
 from ..rehearsal.scripted import name_of, unscripted
 from ..stored_weights import stored_weights_read
 from .calls import ModuleCalls, is_users, weights_of
+from .earlier_calls import drop_histories, refuse_kept
 from .hooks import without_observers
 from .labels import class_names, names_called
 from .modes import draws, told_apart
@@ -49,7 +50,7 @@ from .rows import keep_rows
 from .scores import adapted
 from .seen import Call, Seen, tensors_in
 from .shortcuts import shortcuts
-from .task import JUDGING, chosen_place, classifies, is_column, told, width_of
+from .task import JUDGING, chosen_place, classifies, is_column, said_otherwise, told, width_of
 
 _HALVES = (torch.float16, torch.bfloat16)
 _PATIENCE = 3.0
@@ -203,24 +204,15 @@ def take_model(recipe: Recipe, notes: list[str] | None = None) -> nn.Module:
             )
     if not torch.cuda.is_available() and _told_cpu(model) and notes is not None:
         notes.append("its modules name CUDA as the device that they move values to; here they have been told the CPU")
-    _drop_histories(model)
+    drop_histories(model)
     model = adapted(model, call, live).eval()
     images = call.images.float() if call.images.dtype in _HALVES else call.images
+    refuse_kept(model, images)
     if (left := without_observers(model, images)) and notes is not None:
         notes.append(f"what a hook notes of its layers is no output and not packaged ({', '.join(left)})")
     if keep_rows(model, images) and notes is not None:
         notes.append("of one image alone it gives a row without the dimension of the batch; the package gives it as of several")
     return model
-
-
-def _drop_histories(model: nn.Module) -> None:
-    """Detach the activations that modules keep of their last call: torch copies no tensor that has a history."""
-    for part in model.modules():
-        for name, value in list(vars(part).items()):
-            if isinstance(value, torch.Tensor) and value.grad_fn is not None:
-                part.__dict__[name] = value.detach()
-            elif isinstance(value, list) and any(isinstance(item, torch.Tensor) for item in value):
-                part.__dict__[name] = [item.detach() if isinstance(item, torch.Tensor) else item for item in value]
 
 
 def _told_cpu(model: nn.Module) -> bool:
@@ -410,6 +402,7 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
         ),
         dataset=type(call.dataset).__name__ if call.dataset is not None else None,
         together=_batches_in(call),
+        otherwise=said_otherwise(seen, dict(zip(parts, tasks, strict=True))),
     )
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ...reading.recipe import Place
+from .choices import Chosen
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ class Seen:
     """Those of the functions that read what a call while evaluating gave."""
     limits: dict[Place, Counter[Limit]] = field(default_factory=dict)
     """What each part of its outputs was compared with."""
+    chosen: dict[Place, dict[str, Chosen]] = field(default_factory=dict)
+    """What the script's lines ("path:line") chose a class from, made of each part of its outputs while evaluating."""
+    best_compared: dict[Place, set[str]] = field(default_factory=dict)
+    """The lines at which the best number was compared with another."""
     latest: Call | None = None
     """The one that gave what is followed of its outputs."""
     last: bool = False

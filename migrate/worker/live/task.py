@@ -11,6 +11,7 @@ import torch
 from ....runtime.base.task import CLASSIFYING, DENSE, EMBEDDING, MULTI_LABEL, RAW, SINGLE_LABEL
 from ...reading.recipe import Place
 from ..inspection import scores
+from .choices import in_words
 from .flow import PAIRINGS
 from .seen import Call, Limit, Seen
 
@@ -26,6 +27,7 @@ _DISTANCES = frozenset(
 )
 JUDGING = _ONE_OF_MANY | _EACH | _RANKING
 """Functions whose reading of an output says that its entries have labels."""
+_BEST_ALONE = "the best label alone is held against a number, and the package names every label above its threshold"
 _REGRESSION = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 _SAMPLES = 1000
 
@@ -111,6 +113,18 @@ def _are_shares(value: torch.Tensor) -> bool:
 
 def _sigmoid(number: float) -> float:
     return 1 / (1 + math.exp(-number)) if number > -500 else 0.0
+
+
+def said_otherwise(seen: Seen, tasks: Mapping[Place, str]) -> tuple[tuple[str, str], ...]:
+    """By line, what the script does to say something else than the package: of outputs that tell one class of many, than the
+    one with the largest number and its share; of several labels, than each above its threshold."""
+    said: dict[str, str] = {}
+    for place, task in tasks.items():
+        if task in ("", SINGLE_LABEL):
+            said |= in_words(seen.chosen.get(place, {}), seen.best_compared.get(place, ()))
+        elif task.startswith(MULTI_LABEL):
+            said |= dict.fromkeys(sorted(seen.best_compared.get(place, ())), _BEST_ALONE)
+    return tuple(said.items())
 
 
 def chosen_place(seen: Seen, call: Call, leaves: Mapping[Place, torch.Tensor]) -> Place | None:

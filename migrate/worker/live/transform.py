@@ -30,7 +30,7 @@ from PIL import Image
 from torch.utils.data import Subset
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from ...proving.trace_probe import Journal, note
+from ...proving.trace_probe import NOT_REACHED, Journal, note
 from ...reading.recipe import Recipe
 from ..rehearsal import Taken, torchvision_sets
 from ..rehearsal.edges.libraries import image_extension
@@ -57,13 +57,14 @@ _OF_TRANSFORMS = os.path.join("torchvision", "transforms", "_functional_pil.py")
 
 
 class Sources:
-    """Where a script gets images from. `at` hears of each opened image's number before it is opened.
+    """Where a script gets images from. `at` hears of each opened image's number before it is opened, and `past` of each that is
+    opened after the probe.
 
     After `replace_next`, the next image is that of a file, and the journal follows it alone.
     """
 
-    def __init__(self, journal: Journal, at: Callable[[int], None]) -> None:
-        self._journal, self._at = journal, at
+    def __init__(self, journal: Journal, at: Callable[[int], None], past: Callable[[], None]) -> None:
+        self._journal, self._at, self._past = journal, at, past
         self._probe: str | None = None
         self.given = False
         """Whether the probe was opened."""
@@ -109,7 +110,9 @@ class Sources:
             within = owner is Image and (ours or caller.endswith(_OF_TRANSFORMS))
             if within or (self.given and name.startswith("from")):
                 return plain(*args, **kwargs)  # a stand-in is being made; or it is of the probe's own pixels, perhaps
-            if not self.given:
+            if self.given:
+                self._past()
+            else:
                 self.count += 1
                 self._at(self.count)
             if self._probe is not None and not self.given:
@@ -131,7 +134,7 @@ class Tracer:
         assert recipe.live is not None
         self.recipe, self.live, self.probes, self.alike, self.out = recipe, recipe.live, probes, alike, out
         self.journal = Journal()
-        self.sources = Sources(self.journal, self._at)
+        self.sources = Sources(self.journal, self._at, self._past)
         self.events: list[int] = []
         self.opened = 0
         """How many images were opened since the call before, of which those of `events` are tried."""
@@ -266,6 +269,11 @@ class Tracer:
                 break
         raise Taken
 
+    def _past(self) -> None:
+        """End a fork that turns to another image, where each call is with one: what it comes to is not the probe's."""
+        if self.child is not None and self.opened == 1:
+            os._exit(9)
+
     def _place(self, index: int, attempt: int) -> Path:
         return self.out / f"probe-{index}-{attempt}.npz"
 
@@ -300,7 +308,7 @@ class Tracer:
     def _result(self, index: int, attempt: int) -> tuple[dict[str, Any], np.ndarray | None, np.ndarray | None]:
         place = self._place(index, attempt)
         if not place.with_suffix(".json").exists():
-            return {"ok": False, "error": "it did not come to the model's call with this image"}, None, None
+            return {"ok": False, "error": NOT_REACHED}, None, None
         with np.load(place) as arrays:
             return json.loads(place.with_suffix(".json").read_text()), arrays["images"], arrays.get("pixels")
 

@@ -66,6 +66,39 @@ def traced(
     return trace(recipe, Sandbox(scratch=tmp_path, limits=Limits(timeout=120)))
 
 
+@pytest.mark.parametrize(
+    "laid",
+    [
+        "Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image.convert('RGBA')).convert('RGB')",
+        "on_white(image.convert('RGBA'))",
+        "Image.composite(image.convert('RGB'), Image.new('RGB', image.size), image.convert('RGBA').getchannel('A'))",
+        "laid_on(image.convert('RGBA')).convert('RGB')",
+    ],
+)
+def test_what_is_laid_on_a_ground_is_followed_where_all_of_it_is_seen(tmp_path: Path, laid: str) -> None:
+    source = f"""
+        import numpy as np
+        from PIL import Image
+
+        def on_white(image):
+            ground = Image.new("RGB", image.size, (255, 255, 255))
+            ground.paste(image, mask=image.split()[3])
+            return ground
+
+        def laid_on(image):
+            ground = Image.new("RGBA", image.size, (255, 255, 255, 255))
+            ground.alpha_composite(image)
+            return ground
+
+        def transform(image):
+            return np.asarray({laid}.resize((16, 20), Image.BILINEAR)).transpose(2, 0, 1) / 255
+    """
+    found = traced(tmp_path, source)
+    assert found.why is None
+    (made,) = found.candidates
+    assert made.row_size == (20, 16)
+
+
 def test_short_side_then_center_crop_as_torchvision_does(tmp_path: Path) -> None:
     found = traced(tmp_path, "transform = lambda image: array(center(short(image.convert('RGB'), 72), 64))")
     assert found.why is None

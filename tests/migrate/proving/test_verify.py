@@ -78,3 +78,15 @@ def test_memory_that_a_batch_needed_is_kept_for_the_next(tmp_path: Path) -> None
     (sandbox.tree / "evaluate.py").write_text(BLOCKS)
     done = run_script(Script(path="evaluate.py", roles=(), loops=()), [], sandbox).done
     assert int(done.stdout) < 3 * 2 * 2**26 / 4096, "pages of both copies, cleared ten times over"
+
+
+def test_a_set_has_another_order_than_where_the_labels_were_seen(tmp_path: Path) -> None:
+    """So labels that hang on it are printed otherwise than the package has them (PS534)."""
+    text = "print(list(set('zander amsel molch biber uhu kranich dachs'.split())))\n"
+    sandbox = Sandbox(scratch=tmp_path)
+    sandbox.tree.mkdir()
+    (sandbox.tree / "evaluate.py").write_text(text)
+    seen = sandbox.run([str(sandbox.tree / "evaluate.py")], sandbox.writable_folder()).stdout
+    printed = run_script(Script(path="evaluate.py", roles=(), loops=()), [], sandbox).done.stdout
+    assert sorted(seen) == sorted(printed)
+    assert seen != printed

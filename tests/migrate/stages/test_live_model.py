@@ -221,3 +221,26 @@ def test_a_model_is_called_as_its_class_where_reading_led_to_no_name(tmp_path: P
     recipe, script = Recipe(root=str(root), script="run.py"), migration.surveyed.scripts[0]
     run = live_model.Run(script=script, recipe=recipe, seen=seen, best=best, remark=None, as_read=True)  # type: ignore[arg-type]
     assert live_model.resolved(migration, run, Resolved(name=read, recipe=recipe, factory=None), []).name == name
+
+
+def test_what_its_script_says_otherwise_is_remarked_at_its_line(tmp_path: Path) -> None:
+    root = tmp_path / "cars"
+    root.mkdir()
+    (root / "run.py").write_text("import torch\nnet = torch.nn.Linear(2, 2)\nfor x, y in loader:\n    print(net(x))\n")
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    best = replace(SEEN, otherwise=(("run.py:4", "the class is chosen from the smallest number"),))
+    seen, recipe = types.SimpleNamespace(standins=(), models=(best,), weights_from=()), Recipe(root=str(root), script="run.py")
+    run = live_model.Run(
+        script=migration.surveyed.scripts[0],
+        recipe=recipe,
+        seen=seen,
+        best=best,
+        remark=None,
+        as_read=False,  # type: ignore[arg-type]
+    )
+    live_model.resolved(migration, run, None, [])
+    ((code, severity, line, message),) = [
+        (item.code, item.severity, item.line, item.message) for item in migration.findings if item.code == "PS533"
+    ]
+    assert (code, severity, line) == ("PS533", "warning", 4)
+    assert message.startswith("the class is chosen from the smallest number; the package answers by what Net alone gives")

@@ -749,3 +749,19 @@ def test_arrays_that_a_script_reads_are_not_its_weights(tmp_path: Path) -> None:
     assert [(item.path, item.loaded) for item in report.checkpoints] == [("net.pth", False)]
     manifest = json.loads((out / str(model.artifact) / "1/headrace.json").read_text())
     assert manifest["provenance"]["random_weights"] is True
+
+
+@pytest.mark.usefixtures("torch_sandbox")
+@pytest.mark.parametrize("line", ["python run.py --season winter", "python run.py"])
+def test_what_a_script_that_needs_no_arguments_is_documented_with_is_told(tmp_path: Path, line: str) -> None:
+    """It may choose other weights."""
+    parser = (
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--season', default='summer', choices=['summer', 'winter'])\nargs = parser.parse_args()\n"
+    )
+    (tmp_path / "run.py").write_text(parser + TWO.format(width=4))
+    (tmp_path / "README.md").write_text(f"# Seasons\n\n    {line}\n")
+    said = [item.message for item in headrace.migrate(tmp_path, random_weights=True).findings if item.code == "PS011"]
+    found = [message for message in said if message.startswith("run without arguments")]
+    assert len(found) == ("--season" in line), said
+    assert all(message.endswith("--entry 'run.py --season winter' does so") for message in found)

@@ -1,10 +1,16 @@
 """What is said of a model's outputs, and which names its classes get."""
 
+import types
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from headrace.migrate.proving.verify import Recorded
-from headrace.migrate.stages.model.outputs import labels_of, remark_taken_for, task_of
+from headrace.migrate.proving.confined_run import Completed
+from headrace.migrate.proving.verify import Recorded, ScriptRun
+from headrace.migrate.reading.recipe import LiveModel
+from headrace.migrate.stages.model.outputs import labels_of, remark_printed, remark_taken_for, task_of
+from headrace.migrate.stages.scripts.originals import OriginalRun, Originals
 
 
 def recorded(*names):
@@ -70,3 +76,25 @@ def test_of_several_outputs_each_without_names_of_its_own_is_remarked(migration_
     several = resolved(labels=(("a", "b"), None, None), widths=(2, 4, 8))
     assert labels_of(migration, several, None, 2, "single-label,multi-label:0.5,embedding") == several.labels
     assert remarks(migration) == [("PS505", "output 1 has no labels: no list of 4 names is its alone")]
+
+
+@pytest.mark.parametrize("part", [None, (0,), (1,), ("aux",)])
+@pytest.mark.parametrize(
+    ("printed", "task", "said"),
+    [
+        ("a.jpg ant\nb.jpg bee\n", "single-label", None),
+        ("a.jpg ant\nb.jpg ant\n", "single-label", "the script prints 'ant' where the package says 'bee', for 1 of 2 images"),
+        ("a.jpg ant\nb.jpg ant\n", "", "the script prints 'ant' where the package says 'bee', for 1 of 2 images"),
+        ("a.jpg ant\nb.jpg ant\n", "multi-label", None),
+    ],
+)
+def test_what_a_script_prints_is_held_to_the_labels(migration_of, resolved, remarks, printed, task, said, part):
+    migration = migration_of({"evaluate.py": "print(1)\n"})
+    done = Completed(argv=(), exit=0, stdout=printed, stderr="", stopped=None, seconds=1.0, isolation={})
+    originals = Originals(runs={"evaluate.py": OriginalRun(argv=(), run=ScriptRun(done=done, sites={}))})
+    fed = Recorded(inputs=np.zeros((2, 3, 4, 4)), outputs=np.array([[0.9, 0.1], [0.2, 0.8]]))
+    live = LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 4, 4), output=part)
+    ours = resolved(script=types.SimpleNamespace(path="evaluate.py"), recipe=replace(resolved().recipe, live=live))
+    said = said if part in (None, (0,)) else None  # of the others nothing is recorded
+    remark_printed(migration, ours, originals, fed, (("ant", "bee"),), task)
+    assert [(code, message[: len(said or "")]) for code, message in remarks(migration)] == ([("PS534", said)] if said else [])

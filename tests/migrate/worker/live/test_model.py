@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
@@ -15,7 +14,7 @@ import torch
 from headrace.errors import SandboxError
 from headrace.migrate.proving.worker_protocol import SeenModel
 from headrace.migrate.reading.recipe import Recipe
-from headrace.migrate.worker.live.model import _drop_histories, see_models, take_model
+from headrace.migrate.worker.live.model import see_models, take_model
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 RANDOM = "of its weights are random numbers"
@@ -481,16 +480,37 @@ class Moving(Net):
     assert any("name CUDA as the device" in note for note in notes)
 
 
-def test_what_modules_keep_of_a_call_that_had_gradients_can_be_copied() -> None:
-    class Keeping(torch.nn.Linear):
-        def forward(self, values: torch.Tensor) -> torch.Tensor:
-            self.features = super().forward(values)
-            self.all = [self.features * 2, 3]
-            return self.features
+@pytest.mark.parametrize(
+    ("chooses", "said"),
+    [
+        ("{out}.argmax(1)", ""),
+        ("({out} * torch.tensor([0.0, 0.0, 1.0]) + torch.tensor([9.0, 0.0, 0.0])).argmax(1)", "another one is the largest"),
+        ("(({out} / 9).softmax(1) + (model(images.flip(3)) / 9).softmax(1)).div(2).max(1)[1]", "the scores are others"),
+    ],
+)
+def test_what_a_script_chooses_from_otherwise_than_the_package_is_told_with_its_line(
+    tmp_path: Path, chooses: str, said: str
+) -> None:
+    (tmp_path / "net.pth").unlink(missing_ok=True)
+    saved(tmp_path)
+    loop = f"model.eval()\nwith torch.no_grad():\n    for images, _ in loader:\n        {chooses.format(out='model(images)')}\n"
+    recipe = script(tmp_path, DATA, LOADED, loop)
+    found = seen(recipe).otherwise
+    last = len((tmp_path / "run.py").read_text().splitlines())
+    assert [where for where, _ in found] == ([f"run.py:{last}"] if said else [])
+    assert all(said in what for _, what in found)
 
-    net = torch.nn.Sequential(Keeping(4, 3))
-    net(torch.rand(2, 4))
-    with pytest.raises(RuntimeError, match="deepcopy"):
-        copy.deepcopy(net)
-    _drop_histories(net)
-    assert torch.equal(copy.deepcopy(net)[0].features, net[0].features)
+
+def test_a_model_that_keeps_its_first_images_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path)
+    keeps = """
+class Keeping(Net):
+    offset = None
+
+    def forward(self, images):
+        self.offset = images.mean() if self.offset is None else self.offset
+        return super().forward(images - self.offset)
+"""
+    recipe = script(tmp_path, DATA, keeps, LOADED.replace("Net()", "Keeping()"), EVALUATE)
+    with pytest.raises(SandboxError, match=r"keeps something \(offset\)"):
+        take_model(replace(recipe, live=seen(recipe).live))

@@ -192,3 +192,16 @@ def test_one_label_is_the_second_of_two(tmp_path: Path) -> None:
     text = "classes = ['cat', 'dog']\nmodel = Body(1).eval()\ntorch.sigmoid(model(images)) > 0.5"
     model = seen(tmp_path, text)
     assert (model.tasks, model.labels) == (("multi-label:0.5",), (("dog",),))
+
+
+@pytest.mark.parametrize(
+    ("reading", "said"),
+    [
+        ("out.sigmoid() > 0.3", ""),
+        ("[row.max(0).values > 0.3 for row in out.sigmoid()]", "the best label alone is held against a number"),
+        ("[row.max(0).values > 0.3 for row in out.softmax(1)]", "the best score is held against a number"),
+    ],
+)
+def test_a_best_score_that_is_held_against_a_number_is_told(tmp_path: Path, reading: str, said: str) -> None:
+    found = [what for _, what in seen(tmp_path, f"{BODY}    found = {reading}\n").otherwise]
+    assert [what.startswith(said) for what in found] == ([True] if said else [])

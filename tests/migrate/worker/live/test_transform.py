@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from headrace.migrate.proving import trace_transform
 from headrace.migrate.proving.sandbox import Sandbox
 from headrace.migrate.proving.trace_transform import Traced, confirm, trace
 from headrace.migrate.reading.recipe import LiveModel, TransformRecipe
@@ -176,6 +177,17 @@ with torch.no_grad():
         row = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float().div(255)
         print(body(row).shape, net(row).argmax(1))
 """
+# What is too dark is left out, and the next image taken.
+GATED = """
+for index in range(8):
+    image = Image.open(f"{index}.png").convert("RGB")
+    if np.asarray(image).mean() < 40:
+        print(index, "unusable")
+        continue
+    with torch.no_grad():
+        row = torch.from_numpy(np.array(image.resize((20, 16), Image.BILINEAR))).permute(2, 0, 1)[None].float().div(255)
+        print(index, net(row).argmax(1))
+"""
 NONE = """
 with torch.no_grad():
     print(net(torch.rand(2, 3, 16, 16)).argmax(1))
@@ -206,6 +218,15 @@ def test_of_an_image_that_stands_in_for_one(tmp_path: Path) -> None:
 def test_of_images_that_another_model_gets_before(tmp_path: Path) -> None:
     found = trace(*script(tmp_path, TOLD_TWICE, (3, 16, 20), ordinal=1))
     assert [made.geometry for made in found.candidates] == [(Resize(size=(16, 20)),)], found.why
+
+
+def test_of_what_a_script_leaves_out_that_is_told_and_the_rest_is_found(tmp_path: Path) -> None:
+    found = traced(tmp_path, GATED, (3, 16, 20))
+    (made,) = found.candidates
+    assert made.row_size == (16, 20)
+    left = [note for note in found.notes if "to its model" in note]
+    assert len(left) == bool(trace_transform.LIGHTS)
+    assert all(note.startswith("the script does not bring a dark image and 2 more of the probes to its model") for note in left)
 
 
 def test_of_images_that_a_made_table_names(tmp_path: Path) -> None:

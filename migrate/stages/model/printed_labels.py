@@ -1,0 +1,77 @@
+"""Does a script print the labels that its model's package has, where it says what is on each image?"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+_PATH = re.compile(r"\S*[/\\]\S*|\S+\.[A-Za-z]\w{1,4}\b")
+_MARKS = "()[]{}<>:,;'\"!"
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_FEWEST = 4  # images by which names that are nobody's labels are told from other words
+
+
+@dataclass(frozen=True)
+class PrintedOtherwise:
+    """`printed` stands where the package says `label`, so for `count` of `rows` images or, where that is None, for all of that
+    label."""
+
+    printed: str
+    label: str
+    rows: int
+    count: int | None = None
+
+
+def printed_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> PrintedOtherwise | None:
+    """Hold what a script printed against the labels of the largest of its model's outputs, [rows, classes] in their order.
+
+    None where the script prints those labels, or prints no line for each row that tells one class. A line may name the image's
+    file, which says nothing of what the script finds on it.
+    """
+    best = [labels[index] for index in outputs.argmax(1)]
+    lines = [cut for line in text.splitlines() if (cut := _without_paths(line, labels)).strip()]
+    any_label = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted({*labels}, key=len, reverse=True)))})(?!\w)")
+    named = [set(any_label.findall(line)) for line in lines]
+    if not any(named):
+        return _other_names(lines, best) if len(lines) == len(best) >= _FEWEST else None
+    told = [next(iter(found)) for found in named if len(found) == 1]
+    if len(lines) == len(best) and max(map(len, named)) == 1:  # one that names no class may say that it is none
+        told = [next(iter(found), _said(line, label)) for found, line, label in zip(named, lines, best, strict=True)]
+    if len(told) != len(best):
+        return None
+    pairs = list(zip(told, best, strict=True))
+    apart = [pair for pair in pairs if pair[0] != pair[1]]
+    if apart and len({*pairs}) == len({*best}) < len(best):  # for a label always the same: the lines are in the images' order
+        return PrintedOtherwise(*apart[0], len(best), len(apart))
+    missing, others = Counter(best) - Counter(told), Counter(told) - Counter(best)
+    return PrintedOtherwise(next(iter(others)), next(iter(missing)), len(best), missing.total()) if missing else None
+
+
+def _without_paths(line: str, labels: Sequence[str]) -> str:
+    """The line without names of files; "T-shirt/top" may be a label's."""
+    parts = {part for label in labels for part in label.split()}
+    return _PATH.sub(lambda found: found[0] if found[0].strip(_MARKS) in parts else " ", line)
+
+
+def _said(line: str, label: str) -> str:
+    """What a line says: the label where it has the same words, as "great gray owl" is great_gray_owl, or some of them."""
+    words = _WORD.findall(line)
+    return label if words and {*_WORD.findall(label.casefold())} >= {word.casefold() for word in words} else " ".join(words)
+
+
+def _other_names(lines: Sequence[str], best: Sequence[str]) -> PrintedOtherwise | None:
+    """Words that follow from the label, and are others for some of them."""
+    words = [tuple(_WORD.findall(line)) for line in lines]
+    by_label = dict(zip(best, words, strict=True))
+    follows = all(by_label[label] == found for label, found in zip(best, words, strict=True))
+    if not follows or len({*by_label.values()}) < 2 or len(best) == len(by_label):
+        return None
+    shared = set.intersection(*map(set, words))
+    own = {label: " ".join(word for word in found if word not in shared) for label, found in by_label.items()}
+    others = ((printed, label) for label, printed in own.items() if printed and _said(printed, label) != label)
+    found = next(others, None)
+    return PrintedOtherwise(*found, len(best)) if found is not None else None

@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+
+from headrace.migrate.stages.model.printed_labels import PrintedOtherwise, printed_otherwise
+
+LABELS = ("ant", "bee", "cat")
+OUTPUTS = np.eye(3, dtype=np.float32)[[0, 1, 2, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a.jpg ant 0.9\nb.jpg bee 0.8\nc.jpg cat 0.7\nd.jpg bee 0.6\ne.jpg ant 0.5\n",
+        "a.jpg bee\nb.jpg ant\nc.jpg bee\nd.jpg cat\ne.jpg ant\n",  # by another score: no table says bee and ant of ant
+        "loading\n0.9 ant\n0.8 ant\n0.7 bee\n0.6 bee\n0.5 cat\ndone in 3 s\n",  # sorted
+        "cat/1.jpg -> ant\ncat/2.jpg -> bee\ncat/3.jpg -> cat\nant/4.jpg -> bee\nant/5.jpg -> ant\n",
+        "accuracy 80 %\n",
+        "classes: ant, bee, cat\naccuracy ant 0.4\n",
+        "true ant said bee\ntrue bee said bee\ntrue cat said ant\ntrue ant said bee\ntrue cat said cat\n",
+        "0 0.9\n1 0.8\n2 0.7\n1 0.6\n0 0.5\n",
+        "image one\nimage two\nimage three\nimage four\nimage five\n",
+        "",
+    ],
+)
+def test_a_script_that_prints_the_labels_or_none_says_nothing_else(text: str) -> None:
+    assert printed_otherwise(text, LABELS, OUTPUTS) is None
+
+
+def test_other_labels_than_the_packages_are_seen() -> None:
+    text = "a.jpg bee 0.9\nb.jpg cat 0.8\nc.jpg cat 0.7\nd.jpg bee 0.6\ne.jpg ant 0.5\n"
+    assert printed_otherwise(text, LABELS, OUTPUTS) == PrintedOtherwise("cat", "ant", 5, 1)
+
+
+def test_a_table_in_another_order_is_seen_line_by_line() -> None:
+    text = "a.jpg bee 0.9\nb.jpg cat 0.8\nc.jpg ant 0.7\nd.jpg cat 0.6\ne.jpg bee 0.5\n"
+    assert printed_otherwise(text, LABELS, OUTPUTS) == PrintedOtherwise("bee", "ant", 5, 5)
+    text = "a.jpg bee 0.9\nb.jpg ant 0.8\nc.jpg cat 0.7\nd.jpg ant 0.6\ne.jpg bee 0.5\n"  # as often as the package
+    assert printed_otherwise(text, LABELS, OUTPUTS) == PrintedOtherwise("bee", "ant", 5, 4)
+
+
+def test_one_image_is_enough_where_a_label_is_printed() -> None:
+    assert printed_otherwise("It is a bee.\n", LABELS, OUTPUTS[:1]) == PrintedOtherwise("bee", "ant", 1, 1)
+    assert printed_otherwise("It is an ant.\n", LABELS, OUTPUTS[:1]) is None
+
+
+def test_names_that_follow_from_the_label_and_are_none_are_seen() -> None:
+    text = "a.jpg an insect 0.9\nb.jpg an insect 0.8\nc.jpg a mammal 0.7\nd.jpg an insect 0.6\ne.jpg an insect 0.5\n"
+    assert printed_otherwise(text, LABELS, OUTPUTS) == PrintedOtherwise("an insect", "ant", 5)
+
+
+def test_a_line_that_names_no_class_among_such_that_do_says_something_else() -> None:
+    text = "a.jpg ant 0.9\nb.jpg unknown 0.3\nc.jpg cat 0.7\nd.jpg bee 0.6\ne.jpg ant 0.5\n"
+    assert printed_otherwise(text, LABELS, OUTPUTS) == PrintedOtherwise("unknown", "bee", 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        (("T-shirt/top", "coat", "bag"), "(T-shirt/top)\ncoat\nbag\ncoat\nT-shirt/top\n"),
+        (("n01 great_gray_owl", "n02 bee", "n03 cat"), "great gray owl\nBEE\nCat\nBEE\ngreat gray owl\n"),
+        (("great_gray_owl", "bee", "cat"), "great gray owl\nbee\ncat\nbee\ngreat gray owl\n"),
+        (("tench, Tinca tinca", "ant, emmet", "cat"), "x.jpg tench 3\nx.jpg ant 3\nx.jpg cat 3\nx.jpg ant 3\nx.jpg tench 3\n"),
+    ],
+)
+def test_a_label_may_be_printed_in_another_form(labels: tuple[str, ...], text: str) -> None:
+    assert printed_otherwise(text, labels, OUTPUTS) is None
