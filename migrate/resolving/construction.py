@@ -182,7 +182,8 @@ def _builders(known: ProjectIndex, program: Program) -> tuple[Factory | None, tu
 
 
 def _networks(known: ProjectIndex) -> frozenset[str]:
-    return frozenset(node.name for node in known.table.classes if isinstance(node, ast.ClassDef))
+    """The names of the repository's networks; what a Lightning module makes is how the program makes its model."""
+    return frozenset(model.node.name for model in known.table.classes.values() if not model.lightning)
 
 
 def _outside(item: ast.AST, networks: Collection[str]) -> Iterator[ast.AST]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..proving.rehearsal_protocol import GUESSED
 from ..proving.worker_protocol import Rehearsed, SeenModel
-from ..reading.facts import Script
+from ..reading.facts import CheckpointSite, Script, Survey
 from ..reading.finding import Finding
 from ..reading.recipe import Recipe, TransformRecipe
 from ..resolving.labels import all_class_names, looked_up_names, stored_names
@@ -245,7 +245,7 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
         script=run.script,
         told=run.recipe.argv,
         loop=loops[0] if loops else None,
-        checkpoints=same.checkpoints if same is not None else tuple(s for s in migration.surveyed.checkpoints if s.weights),
+        checkpoints=_checkpoints(migration.surveyed, same),
         transform_recipe=_transform(replace(run.recipe, root=str(migration.surveyed.root), live=live), read, best.site),
         stated_transform=read,
         class_names=labels[0] if len(labels) == 1 else None,
@@ -257,6 +257,13 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
         findings=_still_true(static, run.script, same is not None),
         weights_from=run.seen.weights_from,
     )
+
+
+def _checkpoints(surveyed: Survey, same: Resolved | None) -> tuple[CheckpointSite, ...]:
+    """Where its weights are loaded, as reading followed that from its script; every such place where it followed none."""
+    if same is not None and same.script is not None:
+        return same.checkpoints
+    return tuple(site for site in surveyed.checkpoints if site.weights)
 
 
 def _name(migration: Migration, class_name: str, same: Resolved | None) -> str:

@@ -21,6 +21,7 @@ from ..proving.worker_protocol import Inspected, Row
 # Sides in use for image classification, the commonest first.
 _SIDES = (224, 32, 28, 64, 299, 384, 8, 96, 128, 256, 331, 48, 16, 160, 192, 240, 260, 300, 380, 456, 512, 528, 600)
 _ATTRIBUTES = ("img_size", "image_size", "input_size", "input_resolution")
+_HEADER = re.compile(r"[(:\[]")  # what ends "class Net"
 _MAX_PROBED = 400  # larger sides are tried only when the model itself names them
 _FAILURES = (
     RuntimeError,
@@ -182,11 +183,11 @@ def defined_at(kind: type, root: Path) -> str | None:
         known.append((inspect.getsourcefile(kind) or "", sys.maxsize))
     for name, line in known:
         path = Path(name).resolve()
-        if not path.is_file() or not path.is_relative_to(root.resolve()) or re.search(r"site-packages", str(path)):
+        if not path.is_file() or not path.is_relative_to(root.resolve()) or "site-packages" in str(path):
             continue
-        text = path.read_text(encoding="utf-8", errors="replace")
-        found = re.finditer(rf"^[ \t]*class {re.escape(kind.__name__)}\b", text, re.MULTILINE)
-        before = [at for at in (text.count("\n", 0, item.start()) + 1 for item in found) if at <= line]
-        if before:
-            return f"{path.relative_to(root.resolve()).as_posix()}:{before[-1]}"
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:line]
+        headers = (_HEADER.split(text, 1)[0].split() for text in lines)
+        found = [number for number, words in enumerate(headers, 1) if words == ["class", kind.__name__]]
+        if found:
+            return f"{path.relative_to(root.resolve()).as_posix()}:{found[-1]}"
     return None

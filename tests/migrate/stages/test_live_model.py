@@ -244,3 +244,14 @@ def test_what_its_script_says_otherwise_is_remarked_at_its_line(tmp_path: Path) 
     ]
     assert (code, severity, line) == ("PS533", "warning", 4)
     assert message.startswith("the class is chosen from the smallest number; the package answers by what Net alone gives")
+
+
+def test_where_reading_followed_no_script_each_place_that_loads_weights_may_load_the_models() -> None:
+    sites = (types.SimpleNamespace(weights=True), types.SimpleNamespace(weights=False))
+    surveyed = types.SimpleNamespace(checkpoints=sites)
+    for same, expected in (
+        (None, sites[:1]),
+        (types.SimpleNamespace(script=None, checkpoints=()), sites[:1]),
+        (types.SimpleNamespace(script="run.py", checkpoints=()), ()),
+    ):
+        assert live_model._checkpoints(surveyed, same) == expected  # type: ignore[arg-type]

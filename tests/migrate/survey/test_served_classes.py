@@ -73,6 +73,6 @@ def test_each_kind_has_the_file_of_its_host():
 
     of_classes = {
         name: host for name, host in all_hosts().items() if hasattr(host, "LIBRARY")
-    }  # bots and clouds have functions
+    }  # bots, clouds and the like have functions
     assert {kind.server for kind in KINDS} == set(of_classes)
     assert {kind.library for kind in KINDS} == {host.LIBRARY for host in of_classes.values()}

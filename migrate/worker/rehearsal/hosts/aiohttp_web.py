@@ -13,7 +13,7 @@ from typing import Any
 from ..requests import REFUSED, Asked, Body, bodies, speaks_of_images
 from ..stage import Stage
 
-LIBRARY = "aiohttp"
+LIBRARIES = ("aiohttp",)
 
 
 def stand_in(stage: Stage) -> None:

@@ -17,7 +17,7 @@ from ..requests import REFUSED, Body, bodies, every_source
 from ..stage import Stage
 from . import answered, source_of
 
-LIBRARY = "http.server"
+LIBRARIES = ("http.server",)
 _PATH = re.compile(r"^/[\w./-]*$")
 
 

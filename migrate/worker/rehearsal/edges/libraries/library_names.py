@@ -13,7 +13,7 @@ SILENT = frozenset([
 """Libraries that watch a script, or what is asked of it, and give nothing back that its results depend on."""
 OWNS = frozenset([
     "accelerate", "albumentations", "catalyst", "datasets", "dotenv", "efficientnet_pytorch", "fastai", "gin", "hydra",
-    "ignite", "kornia", "lightning", "ml_collections", "mmcls", "mmcv", "mmengine", "mmpretrain", "monai", "omegaconf", "peft",
+    "ignite", "kornia", "lightning", "mmcls", "mmcv", "mmengine", "mmpretrain", "monai", "omegaconf", "peft",
     "pretrainedmodels", "pytorch_lightning", "timm", "torchvision", "transformers", "ultralytics", "yacs",
 ])  # fmt: skip
 """Libraries that hold a script's model, its data or its configuration, or own its loop: nothing stands in for their use."""
