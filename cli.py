@@ -137,16 +137,22 @@ def _remedy(fault: DiskFault, error: OSError) -> str:
     return f"free space {where}, or name a folder that this user may write to"
 
 
+_STARTING = (("threading", "start"), ("concurrent.futures.thread", "_adjust_thread_count"))
+"""Functions of Python that start threads."""
+
+
 def _end_in_order_on_sigterm() -> None:
     """Have SIGTERM, as of `timeout` or at a job's end, remove what lies in temporary folders, as Ctrl-C does; and SIGHUP, of a
     terminal that is closed, unless it is ignored (`nohup`) or a server's.
 
-    A library of C++ that is being imported makes an error of its own of the exit, or crashes; so it is asked again soon.
+    A library of C++ that is being imported makes an error of its own of the exit, or crashes; and a thread that is just being
+    started is not known yet to what ends it, and would be waited for without end; so it is asked again soon.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
         while frame is not None:
-            if isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
+            starts = (frame.f_globals.get("__name__"), frame.f_code.co_name) in _STARTING
+            if starts or isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
                 again = threading.Timer(0.05, os.kill, (os.getpid(), number))
                 again.daemon = True
                 again.start()

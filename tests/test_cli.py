@@ -87,6 +87,27 @@ def test_a_place_that_is_something_else_is_one_line_and_no_traceback(tmp_path, a
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_sigterm_while_a_pool_starts_a_thread_ends_the_command_after_it():
+    """Its end would wait for a thread that nobody tells to end."""
+    code = """
+import concurrent.futures.thread as pools, os, signal, time
+from headrace.cli import _end_in_order_on_sigterm
+
+class Threads(type(pools._threads_queues)):
+    def __setitem__(self, thread, queue):
+        os.kill(os.getpid(), signal.SIGTERM)
+        super().__setitem__(thread, queue)
+
+pools._threads_queues = Threads()
+_end_in_order_on_sigterm()
+pool = pools.ThreadPoolExecutor()
+pool.submit(len, "")
+time.sleep(60)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+
+
 def test_sigterm_while_a_library_of_cpp_is_imported_ends_the_command_after_it():
     """Such a library turns the exit into an ImportError, or crashes: onnxruntime did either, once in fifty times."""
     program = """
