@@ -235,14 +235,19 @@ class Images:
 def taken(stage: Stage, only: Path | None = None) -> Images:
     """Read off the sources, or one of them: `request.files["file"]`, `"file" in request.files`, `b64decode(data["image"])`, and
     the fields of forms, serializers and tables that hold an image: `picture = forms.ImageField()`."""
-    paths = sorted(Path(stage.root).rglob("*.py")) if only is None else [only]
-    each = [_taken(path) for path in paths if is_users(str(path), stage.root)]
+    each = [_taken(path) for path in _paths(stage, only)]
 
     def names(of: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for found in each for name in getattr(found, of)))
 
     offered = tuple(item for found in each for item in found.offered)
     return Images(names("files"), names("forms"), names("entries"), any(found.with_header for found in each), offered)
+
+
+def _paths(stage: Stage, only: Path | None = None) -> list[Path]:
+    """The files of sources that are the user's: all, or one of them."""
+    every = sorted(Path(stage.root).rglob("*.py")) if only is None else [only]
+    return [path for path in every if is_users(str(path), stage.root)]
 
 
 @functools.cache
@@ -325,6 +330,17 @@ class Body:
     content_type: str
     data: bytes
 
+    def request(self, path: str, method: str = "POST") -> bytes:
+        """With it, all that goes over a connection."""
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", f"Content-Type: {self.content_type}"]
+        return "\r\n".join([*lines, f"Content-Length: {len(self.data)}", "", ""]).encode() + self.data
+
+
+def told_back(answer: bytes) -> tuple[int, str]:
+    """The status of what came back over a connection, 200 of a handler that gives none, and the text."""
+    head, _, text = answer.decode("utf-8", errors="replace").partition("\r\n\r\n")
+    return int(head.split(" ")[1]) if " " in head else 200, text
+
 
 def bodies(stage: Stage) -> Sequence[Body]:
     """The forms of which the sources speak come first."""
@@ -341,8 +357,7 @@ def bodies(stage: Stage) -> Sequence[Body]:
 
 def every_source(stage: Stage) -> list[str]:
     """Those of the user's."""
-    paths = [path for path in sorted(Path(stage.root).rglob("*.py")) if is_users(str(path), stage.root)]
-    return [path.read_text(encoding="utf-8", errors="replace") for path in paths]
+    return [path.read_text(encoding="utf-8", errors="replace") for path in _paths(stage)]
 
 
 def _form(name: str, data: bytes) -> bytes:

@@ -289,9 +289,7 @@ def _inlined(nodes: list[ast.AST], running: ast.expr | None, scopes: list[Mappin
                     case (ast.Tuple(elts=[_, target]), ast.Call(func=ast.Attribute(value=rows, attr="items"))):
                         table = _value(rows, [found, *scopes])
                         taken = list(table.values()) if type(table) is dict else None
-                    case (ast.Tuple(elts=[_, target]), ast.Call(func=ast.Name(id="enumerate")) as rows):
-                        taken = _value(rows, [found, *scopes])
-                    case target, rows:
+                    case (ast.Tuple(elts=[_, target]), ast.Call(func=ast.Name(id="enumerate")) as rows) | (target, rows):
                         taken = _value(rows, [found, *scopes])
                 if isinstance(target, ast.Name) and type(taken) in (list, tuple, dict) and taken:
                     found[target.id] = next(iter(taken))

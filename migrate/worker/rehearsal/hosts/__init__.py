@@ -27,12 +27,17 @@ def own_values(stage: Stage) -> list[Any]:
     return [value for value in list(vars(sys.modules["__main__"]).values()) if getattr(value, "__module__", "") == "__main__"]
 
 
+def module_file(kind: Any) -> str:
+    """The file of the module in which a class or a function is defined; empty where that has none."""
+    return str(getattr(sys.modules.get(getattr(kind, "__module__", "")), "__file__", None) or "")
+
+
 def file_of(stage: Stage, kind: Any) -> str:
     """The file of the user's in which a class or a function is defined, else the script."""
     for item in (kind, *getattr(kind, "__mro__", ())):
-        path = getattr(sys.modules.get(getattr(item, "__module__", "")), "__file__", None)
-        if path is not None and is_users(path, stage.root):
-            return str(path)
+        path = module_file(item)
+        if path and is_users(path, stage.root):
+            return path
     return str(Path(stage.root, stage.request.script))
 
 

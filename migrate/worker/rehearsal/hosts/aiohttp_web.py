@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ..requests import REFUSED, Asked, Body, bodies, speaks_of_images
+from ..requests import REFUSED, Asked, Body, bodies, speaks_of_images, told_back
 from ..stage import Stage
 
 LIBRARIES = ("aiohttp",)
@@ -58,11 +58,10 @@ def call(stage: Stage, app: Any) -> None:
         ours, theirs = socket.socketpair()
         await asyncio.get_running_loop().connect_accepted_socket(served.server, theirs)
         reader, writer = await asyncio.open_connection(sock=ours)
-        lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Connection: close", f"Content-Type: {body.content_type}"]
-        writer.write("\r\n".join([*lines, f"Content-Length: {len(body.data)}", "", ""]).encode() + body.data)
-        head, _, text = (await reader.read()).decode("utf-8", errors="replace").partition("\r\n\r\n")
+        writer.write(body.request(path))
+        answer = await reader.read()
         writer.close()
-        return int(head.split(" ")[1]), text
+        return told_back(answer)
 
     def ask(path: str) -> str:
         failed.clear()

@@ -19,7 +19,7 @@ from ..places import is_users
 from ..requests import REFUSED, Asked, Images, is_image_key, jpeg, taken
 from ..route_answers import encoded
 from ..stage import Stage
-from . import own_values
+from . import module_file, own_values
 
 LIBRARY = "django"
 _SETTINGS = re.compile(r"""DJANGO_SETTINGS_MODULE['"]\s*[,\]]\s*=?\s*['"]([\w.]+)['"]""")
@@ -189,7 +189,7 @@ def _source(view: Any) -> str:
     """The file in which a view is defined."""
     kind = getattr(view, "view_class", None) or getattr(view, "cls", None)
     if kind is not None:
-        return os.path.realpath(str(getattr(sys.modules.get(kind.__module__), "__file__", "")))
+        return os.path.realpath(module_file(kind))
     code = getattr(inspect.unwrap(view), "__code__", None)
     return os.path.realpath(code.co_filename) if code is not None else ""
 

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from ..places import is_users, user_frame
-from ..requests import REFUSED, Body, bodies, every_source
+from ..requests import REFUSED, Body, bodies, every_source, told_back
 from ..stage import Stage
-from . import answered, source_of
+from . import answered, module_file, source_of
 
 LIBRARIES = ("http.server",)
 _PATH = re.compile(r"^/[\w./-]*$")
@@ -61,16 +61,14 @@ def call(stage: Stage, server: Any) -> None:
 
 
 def _is_own(stage: Stage, kind: Any) -> bool:
-    return is_users(str(getattr(sys.modules.get(kind.__module__), "__file__", "")), stage.root)
+    return is_users(module_file(kind), stage.root)
 
 
 def _requests(stage: Stage, server: Any, handling: list[str], posts: bool) -> Iterator[tuple[str, Callable[[], str]]]:
     """Each form of a request, at each path of which what handles it speaks."""
     for body in bodies(stage) if posts else [Body("nothing", "", b"")]:
         for path in _paths(handling):
-            lines = [f"{'POST' if posts else 'GET'} {path} HTTP/1.0", f"Content-Type: {body.content_type}"]
-            head = "\r\n".join([*lines, f"Content-Length: {len(body.data)}", "", ""])
-            yield f"{body.name} at {path}", partial(_ask, server, head.encode() + body.data)
+            yield f"{body.name} at {path}", partial(_ask, server, body.request(path, "POST" if posts else "GET"))
 
 
 def _paths(texts: list[str]) -> list[str]:
@@ -98,8 +96,7 @@ def _ask(server: Any, request: bytes) -> str:
         theirs.close()
         read.join()
         ours.close()
-    head, _, body = b"".join(parts).decode("utf-8", errors="replace").partition("\r\n\r\n")
-    status = head.split(" ")[1] if head.count(" ") else "200"
-    if int(status) >= REFUSED:
-        raise OSError(f"{status} {body[:300]}")
-    return f"{status} {body[:2000]}"
+    status, text = told_back(b"".join(parts))
+    if status >= REFUSED:
+        raise OSError(f"{status} {text[:300]}")
+    return f"{status} {text[:2000]}"
