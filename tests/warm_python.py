@@ -256,8 +256,10 @@ class WarmPython:
                     pid = int(numbers[0])
                     running[pid] = WarmProcess(pid)
                     self._started.put(running[pid])
-                else:
-                    running.pop(int(numbers[0])).end(int(numbers[1]))
+                elif (
+                    ended := running.pop(int(numbers[0]), None)
+                ) is not None:  # not what a library has begun when it was imported
+                    ended.end(int(numbers[1]))
 
 
 class WarmProcess:

@@ -55,7 +55,8 @@ def _clauses(text: str, statement: Sequence[Token]) -> Iterator[tuple[int, str, 
     if first.kind != "name" or not body:
         return
     parts = split(body)
-    if first.text == "except" and len(parts) == 2 and parts[0] and len(parts[1]) == 1:
+    if first.text == "except" and len(parts) == 2 and parts[0] and len(parts[1]) == 1 and not parts[1][0].text[0].isupper():
+        # With a class there, it is Python 3.14's tuple without brackets.
         edits = [Edit(parts[0][-1].end, parts[1][0].start, " as ")]
         yield first.start, "except takes the name after `as` in Python 3", edits
     elif first.text == "raise" and len(parts) == 2 and all(parts) and body[0].text != "(":

@@ -183,13 +183,14 @@ def _copy_one(source: Path, path: Path, place: Path) -> bool:
 
 def copy_file(path: Path, place: Path) -> None:
     """Copy a file to a place where none is, with its times and rights."""
-    with open_regular(path) as reader, place.open("xb") as writer:
+    with open_regular(path) as reader:
         try:
-            fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
-        except OSError:  # another file system, or one that does not share blocks
-            try:
-                shutil.copyfileobj(reader, writer, 1024 * 1024)
-            except OSError as error:  # a write names no file
-                raise OSError(error.errno, error.strerror, str(place)) from error
+            with place.open("xb") as writer:
+                try:
+                    fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
+                except OSError:  # another file system, or one that does not share blocks
+                    shutil.copyfileobj(reader, writer, 1024 * 1024)
+        except OSError as error:  # neither a write nor what is still to be written at the end names a file
+            raise OSError(error.errno, error.strerror, str(place)) from error
     with contextlib.suppress(PermissionError):
         shutil.copystat(path, place)

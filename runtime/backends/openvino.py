@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
 from ...specs import BF16, FP16, FP32, INT8, INT8_BF16, Precision
+from ..base.openvino_library import import_openvino
 from ..base.session import FixedBatchSession
 from ..lowering.quantize import write_portable
 from . import Backend, loading
@@ -92,8 +93,8 @@ def _kept(paths: list[Path], rows: int | None, settings: dict[str, Any]) -> tupl
     """The same from the cache, into which it goes first if it is not there: its weights are the file's then, which is mapped.
     The library's own cache would read whatever lies in its folder."""
     import numpy as np
-    import openvino
 
+    openvino = import_openvino()
     key = key_of(paths, {"openvino": openvino.__version__, "rows": rows, "settings": settings})
     found, own = look_up(key), None
     if found is None:
@@ -179,17 +180,13 @@ class _OpenVinoSession:
 
 @functools.cache
 def _core() -> Any:
-    import openvino
-
-    return openvino.Core()
+    return import_openvino().Core()
 
 
 @functools.cache
 def _unmapped() -> Any:
     """For weights in a file of their own, which others may cut short: a mapped one would end the process then (SIGBUS)."""
-    import openvino
-
-    core = openvino.Core()
+    core = import_openvino().Core()
     core.set_property({"ENABLE_MMAP": False})
     return core
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...specs import FP16, FP32, INT8, Precision
 from .. import backends
 from ..backends import loading
+from ..base.openvino_library import import_openvino
 from ..base.session import Session, Target
 from . import Format
 
@@ -23,10 +24,9 @@ class OpenVino(Format):
     precisions: tuple[Precision, ...] = (FP32, FP16, INT8)
 
     def write(self, package: Packaged, precision: Precision, path: Path) -> None:
-        import openvino
-
         source = package.onnx(precision, backend=self.name)
         with loading(source, "openvino"):
+            openvino = import_openvino()
             model = openvino.Core().read_model(str(source))
             for name, text in package.metadata(precision).items():
                 model.set_rt_info(text, ["headrace", name])

@@ -40,7 +40,8 @@ _GIVEN_WHOLE = frozenset({"math", "operator", "torch.nn", "torch.nn.functional"}
 _OF_THE_CLASS = frozenset({
     "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__dict__", "__doc__", "__firstlineno__",
     "__module__", "__parameters__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__static_attributes__",
-    "__weakref__", "__jit_unused_properties__", "__dataclass_params__", "__dlpack_c_exchange_api__", "__slotnames__",
+    "__classdictcell__", "__weakref__", "__jit_unused_properties__", "__dataclass_params__", "__dlpack_c_exchange_api__",
+    "__slotnames__",
 })  # fmt: skip
 # What made a module, or describes it, is no part of its forward pass unless that reads one of these: what it made is looked at.
 _NOT_OF_A_PART = frozenset({"__init__", "__setstate__", "extra_repr", "__repr__", "__str__"})
@@ -64,7 +65,7 @@ _OUTSIDE = frozenset({
     "compile", "eval", "exec", "from_file", "globals", "hash", "id", "input", "is_available", "load", "open",
 })  # fmt: skip
 _NOT_LOOKED_AT = frozenset({
-    "__annotations__", "__builtins__", "__doc__", "__globals__", "__import__", "__subclasses__",
+    "__annotate__", "__annotations__", "__builtins__", "__doc__", "__globals__", "__import__", "__subclasses__",
     "getEffectiveLevel", "isEnabledFor",
 })  # fmt: skip
 

@@ -57,7 +57,8 @@ async def fork(program: str, *arguments: str, stdin: int, pass_fds: Sequence[int
     pid = os.fork()
     if pid == 0:
         try:
-            asyncio.tasks._leave_task(task.get_loop(), task)
+            if asyncio.current_task(task.get_loop()) is task:  # from Python 3.14 on a fork has left it already
+                asyncio.tasks._leave_task(task.get_loop(), task)
             _become(arguments, pass_fds)
         except BaseException:  # noqa: BLE001 - the supervisor's stack must not go on here
             traceback.print_exc()

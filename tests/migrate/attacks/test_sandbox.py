@@ -64,10 +64,13 @@ def sandboxed(place: Path, code: str, *, before: str = "", trusted: bool = False
 
 
 HARM = """
-import ctypes, json, os, socket, struct, sys
+import os
+inherited = sorted(os.readlink(f"/proc/self/fd/{name}").split(":")[0] for name in os.listdir("/proc/self/fd")
+                   if os.path.lexists(f"/proc/self/fd/{name}"))
+import ctypes, json, socket, struct, sys  # libffi keeps a file of its own open
 outside, socket_path, abstract, port, parent = sys.argv[1:]
 libc = ctypes.CDLL(None, use_errno=True)
-found = {}
+found = {"inherited": inherited}
 
 def attempt(name):
     def decorate(act):
@@ -130,8 +133,6 @@ attempt("signal the parent")(lambda: os.kill(int(parent), 0))
 for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/sysrq-trigger", "/proc/self/oom_score_adj"):
     attempt(f"write {path}")(lambda: open(path, "a").close())
 found["processes in sight"] = sum(name.isdigit() for name in os.listdir("/proc"))
-found["inherited"] = sorted(os.readlink(f"/proc/self/fd/{name}").split(":")[0] for name in os.listdir("/proc/self/fd")
-                            if os.path.lexists(f"/proc/self/fd/{name}"))
 found["root"] = sorted(os.listdir("/"))
 found["tmp"] = sorted(os.listdir("/tmp"))
 found["run"] = os.listdir("/run")

@@ -33,7 +33,7 @@ print("went on")
         ("from http.server import HTTPServer; HTTPServer(('127.0.0.1', 0), None).serve_forever()", True),
         ("import asyncio; asyncio.run(asyncio.start_server(print, '::1', 0))", True),
         ("import socket; socket.create_server(('127.0.0.1', 0)).accept()", True),
-        ("from multiprocessing import Manager; Manager().dict()", False),
+        ("from multiprocessing import get_context; get_context('fork').Manager().dict()", False),
         ("import socket; socket.socketpair()", False),
     ],
 )

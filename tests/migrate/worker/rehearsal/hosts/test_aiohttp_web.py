@@ -47,4 +47,4 @@ def test_so_is_one_that_another_program_would_serve(rehearsed):
 
 def test_an_error_in_a_handler_stops_the_rehearsal(rehearsed):
     done = rehearsed({"main.py": OPENING + APP.replace("ANSWER", "// 0") + RUN})
-    assert (done.report.ended, done.report.why) == ("stopped", "ZeroDivisionError: integer division or modulo by zero")
+    assert (done.report.ended, done.report.why.partition(":")[0]) == ("stopped", "ZeroDivisionError")

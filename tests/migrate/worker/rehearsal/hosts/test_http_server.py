@@ -42,7 +42,7 @@ def test_a_handler_that_serves_for_ever_is_asked_once_and_the_script_goes_on(reh
 
 def test_an_error_in_the_handler_stops_the_rehearsal(rehearsed):
     done = rehearsed({"main.py": OPENING + HANDLER.replace("DATA", "data[1 // 0:]")})
-    assert (done.report.ended, done.report.why) == ("stopped", "ZeroDivisionError: integer division or modulo by zero")
+    assert (done.report.ended, done.report.why.partition(":")[0]) == ("stopped", "ZeroDivisionError")
 
 
 WSGI = """

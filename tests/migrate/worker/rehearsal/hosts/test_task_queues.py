@@ -35,7 +35,7 @@ def test_a_task_is_handed_a_made_image_and_the_task_itself(rehearsed):
 
 def test_an_error_in_a_task_stops_the_rehearsal(rehearsed):
     done = rehearsed({"tasks.py": OPENING + TASKS.replace("self.net(image)", "self.net(image)[1 // 0]")}, script="tasks.py")
-    assert (done.report.ended, done.report.why) == ("stopped", "ZeroDivisionError: integer division or modulo by zero")
+    assert (done.report.ended, done.report.why.partition(":")[0]) == ("stopped", "ZeroDivisionError")
 
 
 def test_functions_that_no_queue_calls_are_none(rehearsed):
