@@ -358,9 +358,13 @@ def save() -> None:
     if SLICES:
         found["/slice"] = np.array(max(SLICES, key=lambda taken: taken[1]))
     target = os.environ["HEADRACE_RECORD"]
-    with open(target + ".part", "wb") as file:
+    # A process that only helps the script (Python 3.14's server of forks imports it too) may end after the one that did the work.
+    if not found and os.path.exists(target):
+        return
+    part = f"{target}.{OWNER}.part"
+    with open(part, "wb") as file:
         np.savez(file, **found)  # type: ignore[arg-type]
-    os.replace(target + ".part", target)
+    os.replace(part, target)
 
 
 def finish() -> None:

@@ -1,6 +1,7 @@
 """PS153: annotations that name what is bound only later."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -115,9 +116,11 @@ class LateAnnotation(Repair):
 
     safety = "safe"
     VALID = (_VALID,)
-    INVALID = (_CLASSES, _TYPES, (_READ, None))
+    INVALID = (_CLASSES, _TYPES, (_READ, None)) if sys.version_info < (3, 14) else ()
 
     def check(self, context: Context) -> Iterator[Fix]:
+        if sys.version_info >= (3, 14):
+            return
         module = context.module
         imports = [item for item in module.tree.body if isinstance(item, ast.ImportFrom) and is_future_import(item)]
         if module.file.notebook is not None or any(alias.name == "annotations" for item in imports for alias in item.names):

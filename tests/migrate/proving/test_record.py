@@ -245,3 +245,29 @@ def test_rows_tell_which_of_several_models_gave_them(tmp_path: Path, warm_python
     assert len(recorded.of_model("Linear").outputs) == len(recorded.of_model("nobody's").outputs) == 10
     alone = recorded.of_model("Other")
     assert (len(alone.inputs), alone.calls is not None and alone.calls.tolist(), alone.targets) == (2, [3, 3], None)
+
+
+HELPED = """
+import subprocess
+import sys
+sys.path.insert(0, {folder!r})
+import record
+import numpy as np
+if sys.argv[1:] == ["helps"]:
+    sys.stdin.read()  # until the one that called it has ended
+else:
+    record.wrap("a.py:1", lambda rows: 2 * rows, lambda: None, lambda: ())(np.ones((3, 2), np.float32))
+    helper = subprocess.Popen([sys.executable, __file__, "helps"], stdin=subprocess.PIPE)
+    print(helper.pid, flush=True)
+"""
+
+
+def test_a_process_that_helps_the_script_and_ends_after_it_takes_nothing_away(tmp_path: Path) -> None:
+    script = tmp_path / "helped.py"
+    script.write_text(HELPED.format(folder=str(RECORDER.parent)))
+    environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz")}
+    # The output's end is that of both.
+    done = subprocess.run([sys.executable, script], env=environment, stdout=subprocess.PIPE, timeout=60, check=True)
+    assert done.stdout
+    (recorded,) = read_record(tmp_path / "record.npz").values()
+    assert recorded.outputs.tolist() == [[2, 2]] * 3

@@ -8,6 +8,8 @@ import pytest
 from headrace.migrate.rewriting.rewrite import choose_rules, rewrite
 from headrace.migrate.survey.survey import survey
 
+pytestmark = pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python evaluates annotations late from 3.14 on")
+
 IMPORT = "from __future__ import annotations\n"
 SELF = "class A:\n    def f(self, x: A):\n        pass\n"
 
@@ -82,7 +84,6 @@ SOUND = [
 ]
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python evaluates annotations late from 3.14 on")
 @pytest.mark.parametrize("source", BROKEN)
 def test_what_python_refuses_is_found_and_runs_then(tmp_path, source):
     with pytest.raises(NameError):
