@@ -358,7 +358,7 @@ def save() -> None:
     if SLICES:
         found["/slice"] = np.array(max(SLICES, key=lambda taken: taken[1]))
     target = os.environ["HEADRACE_RECORD"]
-    # A process that only helps the script (Python 3.14's server of forks imports it too) may end after the one that did the work.
+    # A process that only helps the script, as Python 3.14's server of forks does, may end after the one that did the work.
     if not found and os.path.exists(target):
         return
     part = f"{target}.{OWNER}.part"
