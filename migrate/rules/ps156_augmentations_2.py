@@ -24,11 +24,24 @@ _TAKES = {
         "value", "mask_value", *_LAST,
     ),
     "Rotate": ("limit", "interpolation", "border_mode", "value", "mask_value", "rotate_method", "crop_border", *_LAST),
+    "GaussNoise": ("var_limit", "mean", "per_channel", *_LAST),
+    "Flip": _LAST,
+    "IAAFliplr": _LAST,
+    "IAAFlipud": _LAST,
+    "IAASharpen": ("alpha", "lightness", *_LAST),
+    "IAAEmboss": ("alpha", "strength", *_LAST),
+    "IAASuperpixels": ("p_replace", "n_segments", *_LAST),
+    "IAAPerspective": ("scale", "keep_size", *_LAST),
+    "IAAPiecewiseAffine": ("scale", "nb_rows", "nb_cols", "order", "cval", "mode", *_LAST),
+    "IAAAdditiveGaussianNoise": ("loc", "scale", "per_channel", *_LAST),
 }  # fmt: skip
 """What each took by place before."""
 _NEW_NAMES = {
     "Cutout": "CoarseDropout", "JpegCompression": "ImageCompression",
     "RandomBrightness": "RandomBrightnessContrast", "RandomContrast": "RandomBrightnessContrast",
+    "Flip": "OneOf", "IAAFliplr": "HorizontalFlip", "IAAFlipud": "VerticalFlip", "IAASharpen": "Sharpen", "IAAEmboss": "Emboss",
+    "IAASuperpixels": "Superpixels", "IAAPerspective": "Perspective", "IAAPiecewiseAffine": "PiecewiseAffine",
+    "IAAAdditiveGaussianNoise": "GaussNoise",
 }  # fmt: skip
 _HOLES = (
     ("num_holes_range", "min_holes", "max_holes", "num_holes"),
@@ -37,6 +50,8 @@ _HOLES = (
 )
 """A range of today's, what it begins with, and what it ends with."""
 _FILLS = {"value": "fill", "mask_value": "fill_mask", "fill_value": "fill", "mask_fill_value": "fill_mask"}
+
+_LEVELS = 255
 
 _EXAMPLE_1 = diff("""\
 import albumentations as A
@@ -67,31 +82,54 @@ import torch
 -y = albumentations.RandomSizedCrop((100, 200), 224, 224, 1.0)
 +y = albumentations.RandomSizedCrop((100, 200), size=(224, 224), w2h_ratio=1.0)
 """)
+_EXAMPLE_3 = diff("""\
+import albumentations as A
+import torch
+
+y = [
+-    A.GaussNoise(var_limit=(10.0, 50.0), mean=0, p=0.2),
+-    A.OneOf([A.IAAAdditiveGaussianNoise(), A.IAASharpen(alpha=0.3)]),
+-    A.IAAAdditiveGaussianNoise(scale=(0.02 * 255, 0.1 * 255)),
+-    A.IAAPiecewiseAffine(p=0.3),
++    A.GaussNoise(std_range=(0.0124, 0.0277), p=0.2),
++    A.OneOf([A.GaussNoise(std_range=(0.01, 0.05), per_channel=False), A.Sharpen(alpha=(0, 0.3))]),
++    A.GaussNoise(std_range=(0.02 * 255 / 255, 0.1 * 255 / 255), per_channel=False),
++    A.PiecewiseAffine(p=0.3),
+]
+""")
 _VALID = """\
 import albumentations as A
 import torch
 
 x = [A.RandomResizedCrop((224, 224)), A.RandomResizedCrop(size, (0.5, 1.0)), A.RandomResizedCrop(size=(9, 9), scale=s)]
+z = [A.GaussNoise(), A.GaussNoise(var_limit=limits), A.GaussNoise(std_range=(0.1, 0.2)), A.HorizontalFlip(p=0.5)]
 y = [A.PadIfNeeded(512, 512), A.CoarseDropout(num_holes_range=(1, 2)), A.Rotate(30), A.RandomResizedCrop(**how)]
 """
 
 
 class Augmentations2(Repair):
     """What it does: writes albumentations' transforms as its second version takes them: one `size` for two sides,
-    `CoarseDropout` for `Cutout`, ranges for pairs of limits, and `fill` for `value`.
+    `CoarseDropout` for `Cutout`, ranges for pairs of limits, `fill` for `value`, others for `Flip` and for imgaug's transforms.
 
-    Why: `RandomResizedCrop(224, 224)` raises, `Cutout` is gone, and what `CoarseDropout` or `PadIfNeeded` are told by the old
-    names is passed over with a warning, so that images are padded with zeros whatever was asked for.
+    Why: `RandomResizedCrop(224, 224)` raises, `Cutout`, `Flip` and all whose names begin with IAA are gone, and what
+    `CoarseDropout`, `PadIfNeeded` or `GaussNoise` are told by the old names is passed over with a warning, so that images are
+    padded with zeros whatever was asked for, and noise is ten times as strong.
 
     Example: `A.RandomResizedCrop(224, 224)` becomes `A.RandomResizedCrop(size=(224, 224))`.
 
     Fix safety: safe; the arguments say the same. `Cutout` cut its holes off at the border, where those of `CoarseDropout` lie
-    within the image. A name that is imported by itself (`from albumentations import Cutout`) is only remarked.
+    within the image, and imgaug's transforms drew other random numbers. A variance below one is that of images from 0 to 1. A
+    name that is imported by itself (`from albumentations import Cutout`) is only remarked.
     """
 
     safety = "safe"
     VALID = (_VALID,)
-    INVALID = (_EXAMPLE_1, _EXAMPLE_2, ("from albumentations import Cutout\nimport torch\n\nx = Cutout(p=1)\n", None))
+    INVALID = (
+        _EXAMPLE_1,
+        _EXAMPLE_2,
+        _EXAMPLE_3,
+        ("from albumentations import Cutout\nimport torch\n\nx = Cutout(p=1)\n", None),
+    )
 
     def check(self, context: Context) -> Iterator[Fix]:
         for name, takes in _TAKES.items():
@@ -101,6 +139,8 @@ class Augmentations2(Repair):
                     continue
                 texts = {item: source_of(context, node) for item, node in given.items()}
                 changed, added = _changes(name, texts, given)
+                if name == "Flip" and isinstance(call.func, ast.Attribute):
+                    added.append(_flips(source_of(context, call.func.value)))
                 if not changed and name not in _NEW_NAMES:
                     continue
                 edits = list(_edits(context, call, takes, changed, added))
@@ -143,7 +183,52 @@ def _changes(name: str, texts: dict[str, str], given: dict[str, ast.expr]) -> tu
         kind, others = ("brightness", "contrast") if name == "RandomBrightness" else ("contrast", "brightness")
         changed |= {"limit": f"{kind}_limit={texts['limit']}"} if "limit" in texts else {}
         added.append(f"{others}_limit=0")
+    if name == "GaussNoise" and (limits_of_std := _deviations(given.get("var_limit"))) is not None:
+        changed |= {"var_limit": f"std_range={limits_of_std}"} | _mean_range("mean", texts)
+    if name == "IAAAdditiveGaussianNoise":
+        ends = _ends(given.get("scale"), texts.get("scale", ""))
+        if "scale" in texts:
+            changed |= {"scale": f"std_range=({', '.join(f'{end} / {_LEVELS}' if end != '0' else end for end in ends)})"}
+        else:
+            added.append("std_range=(0.01, 0.05)")
+        changed |= _mean_range("loc", texts)
+        added += ["per_channel=False"] if "per_channel" not in texts else []
+    elif name.startswith("IAA"):
+        scalars = [item for item in ("alpha", "lightness", "strength") if isinstance(given.get(item), ast.Constant)]
+        changed |= {item: f"{item}=(0, {texts[item]})" for item in scalars}
+        changed |= {item: None for item in ("order", "mode") if item in texts}
+        changed |= {"cval": f"fill={texts['cval']}"} if "cval" in texts else {}
     return changed | {old: f"{new}={texts[old]}" for old, new in _FILLS.items() if old in texts}, added
+
+
+def _flips(library: str) -> str:
+    """What `Flip` drew from: along one axis, along the other, or along both."""
+    one, other = f"{library}.HorizontalFlip(p=1)", f"{library}.VerticalFlip(p=1)"
+    return f"transforms=[{one}, {other}, {library}.Sequential([{one}, {other}], p=1)]"
+
+
+def _deviations(limit: ast.expr | None) -> tuple[float, float] | None:
+    """A range of variances as one of standard deviations of images from 0 to 1; None where it is not written in numbers."""
+    try:
+        told = ast.literal_eval(limit) if limit is not None else None
+        low, high = map(float, told if isinstance(told, tuple | list) else (0, told))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    full = _LEVELS if high >= 1 else 1
+    return (round(low**0.5 / full, 4), round(high**0.5 / full, 4)) if 0 <= low <= high else None
+
+
+def _ends(node: ast.expr | None, text: str) -> list[str]:
+    """Both ends of a range; it begins at 0 where there is one number."""
+    if isinstance(node, ast.Tuple | ast.List) and len(node.elts) == 2:
+        return [ast.unparse(item) for item in node.elts]
+    return ["0", text]
+
+
+def _mean_range(name: str, texts: dict[str, str]) -> dict[str, str | None]:
+    if name not in texts or texts[name] in ("0", "0.0"):
+        return {name: None} if name in texts else {}
+    return {name: f"mean_range=({texts[name]} / {_LEVELS}, {texts[name]} / {_LEVELS})"}
 
 
 def _edits(
