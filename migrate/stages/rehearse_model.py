@@ -95,7 +95,8 @@ def rehearse_model(
         if runs and time.monotonic() > end:
             _cut_short(migration, seconds, [script.path for script, _ in left])
             break
-        in_vain = all(run.best is None or run.compares(runs) for run in runs) or any(run.fits is False for run in runs)
+        in_vain = all(run.best is None or run.compares(runs) or run.scores_nothing for run in runs)
+        in_vain = in_vain or any(run.fits is False for run in runs)
         if len(runs) >= (_MOST_IN_VAIN if in_vain else _MOST_SCRIPTS):
             break
         script, given = left.pop(0)
@@ -114,7 +115,7 @@ def rehearse_model(
         if len(runs) >= _MOST_SCRIPTS and run.best is not None and run.best.classes is None:
             run = replace(run, best=None)  # so late only a classifier counts: a part of another model may give a map as well
         runs.append(run)
-        if not run.compares(runs) and (run.is_certain or (run.evaluated and not stored and run.fits is not False)):
+        if run.answers(runs) and (run.is_certain or (not stored and run.fits is not False)):
             break
         if run.best is None:  # what needs the same libraries may end as this one did; what the sources tell most of may not
             alike = importing(surveyed, run.seen.absent) if run.seen.absent else set()
@@ -161,7 +162,7 @@ def _remark_untold(migration: Migration, run: Run) -> None:
 def _worth(run: Run, among: list[Run]) -> tuple[bool, bool, bool, tuple[bool, ...]]:
     """One whose model the user's checkpoint fits before others; a classifier that is evaluated before features that are."""
     evaluated = worth(run.best)[1:3] if run.best is not None else ()
-    return run.fits is True, run.evaluated and not run.compares(among), run.is_certain, evaluated
+    return run.fits is True, run.answers(among), run.is_certain, evaluated
 
 
 def _cut_short(migration: Migration, seconds: float, left: list[str]) -> None:

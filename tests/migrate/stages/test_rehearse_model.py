@@ -624,6 +624,7 @@ def test_a_count_of_classes_that_only_made_data_has_is_told(tmp_path: Path, coun
         (("",), 0, 1),
         (("embedding",) * 8, 0, 8),
         (("single-label", "embedding"), 0, 1),
+        (("one number", "embedding", "single-label"), 2, 3),
     ],
 )
 def test_a_classifier_is_meant_where_another_script_compares_features(
@@ -635,11 +636,12 @@ def test_a_classifier_is_meant_where_another_script_compares_features(
         (root / f"eval_{number}.py").write_text(TWO.format(width=4))
 
     def run(migration: Migration, script: Script, *rest: object) -> Run:
+        task = tasks[len(seen)]
         model = SeenModel(
             live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory=None, parameters=7,
-            site="a.py:5", calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]", tasks=(tasks[len(seen)],),
-            widths=(5 if tasks[len(seen)] == "single-label" else 3,), as_read=None, fits=None, trained=True, evaluates=True,
-            in_training=(), feeds=(), labels=(None,), dataset=None,
+            site="a.py:5", calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]",
+            tasks=(task.replace("one number", ""),), widths=({"single-label": 5, "one number": 1}.get(task, 3),), as_read=None,
+            fits=None, trained=True, evaluates=True, in_training=(), feeds=(), labels=(None,), dataset=None,
         )  # fmt: skip
         seen.append(script.path)
         ended = Rehearsed(models=(model,), why=None, where=None, weights_from=("net.pth",))

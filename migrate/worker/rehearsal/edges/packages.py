@@ -20,8 +20,7 @@ from ...module_alias import Alias
 from ...stub_modules import wraps_its_name
 from .. import other_python
 from ..imports import loaded_under
-from ..paths import expects_absence
-from ..places import failed_at, frames, is_users, other_folder
+from ..places import expects_absence, failed_at, frames, is_users, other_folder
 from ..stage import Stage
 
 EVERYWHERE = re.compile(
