@@ -120,7 +120,8 @@ class Paths:
         frame = user_frame(self.stage.root)
         script = "".join(linecache.getlines(frame.f_code.co_filename)) if frame is not None else ""
         missing = not busy and not os.path.lexists(path)
-        kept = kept_at(self.stage.root, path, script) if missing and self._is_users(os.path.abspath(path)) else None
+        asked = missing and self._is_users(os.path.abspath(path))
+        kept = kept_at(self.stage.root, path, script, self.stage.has_made) if asked else None
         self._busy = busy
         what = f"{path} is not here; {os.path.relpath(kept, self.stage.root)} was read" if kept is not None else ""
         if what and all(item.what != what for item in self.stage.standins):

@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import traceback
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,17 +136,21 @@ def other_folder(root: str, script: str, path: str) -> str | None:
     return None
 
 
-def kept_at(root: str, path: str, script: str) -> str | None:
+def kept_at(root: str, path: str, script: str, made: Callable[[str], bool]) -> str | None:
     """The file of the repository that a missing path means where its author has it, under another name or elsewhere: one that
     the path ends in, with the folder that holds it, or without where other paths in the text of `script` tell that folder.
+
+    That folder itself is not here, or was `made`.
     """
     inside = os.path.relpath(path, root) if os.path.isabs(path) and path.startswith(os.path.join(root, "")) else path
     names = [name for name in re.split(r"[/\\]+", inside) if name not in ("", ".", "..")]
     most = len(names) if os.path.isabs(inside) or inside[1:2] == ":" else 2  # of a path beside the script, the first folder
     for first in range(1, min(most, len(names))):
         above, found = names[first - 1], os.path.join(root, *names[first:])
-        there = os.path.isfile(found) and not os.path.lexists(os.path.join(root, above))
-        if there and (len(names) - first > 1 or _is_own(root, above, script)):
+        folder = os.path.join(root, above)
+        if not os.path.isfile(found) or (os.path.lexists(folder) and not made(folder)):
+            continue
+        if len(names) - first > 1 or _is_own(root, above, script):
             return found
     return None
 

@@ -126,7 +126,7 @@ def test_a_model_without_weights_of_the_users_is_an_error_unless_random_ones_are
     assert "no evaluation transform" in manifest["provenance"]["no_preprocessing"]
     assert "class names found: none" in codes(migration)["PS505"]
     report = Report(repository="/r", models=[outcome.model], findings=migration.findings)
-    report_checkpoints(report, migration.surveyed, resolved, loaded=outcome.weights_loaded is True)
+    report_checkpoints(report, migration.surveyed, resolved, loaded=outcome.weights_loaded is True, asked=True)
     (checkpoint,) = report.checkpoints
     assert (checkpoint.path, checkpoint.loaded, checkpoint.why) == ("gone.pth", False, "file not in the repository")
     assert outcome.model.parity.status == "passed"

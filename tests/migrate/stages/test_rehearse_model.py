@@ -539,6 +539,7 @@ def test_the_weights_are_those_of_the_file_in_which_the_script_saves_its_model(t
     assert report.models[0].artifact is not None, [item.message for item in report.findings]
     said = [item.message for item in report.findings if item.code == "PS011"]
     assert said == ["the weights are those of kept/best.pth, where train.py saves its model; --checkpoint FILE takes others"]
+    assert [(item.source, item.path, item.loaded) for item in report.checkpoints] == [("train.py", "kept/best.pth", True)]
     graph = headrace.load(tmp_path / "out" / report.models[0].artifact)
     images = torch.rand(2, 3, 8, 8)
     features = torch.nn.functional.conv2d(images, weights["body.weight"], weights["body.bias"]).mean((2, 3))

@@ -68,7 +68,15 @@ def test_a_path_of_the_authors_machine_leads_to_what_the_repository_has(tmp_path
     (tmp_path / "weights").mkdir()
     for name in ("net.pt", "weights/net.pt"):
         (tmp_path / name).write_text("")
-    kept = kept_at(str(tmp_path), path, script)
+    kept = kept_at(str(tmp_path), path, script, lambda folder: False)
     assert kept == (None if found is None else str(tmp_path / found))
     if not os.path.isabs(path):
-        assert kept_at(str(tmp_path), str(tmp_path / path), script) == kept or ":" in path
+        assert kept_at(str(tmp_path), str(tmp_path / path), script, lambda folder: False) == kept or ":" in path
+
+
+def test_a_folder_of_the_path_that_was_made_is_not_there(tmp_path):
+    for folder in ("weights", "digits"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "weights/net.pt").write_text("")
+    found = [kept_at(str(tmp_path), "digits/weights/net.pt", "", lambda folder, made=made: made) for made in (True, False)]
+    assert found == [str(tmp_path / "weights/net.pt"), None]
