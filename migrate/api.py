@@ -284,8 +284,8 @@ def _try_everything(
     for outcome in outcomes:
         _add_model(report, outcome)
     if outcomes and (loaded := outcomes[0].weights_loaded) is not None:
-        given = migration.options.checkpoint is not None
-        report_checkpoints(report, migration.surveyed, asked[0], loaded=loaded, asked=given)
+        found = migration.options.found
+        report_checkpoints(report, migration.surveyed, asked[0], loaded=loaded, asked=not found)
     for entry in report.scripts:
         entry.why = originals.why_not.get(entry.path)
         if entry.path in scripts:

@@ -10,8 +10,8 @@ from .report import CheckpointReport, Report
 
 
 def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, loaded: bool, asked: bool) -> None:
-    """Add one entry per site; `loaded` says whether the packaged model's own checkpoint, or the given one, did load, and `asked`
-    whether the user gave that one: else it is a file of the repository in which the script saves its model."""
+    """Add one entry per site; `loaded` says whether the packaged model's own checkpoint, or the given one, did load, and
+    `asked` whether the user gave that one: else it is a file of the repository in which the script saves its model."""
     if (given := resolved.recipe.checkpoint) is not None:
         why = None if loaded else "did not load"
         given = given if asked else os.path.relpath(given, surveyed.root.resolve())
