@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from ..resolving.ranking import (
     listed,
     other_arguments,
     other_configurations,
+    reaching,
     told_as,
 )
 from ..resolving.resolved import Resolved
@@ -83,6 +85,7 @@ def rehearse_model(
     surveyed = migration.surveyed
     stored = any(walk(surveyed.root, STORED))
     runs: list[Run] = []
+    alike: set[str] = set()
     seconds = patience() * (_PREVIEW_SECONDS if migration.options.preview else _ALL_SECONDS)
     end = time.monotonic() + seconds
     left = list(scripts)
@@ -117,8 +120,8 @@ def rehearse_model(
         runs.append(run)
         if run.answers(runs) and (run.is_certain or (not stored and run.fits is not False)):
             break
-        if run.best is None:  # what needs the same libraries may end as this one did; what the sources tell most of may not
-            alike = importing(surveyed, run.seen.absent) if run.seen.absent else set()
+        if run.best is None:  # what needs the same libraries, or a file that cannot be imported, may end as this one did
+            alike |= importing(surveyed, run.seen.absent) if run.seen.absent else _through(surveyed, run)
             told = {item[0].path for item in left if item[0].roles and is_run_by_documents(surveyed, item[0])}
             first = read_in if not told or read_in in told else None  # an undocumented file comes before no documented script
             likely = classifying(surveyed)  # in a collection the first may be for anything
@@ -147,6 +150,13 @@ def rehearse_model(
     chosen = _with_trained_weights(migration, chosen, model)
     _remark_untold(migration, chosen)
     return resolved(migration, chosen, static, [script.path for script, _ in scripts if script is not chosen.script])
+
+
+def _through(surveyed: Survey, run: Run) -> set[str]:
+    """The files that lead to the one of the repository's at which an import stopped a run."""
+    at = (run.seen.where or "").rpartition(":")[0]
+    stopped = re.match(r"(Import|ModuleNotFound|Syntax)Error", run.seen.why or "") is not None and at != run.script.path
+    return reaching(surveyed, at) if stopped else set()
 
 
 def _remark_untold(migration: Migration, run: Run) -> None:

@@ -454,6 +454,36 @@ def test_after_a_script_that_lacked_a_library_come_those_that_do_without_it(
 
 
 @pytest.mark.parametrize(
+    ("why", "where", "order"),
+    [
+        ("ImportError: no", "net.py:2", "acb"),
+        ("ImportError: no", "eval_a.py:1", "abc"),
+        ("TypeError: no", "net.py:2", "abc"),
+    ],
+)
+def test_after_a_script_that_an_import_stopped_come_those_that_do_without_that_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str, where: str, order: str
+) -> None:
+    """All eight runs ended at three files, and the notebook that has a model was not run."""
+    root, seen = tmp_path / "repository", []
+    root.mkdir()
+    (root / "net.py").write_text("import torch\nfrom torch import none\n")
+    (root / "tools.py").write_text("import net\n")
+    for name, first in {"eval_a": "import net\n", "eval_b": "import tools\n", "eval_c": ""}.items():
+        (root / f"{name}.py").write_text(first + TWO.format(width=4))
+
+    def run(migration: Migration, script: Script, *rest: object) -> Run:
+        seen.append(script.path)
+        stopped = Rehearsed(models=(), why=why, where=where, weights_from=())
+        return Run(script, Recipe(root=str(root), script=script.path), stopped, None, None, as_read=True)
+
+    monkeypatch.setattr(rehearsal, "_run", run)
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
+    assert [path.removesuffix(".py")[-1] for path in seen[:3]] == list(order)
+
+
+@pytest.mark.parametrize(
     ("documents", "order"),
     [
         ("", ["eval_a.py", "eval_c.py", "eval_b.py"]),
