@@ -24,8 +24,15 @@ def knows_no_mode(module: Module, made: ast.expr) -> bool:
         if made.func.attr not in ("to", "cuda", "cpu", "float"):
             return False
         made = made.func.value
-    found = module.find_callee(made.func) if isinstance(made, ast.Call) else None
-    return found is not None and isinstance(found[1], ast.ClassDef) and _is_plain(*found, set())
+    return isinstance(made, ast.Call) and _names_plain(module, made.func, set())
+
+
+def _names_plain(module: Module, node: ast.expr, seen: set[ast.ClassDef]) -> bool:
+    """Whether an expression names such a class of the repository."""
+    match module.find_callee(node):
+        case (home, ast.ClassDef() as found):
+            return _is_plain(home, found, seen)
+    return False
 
 
 def _is_plain(module: Module, node: ast.ClassDef, seen: set[ast.ClassDef]) -> bool:
@@ -43,18 +50,16 @@ def _is_plain(module: Module, node: ast.ClassDef, seen: set[ast.ClassDef]) -> bo
 
 
 def _is_base(module: Module, base: ast.expr, seen: set[ast.ClassDef]) -> bool:
-    if module.expand(base) in ("torch.nn.Module", "torch.nn.modules.Module"):
-        return True
-    found = module.find_callee(base)
-    return found is not None and isinstance(found[1], ast.ClassDef) and _is_plain(*found, seen)
+    return module.expand(base) in ("torch.nn.Module", "torch.nn.modules.Module") or _names_plain(module, base, seen)
 
 
 def _calls_plain(module: Module, call: ast.Call, seen: set[ast.ClassDef]) -> bool:
-    found = module.find_callee(call.func)
-    if found is not None:
-        return isinstance(found[1], ast.ClassDef) and _is_plain(*found, seen)
+    if module.find_callee(call.func) is not None:
+        return _names_plain(module, call.func, seen)
     name = last_name(call.func)
     whole = module.expand(call.func) or ""
+    if whole.startswith("torch.nn.init."):
+        return True
     if whole.startswith("torch.nn.") and not whole.startswith("torch.nn.functional."):
         return _PLAIN.fullmatch(name) is not None
     library = whole.partition(".")[0]

@@ -36,6 +36,7 @@ def make():
     [
         ("nn.Conv2d(3, 4, 3)", "pass", "Net()", True),
         ("nn.Conv2d(3, 4, 3)", "x = torch.flatten(x, 1)", "Net().to('cpu')", True),
+        ("nn.Conv2d(3, 4, 3); nn.init.normal_(self.conv.weight)", "pass", "Net()", True),
         ("nn.Conv2d(3, 4, 3)", "pass", "nn.DataParallel(Net())", False),
         ("nn.Conv2d(3, 4, 3)", "pass", "make()", False),
         ("nn.Conv2d(3, 4, 3)", "pass", "torch.load('net.pt')", False),
