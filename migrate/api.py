@@ -283,8 +283,9 @@ def _try_everything(
     report.models[: len(outcomes)] = [outcome.model for outcome in outcomes]  # they are listed first, in this order
     for outcome in outcomes:
         _add_model(report, outcome)
-    if outcomes and outcomes[0].weights_loaded is not None:
-        report_checkpoints(report, migration.surveyed, asked[0], loaded=outcomes[0].weights_loaded)
+    if outcomes and (loaded := outcomes[0].weights_loaded) is not None:
+        found = migration.options.found
+        report_checkpoints(report, migration.surveyed, asked[0], loaded=loaded, asked=not found)
     for entry in report.scripts:
         entry.why = originals.why_not.get(entry.path)
         if entry.path in scripts:

@@ -73,6 +73,8 @@ class Recorded:
     """Which of the models that the call was made with, in the order of their first calls, each row belongs to."""
     kinds: tuple[str, ...] = ()
     """The classes of these models."""
+    made: bool = False
+    """Whether data stood in for the user's: then outputs can be compared on it, and it shows nothing of accuracy."""
 
     def of_model(self, kind: str | None) -> Recorded:
         """What the first model of a class gave, where the call was made with several: without one of it, the first of all."""

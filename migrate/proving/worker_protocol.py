@@ -68,6 +68,8 @@ class Package:
     out: str
     input: Row
     images: str | None = None
+    made: bool = False
+    """Whether these stood in for the user's."""
     labels: tuple[tuple[str, ...] | None, ...] = ()
     """For each output; a single entry is of the one that the model is for."""
     task: str = ""

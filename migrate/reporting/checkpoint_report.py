@@ -1,6 +1,7 @@
 """What the report says about every `torch.load` of the repository that may read weights."""
 
 import ast
+import os
 
 from ..reading.facts import CheckpointSite, Survey
 from ..resolving.resolved import Resolved
@@ -8,11 +9,14 @@ from ..survey.pointers import pointer_in
 from .report import CheckpointReport, Report
 
 
-def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, loaded: bool) -> None:
-    """Add one entry per site; `loaded` says whether the packaged model's own checkpoint, or the given one, did load."""
+def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, loaded: bool, asked: bool) -> None:
+    """Add one entry per site; `loaded` says whether the packaged model's own checkpoint, or the given one, did load, and
+    `asked` whether the user gave that one: else it is a file of the repository in which the script saves its model."""
     if (given := resolved.recipe.checkpoint) is not None:
         why = None if loaded else "did not load"
-        report.checkpoints.append(CheckpointReport(source="--checkpoint", path=given, loaded=loaded, why=why))
+        given = given if asked else os.path.relpath(given, surveyed.root.resolve())
+        source = "--checkpoint" if asked else resolved.recipe.script
+        report.checkpoints.append(CheckpointReport(source=source, path=given, loaded=loaded, why=why))
     own = {(site.path, site.line) for site in resolved.checkpoints}
     for site in (site for site in surveyed.checkpoints if site.weights):
         path = file_of(site, surveyed, resolved)
@@ -21,7 +25,7 @@ def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, 
         if not mine:
             why = "not part of the packaged model's construction"
         elif given is not None:
-            why = "the file of --checkpoint was taken"
+            why = f"{'the file of --checkpoint' if asked else given} was taken"
         elif not loaded:
             named = path != site.expression or path.startswith(("'", '"'))
             absent = "file not in the repository" if named else "no file is given"

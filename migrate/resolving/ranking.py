@@ -134,6 +134,12 @@ def importing(survey: Survey, libraries: Iterable[str]) -> set[str]:
     return found
 
 
+def reaching(survey: Survey, path: str) -> set[str]:
+    """A file and those that import it, or one of these."""
+    (found,) = leading_to(project_index(survey).repository, lambda module: module.path == path)
+    return found
+
+
 def _takes_gradients(module: Module) -> bool:
     return any(isinstance(call.func, ast.Attribute) and call.func.attr == "backward" for call in module.calls)
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from ..reading.edits import Edit, Positions
 from ..reading.facts import Loop
 from ..reading.nodes import arguments_of, inside, is_docstring, is_future_import, text_of
-from ..reading.scopes import Definition, Function, Module, bound_names, dotted, last_name, parameters
+from ..reading.scopes import Definition, Function, Module, bound_names, dotted, last_name, parameters, root_of
+from ..slicing.modes import knows_no_mode
 from ..survey.call_purposes import part_of_input
 from ..survey.gradients import always_differentiated, always_gradless, freezes
 from ..survey.loops import CallSite
@@ -82,7 +83,7 @@ def _guarded(module: Module) -> bool:
 
 def in_evaluation_mode(context: Context, group: Group) -> bool:
     """Whether something puts a model in evaluation mode: in this file, in the one from which it is imported, in a function that
-    makes the model, or in a caller's.
+    makes the model, or in a caller's; or it computes the same in both modes.
 
     A graph computes what the model computes in evaluation mode; a model that is never put there computes something else.
     """
@@ -90,6 +91,9 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
     if _calls_eval(module.calls):
         return True
     root = group.model.partition(".")[0]
+    values = [node.value for node in module.nodes if isinstance(node, ast.Assign) and group.model in map(dotted, node.targets)]
+    if values and all(knows_no_mode(module, value) for value in values if root_of(value) != group.model):
+        return True
     home = module.source_of(module.imports.get(root, ""))
     if home is not None and _calls_eval(home.calls):  # the file that makes the model and this one imports
         return True

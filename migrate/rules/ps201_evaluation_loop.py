@@ -57,8 +57,9 @@ class EvaluationLoop(Rule):
 
     Example: `outputs = model(images)` becomes `outputs = graph(images)`, after `graph = headrace.compile(model)`.
 
-    Fix safety: safe; unsafe where nothing puts the model in evaluation mode. The graph is checked against the model, and
-    follows it when its weights change. Models that the same script trains get an evaluation step instead (PS203).
+    Fix safety: safe; unsafe where nothing puts the model in evaluation mode, and it has layers that know one. The graph is
+    checked against the model, and follows it when its weights change. Models that the same script trains get an evaluation
+    step instead (PS203).
     """
 
     safety = "safe"

@@ -54,10 +54,11 @@ class PredictionCall(Rule):
 
     Example: `scores = model(image)` becomes `scores = graph(image)`, after `graph = headrace.compile(model)`.
 
-    Fix safety: safe; unsafe where nothing puts the model in evaluation mode. A function that gets its model as a parameter, or
-    from a function with a cache, and classifies one input, gets `headrace.evaluation_step(model)`, which the model keeps, and
-    which compiles once enough inputs came; so does one whose model is held by an object or a global that is set elsewhere, and
-    a loop that takes a model in each round, as `model = models[kind]` does.
+    Fix safety: safe; unsafe where nothing puts the model in evaluation mode, and it has layers that know one. A function
+    that gets its model as a parameter, or from a function with a cache, and classifies one input, gets
+    `headrace.evaluation_step(model)`, which the model keeps, and which compiles once enough inputs came; so does one whose
+    model is held by an object or a global that is set elsewhere, and a loop that takes a model in each round, as
+    `model = models[kind]` does.
     Where the function makes the model itself at each call, the rule only remarks.
     """
 

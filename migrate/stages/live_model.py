@@ -78,6 +78,16 @@ class Run:
         return kinds == {EMBEDDING}
 
     @property
+    def scores_nothing(self) -> bool:
+        """Whether its model gives one number for an image of which nothing tells that it is the score of a label: an energy, an
+        age. Where a repository has a classifier as well, that is meant."""
+        return self.best is not None and self.best.classes == 1 and _judgement(self.best) == 0
+
+    def answers(self, among: Collection[Run] = ()) -> bool:
+        """Whether it evaluated what a classifier is asked for."""
+        return self.evaluated and not self.compares(among) and not self.scores_nothing
+
+    @property
     def fits(self) -> bool | None:
         """Whether the checkpoint that the user gave is one of its model."""
         return self.best.fits if self.best is not None else None

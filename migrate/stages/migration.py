@@ -33,6 +33,8 @@ class Options:
 
     input_size: tuple[int, int, int] | None = None
     checkpoint: str | None = None
+    found: bool = False
+    """Whether that is a file of the repository in which a script saves its model, and nobody gave it."""
     random_weights: bool = False
     task: str = ""
     data: Path | None = None
@@ -112,7 +114,8 @@ class Migration:
 
     def given(self, checkpoint: Path) -> Migration:
         """The same migration as if the user had given this checkpoint."""
-        options = replace(self.options, checkpoint=str(checkpoint), readable=(*self.options.readable, checkpoint))
+        readable = (*self.options.readable, checkpoint)
+        options = replace(self.options, checkpoint=str(checkpoint), found=True, readable=readable)
         return replace(self, options=options)
 
     def within(self, seconds: float) -> Migration:

@@ -13,7 +13,7 @@ from ...specs import Preprocessing
 from ..proving.instrument import site_of
 from ..proving.routes.keep import keep_routes
 from ..proving.trace_transform import Traced, row_shape
-from ..proving.verify import Recorded, ScriptRun
+from ..proving.verify import Recorded
 from ..proving.visible_files import remedy
 from ..proving.worker_protocol import Failed, Inspected, Package, Row
 from ..reading.facts import CheckpointSite
@@ -28,7 +28,7 @@ from .model.outputs import labels_of, remark_printed, remark_taken_for, task_of
 from .model.own_images import remark_own_images
 from .model.preprocessing import preprocessing_of, traced
 from .repair_parity import compare_with_unrepaired
-from .scripts.originals import Originals
+from .scripts.originals import OriginalRun, Originals
 from .worker_client import inspect, model_name, package, smoke_tests
 
 _UNSEEN = re.compile(r"safetensors|safe_open")  # reads files without Python's knowledge
@@ -233,7 +233,7 @@ def _recorded(migration: Migration, resolved: Resolved, originals: Originals) ->
     script it is its own. The names of a data set that stood in are made ones, and no labels.
     """
     own = site_of(resolved.loop) if resolved.loop is not None else ""
-    runs = {path: original.run for path, original in originals.runs.items() if not original.run.losses}
+    runs = {path: original for path, original in originals.runs.items() if not original.run.losses}
     script = resolved.script.path if resolved.script is not None else None
     sites = _recorded_at([runs[script]] if script in runs else [*runs.values()])
     all_sites = _recorded_at([*runs.values()]) | sites
@@ -244,12 +244,12 @@ def _recorded(migration: Migration, resolved: Resolved, originals: Originals) ->
     return (all_sites[evaluations[0]], False) if evaluations else (None, False)
 
 
-def _recorded_at(runs: Sequence[ScriptRun]) -> dict[str, Recorded]:
-    return {site: _without_made_names(run, recorded) for run in runs for site, recorded in run.sites.items()}
+def _recorded_at(originals: Sequence[OriginalRun]) -> dict[str, Recorded]:
+    return {site: _marked(original, recorded) for original in originals for site, recorded in original.run.sites.items()}
 
 
-def _without_made_names(run: ScriptRun, recorded: Recorded) -> Recorded:
-    return recorded if run.rehearsal is None or run.rehearsal.user_data else replace(recorded, classes=None)
+def _marked(original: OriginalRun, recorded: Recorded) -> Recorded:
+    return recorded if original.executed_on == "your data" else replace(recorded, classes=None, made=True)
 
 
 def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Built | str:

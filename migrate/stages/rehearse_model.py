@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from ..resolving.ranking import (
     listed,
     other_arguments,
     other_configurations,
+    reaching,
     told_as,
 )
 from ..resolving.resolved import Resolved
@@ -83,6 +85,7 @@ def rehearse_model(
     surveyed = migration.surveyed
     stored = any(walk(surveyed.root, STORED))
     runs: list[Run] = []
+    alike: set[str] = set()
     seconds = patience() * (_PREVIEW_SECONDS if migration.options.preview else _ALL_SECONDS)
     end = time.monotonic() + seconds
     left = list(scripts)
@@ -95,7 +98,8 @@ def rehearse_model(
         if runs and time.monotonic() > end:
             _cut_short(migration, seconds, [script.path for script, _ in left])
             break
-        in_vain = all(run.best is None or run.compares(runs) for run in runs) or any(run.fits is False for run in runs)
+        in_vain = all(run.best is None or run.compares(runs) or run.scores_nothing for run in runs)
+        in_vain = in_vain or any(run.fits is False for run in runs)
         if len(runs) >= (_MOST_IN_VAIN if in_vain else _MOST_SCRIPTS):
             break
         script, given = left.pop(0)
@@ -114,10 +118,10 @@ def rehearse_model(
         if len(runs) >= _MOST_SCRIPTS and run.best is not None and run.best.classes is None:
             run = replace(run, best=None)  # so late only a classifier counts: a part of another model may give a map as well
         runs.append(run)
-        if not run.compares(runs) and (run.is_certain or (run.evaluated and not stored and run.fits is not False)):
+        if run.answers(runs) and (run.is_certain or (not stored and run.fits is not False)):
             break
-        if run.best is None:  # what needs the same libraries may end as this one did; what the sources tell most of may not
-            alike = importing(surveyed, run.seen.absent) if run.seen.absent else set()
+        if run.best is None:  # what needs the same libraries, or a file that cannot be imported, may end as this one did
+            alike |= importing(surveyed, run.seen.absent) if run.seen.absent else _through(surveyed, run)
             told = {item[0].path for item in left if item[0].roles and is_run_by_documents(surveyed, item[0])}
             first = read_in if not told or read_in in told else None  # an undocumented file comes before no documented script
             likely = classifying(surveyed)  # in a collection the first may be for anything
@@ -148,6 +152,13 @@ def rehearse_model(
     return resolved(migration, chosen, static, [script.path for script, _ in scripts if script is not chosen.script])
 
 
+def _through(surveyed: Survey, run: Run) -> set[str]:
+    """The files that lead to the one of the repository's at which an import stopped a run."""
+    at = (run.seen.where or "").rpartition(":")[0]
+    stopped = re.match(r"(Import|ModuleNotFound|Syntax)Error", run.seen.why or "") is not None and at != run.script.path
+    return reaching(surveyed, at) if stopped else set()
+
+
 def _remark_untold(migration: Migration, run: Run) -> None:
     """Say of a script that needs to be told nothing, and was told nothing, what its documentation tells it: that may be another
     model, or other weights."""
@@ -161,7 +172,7 @@ def _remark_untold(migration: Migration, run: Run) -> None:
 def _worth(run: Run, among: list[Run]) -> tuple[bool, bool, bool, tuple[bool, ...]]:
     """One whose model the user's checkpoint fits before others; a classifier that is evaluated before features that are."""
     evaluated = worth(run.best)[1:3] if run.best is not None else ()
-    return run.fits is True, run.evaluated and not run.compares(among), run.is_certain, evaluated
+    return run.fits is True, run.answers(among), run.is_certain, evaluated
 
 
 def _cut_short(migration: Migration, seconds: float, left: list[str]) -> None:

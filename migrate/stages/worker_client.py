@@ -102,7 +102,7 @@ def package(
         if own_outputs and not request.randomize:
             arrays["outputs"] = recorded.outputs.astype(np.float32)
         np.savez(images, **arrays)  # type: ignore[arg-type]
-        request = replace(request, images=str(images))
+        request = replace(request, images=str(images), made=recorded.made)
     return _packaged(request, sandbox, progress)
 
 

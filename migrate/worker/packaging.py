@@ -33,7 +33,7 @@ from ...runtime.graph.packaged import weights_digest
 from ...runtime.graph.program_digest import program_digest
 from ...runtime.lowering.portable import write_onnx
 from ...runtime.tuning.autotuner import Progress
-from ...runtime.tuning.judging_data import JudgingData
+from ...runtime.tuning.judging_data import NO_IMAGES, JudgingData
 from ...runtime.tuning.measure import measure
 from ...runtime.tuning.randomize import device_of, drawn, noise
 from ...runtime.tuning.reference import known_answers, noise_where_off
@@ -57,6 +57,7 @@ class Order:
     """What to package, as the worker's request says it: see the fields of its "package" task.
 
     `images` are the model's inputs [N, C, H, W], `targets` their classes, `outputs` what the original script computed for them.
+    Those that were `made`, for want of the user's, compare the graph with the script and judge no lossy precision.
     `labels` are those of each output, or those of the one that the model is for.
     With `randomize`, tuning and parity use a copy with weights drawn anew, and the artifact gets the model's own. Not
     `planned`, the portable graph is compared with eager and written without a plan, if there is one: any machine runs it, and
@@ -68,6 +69,7 @@ class Order:
     row: tuple[int, ...]
     config: GraphConfig
     images: Array | None = None
+    made: bool = False
     targets: Array | None = None
     outputs: Array | None = None
     labels: Sequence[Sequence[str] | None] = ()
@@ -260,6 +262,7 @@ def _tune(
         spec = source.captured.signature.outputs[source.captured.task.primary]
         fitting = targets is not None and fits_labels(head, np.broadcast_to(0, (len(targets), *spec.row_shape)), targets)
         judging = JudgingData(images, targets if fitting else None, scores=None if scores is None else (scores,))
+        judging = NO_IMAGES if order.made else judging
         plan = tune(source, order.config, directory=directory, device=device, judging=judging, progress=tell)
         return plan, source.captured
     # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.

@@ -183,6 +183,7 @@ def _order(request: Package) -> Order:
             task=request.task,
         ),
         images=arrays.get("images"),
+        made=request.made,
         targets=targets,  # which count where they are of the model's task
         outputs=arrays.get("outputs"),
         labels=request.labels,

@@ -103,6 +103,7 @@ def test_select_and_ignore_are_comma_separated_and_repeatable(headrace, root):
 
 
 def test_unsafe_makes_what_is_only_offered(headrace, root):
+    (root / "model.py").write_text(MODEL.replace("nn.Linear(12, num_classes)", "nn.Sequential(nn.Dropout(), nn.Linear(12, 3))"))
     (root / "evaluate.py").write_text(SCRIPT.replace("net.eval()\n", ""))
     base = ["migrate", root, "--check", "--entry", "evaluate.py", "--select", "PS201", "--format", "json"]
     assert [item["fix"] for item in json.loads(headrace(*base).stdout)["findings"] if item["code"] == "PS201"] == ["unsafe"]

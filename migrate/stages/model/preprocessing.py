@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import overload
 
-from ....specs import Preprocessing
+from ....specs import Preprocessing, Resize
 from ...proving.trace_transform import Traced, confirm, row_shape, trace
 from ...proving.worker_protocol import Row
 from ...reading.recipe import TransformRecipe
 from ...resolving.mismatch import trained_otherwise
+from ...resolving.resized import resizing_transforms
 from ...resolving.resolved import Resolved
 from ...survey.survey import project_index
 from ..migration import Migration
@@ -62,13 +63,31 @@ def preprocessing_of(migration: Migration, resolved: Resolved, found: Traced, ro
             for note in found.notes:
                 migration.remark("PS509", note, "note", candidate.source)
             _compare_with_training(migration, resolved, candidate)
-            return candidate, ""
+            return _sized(migration, candidate, row), ""
     sizes = ", ".join("x".join(map(str, row_shape(candidate) or ())) or "any size" for candidate in found.candidates)
     why = found.why or f"the transform gives {sizes}, the model takes {'x'.join(map(str, row))}"
     source = found.source or (resolved.transform_recipe.source_at if resolved.transform_recipe is not None else "")
     message = f"no preprocessing is known, so the model takes tensors, not images: {why}"
     migration.remark("PS504", message, "warning", source)
     return None, migration.plain(why)
+
+
+def _sized(migration: Migration, made: Preprocessing, row: Row) -> Preprocessing:
+    """What is done to images of one size, with the resize to it before, where the repository has a transform that does so and
+    nothing else besides: it is for the pictures of a prediction, and leaves those of the data as they are."""
+    if made.geometry:
+        return made
+    for recipe in resizing_transforms(migration.surveyed.root, project_index(migration.surveyed), made.mode):
+        for other in _tried(migration, recipe).candidates:
+            (step,) = other.geometry if len(other.geometry) == 1 else (None,)
+            if isinstance(step, Resize) and other.row_size == row[1:] and replace(other, geometry=()) == made:
+                message = (
+                    f"evaluation ({made.source}) takes images of {row[1]}x{row[2]} as they are; {other.source} does the same "
+                    "after a resize to that, and so does the package"
+                )
+                migration.remark("PS509", message, "note", other.source)
+                return other
+    return made
 
 
 def _compare_with_training(migration: Migration, resolved: Resolved, made: Preprocessing) -> None:

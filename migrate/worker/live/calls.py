@@ -265,10 +265,11 @@ class ModuleCalls:
         if not lazy:
             self._heard(seen, call)
         self._local.depth = 1
+        self._flow.running = seen
         try:
             output = plain(module, *args, **kwargs)
         finally:
-            self._local.depth = 0
+            self._local.depth, self._flow.running = 0, None
         if first:
             call.output = output
         if lazy:

@@ -35,6 +35,9 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self._root = root
         self._tracked: dict[int, _Followed] = {}
+        self.running: Seen | None = None
+        """The model that is making its output: what it does to what it gave before, as where that became its images, is no
+        judgement of that."""
 
     def follow(self, seen: Seen, leaves: list[tuple[Place, torch.Tensor]]) -> None:
         self._tracked = {key: entry for key, entry in self._tracked.items() if entry.seen is not seen}
@@ -70,7 +73,7 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
         if self._tracked:
             given = (value if isinstance(value, list | tuple) else (value,) for value in (*args, *(kwargs or {}).values()))
             entries = [self._tracked.get(id(item)) for items in given for item in items if isinstance(item, torch.Tensor)]
-            found = [entry for entry in entries if entry is not None]
+            found = [entry for entry in entries if entry is not None and entry.seen is not self.running]
             sources = frozenset().union(*(entry.sources for entry in found))
             name = getattr(function, "__name__", "")
             picked = name in _PICKING or any(entry.picked for entry in found)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import errno
-import functools
 import glob
 import io
 import linecache
@@ -23,7 +21,20 @@ from .forms.bare_folders import is_bare, waits_for_data
 from .forms.begun_names import lacking
 from .forms.examples import example_of
 from .making import IMAGES, Maker, ending_of
-from .places import HEADRACE, asked_by_us, frames, is_headraces, is_installed, is_users, made_since, other_folder, user_place
+from .places import (
+    HEADRACE,
+    asked_by_us,
+    expects_absence,
+    frames,
+    is_headraces,
+    is_installed,
+    is_users,
+    kept_at,
+    made_since,
+    other_folder,
+    user_frame,
+    user_place,
+)
 from .settings import configurations
 from .stage import Stage
 
@@ -92,12 +103,30 @@ class Paths:
             self.stage.note("data", self._named(path), where)
 
     def found(self, path: str) -> str:
-        """Where a path really is: itself, or what was made for it elsewhere."""
+        """Where a path really is: itself, what was made for it elsewhere, or what the repository has in another folder."""
+        made = self._found_made(path)
+        return made if made != path else self._kept(path) or path
+
+    def _found_made(self, path: str) -> str:
         busy, self._busy = self._busy, True
         other = self._elsewhere(path)
         redirected = not os.path.lexists(path) and os.path.lexists(other)
         self._busy = busy
         return other if redirected else path
+
+    def _kept(self, path: str) -> str | None:
+        """The file of the repository that the user's code means by a path of its author's machine."""
+        busy, self._busy = self._busy, True
+        frame = user_frame(self.stage.root)
+        script = "".join(linecache.getlines(frame.f_code.co_filename)) if frame is not None else ""
+        missing = not busy and not os.path.lexists(path)
+        asked = missing and self._is_users(os.path.abspath(path))
+        kept = kept_at(self.stage.root, path, script, self.stage.has_made) if asked else None
+        self._busy = busy
+        what = f"{path} is not here; {os.path.relpath(kept, self.stage.root)} was read" if kept is not None else ""
+        if what and all(item.what != what for item in self.stage.standins):
+            self.stage.note("packages", what)
+        return kept
 
     def opened(self, path: str) -> str:
         """Where a path really is, made where it is not here: what a library opens that knows nothing of stand-ins."""
@@ -166,11 +195,13 @@ class Paths:
 
     def _may_make(self, path: str) -> bool:
         """What the user's code opens, itself or through a library, but not what libraries look for when they are imported."""
-        full = os.path.abspath(path)
+        missing = "directory" in self.stage.learned or not self._lies_elsewhere(path)
+        return missing and self._is_users(os.path.abspath(path))
+
+    def _is_users(self, full: str) -> bool:
+        """Whether the user's code asks for a path that may be one of its world, and does not cope without."""
         others = (*_SYSTEM, *_LIBRARIES, *HEADRACE, str(self.stage.made))
         if full.startswith(others) or is_installed(full) or os.sep + ".cache" + os.sep in full:
-            return False
-        if "directory" not in self.stage.learned and self._lies_elsewhere(path):
             return False
         for frame in frames():
             name = frame.f_code.co_filename
@@ -271,7 +302,7 @@ class Paths:
             if self._busy or not isinstance(path, str | os.PathLike):
                 raise
             text = os.fsdecode(path)
-            other = self._elsewhere(text)
+            other = self.found(text)
             if not _there(original, other):
                 if not self._like_wanted(text) and not self._is_named(text):
                     self._probe(text)
@@ -342,7 +373,7 @@ class Paths:
     def _changed(self, path: Any) -> Any:
         known = not self._busy and isinstance(path, str | os.PathLike) and not asked_by_us(__file__)
         text = os.fsdecode(path) if known else ""
-        return self.found(text) if known and self.found(text) != text else path
+        return self._found_made(text) if known and self._found_made(text) != text else path
 
     def _renamed(self, path: Any) -> Any:
         folder, name = os.path.split(os.fsdecode(path)) if isinstance(path, str | os.PathLike) else ("", "")
@@ -415,25 +446,3 @@ def _split(pathname: str) -> tuple[str, str]:
     parts = pathname.split(os.sep)
     first = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     return os.sep.join(parts[:first]) or ("." if not pathname.startswith(os.sep) else os.sep), os.sep.join(parts[first:])
-
-
-def expects_absence(frame: types.FrameType) -> bool:
-    """Whether the line that is running stands in a `try` whose handler takes a missing file: the script copes without."""
-    return any(first <= frame.f_lineno <= last for first, last in _coping(frame.f_code.co_filename))
-
-
-@functools.lru_cache(maxsize=64)
-def _coping(path: str) -> tuple[tuple[int, int], ...]:
-    """The first and the last lines of such a file's `try` bodies; it is asked of them at every file that is missing."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(path)))
-    except SyntaxError:
-        return ()
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Try):
-            caught = " ".join(ast.unparse(handler.type) if handler.type else "Exception" for handler in node.handlers)
-            reraises = all(any(isinstance(part, ast.Raise) for part in ast.walk(handler)) for handler in node.handlers)
-            if any(word in caught for word in ("FileNotFound", "OSError", "IOError", "Exception")) and not reraises:
-                found.append((node.body[0].lineno, node.body[-1].end_lineno or 0))
-    return tuple(found)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import linecache
 import os
+import re
 import sys
 import sysconfig
 import traceback
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -130,3 +134,50 @@ def other_folder(root: str, script: str, path: str) -> str | None:
         if os.path.join(folder, "").startswith(os.path.join(root, "")) and os.path.lexists(os.path.join(folder, path)):
             return folder
     return None
+
+
+def kept_at(root: str, path: str, script: str, made: Callable[[str], bool]) -> str | None:
+    """The file of the repository that a missing path means where its author has it, under another name or elsewhere: one that
+    the path ends in, with the folder that holds it, or without where other paths in the text of `script` tell that folder.
+
+    That folder itself is not here, or was `made`.
+    """
+    inside = os.path.relpath(path, root) if os.path.isabs(path) and path.startswith(os.path.join(root, "")) else path
+    names = [name for name in re.split(r"[/\\]+", inside) if name not in ("", ".", "..")]
+    most = len(names) if os.path.isabs(inside) or inside[1:2] == ":" else 2  # of a path beside the script, the first folder
+    for first in range(1, min(most, len(names))):
+        above, found = names[first - 1], os.path.join(root, *names[first:])
+        folder = os.path.join(root, above)
+        if not os.path.isfile(found) or (os.path.lexists(folder) and not made(folder)):
+            continue
+        if len(names) - first > 1 or _is_own(root, above, script):
+            return found
+    return None
+
+
+def _is_own(root: str, name: str, script: str) -> bool:
+    """Whether a folder's name is the repository's for its author: other paths in the script lead by it to what is here."""
+    others = re.findall(rf"(?<![\w.-]){re.escape(name)}[/\\]+([\w.-]+(?:[/\\]+[\w.-]+)+)", script)
+    return any(os.path.isfile(os.path.join(root, *re.split(r"[/\\]+", other))) for other in others)
+
+
+def expects_absence(frame: types.FrameType) -> bool:
+    """Whether the line that is running stands in a `try` whose handler takes a missing file: the script copes without."""
+    return any(first <= frame.f_lineno <= last for first, last in _coping(frame.f_code.co_filename))
+
+
+@functools.lru_cache(maxsize=64)
+def _coping(path: str) -> tuple[tuple[int, int], ...]:
+    """The first and the last lines of such a file's `try` bodies; it is asked of them at every file that is missing."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except SyntaxError:
+        return ()
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try):
+            caught = " ".join(ast.unparse(handler.type) if handler.type else "Exception" for handler in node.handlers)
+            reraises = all(any(isinstance(part, ast.Raise) for part in ast.walk(handler)) for handler in node.handlers)
+            if any(word in caught for word in ("FileNotFound", "OSError", "IOError", "Exception")) and not reraises:
+                found.append((node.body[0].lineno, node.body[-1].end_lineno or 0))
+    return tuple(found)

@@ -30,8 +30,10 @@ ADDRESS = "http://images.invalid/image.jpg"
 _SMALL = (32, 32)
 """Of an image whose pixels are written out as numbers."""
 _IMAGE = re.compile(r"image|img|pic|photo|file|content|data|body|input|instances?$|b64|base64|bytes|buffer|url|path|^x$", re.I)
+_HEADER = re.compile(r"split\(\s*['\"](,|base64,)|;base64,|partition\(\s*['\"],")
+"""What takes a browser's header off an encoded image."""
 _HINTS = (
-    ("header", r"split\(\s*['\"](,|base64,)|;base64,|partition\(\s*['\"],"),
+    ("header", _HEADER.pattern),
     ("base64", r"b64decode|decodebytes|a2b_base64"),
     ("hex", r"fromhex|unhexlify"),
     ("upload", r"\.file\b|\.read\(\)|UploadFile"),
@@ -259,7 +261,7 @@ def _taken(path: Path) -> Images:
     with contextlib.suppress(SyntaxError, ValueError):
         tree = ast.parse(path.read_bytes())
         with_header = ";base64," in path.read_text(encoding="utf-8", errors="replace")
-        bodies, offered = _bodies(tree), _offered(tree)
+        bodies, offered, cut = _bodies(tree), _offered(tree), _cut(tree)
         for held, key in _named(tree):
             if re.search(r"request\.(files|FILES)", held):
                 found["files"][key] = None
@@ -271,6 +273,7 @@ def _taken(path: Path) -> Images:
             if "b64decode" in ast.unparse(call.func):
                 found["entries"] |= dict.fromkeys(key for held, key in _named(call) if "request." not in held)
                 with_header |= "split" in ast.unparse(call)
+                with_header |= any(isinstance(node, ast.Name) and node.id in cut for node in ast.walk(call))
         for node in ast.walk(tree):
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=kind)) if _names_a_file(kind):
@@ -304,6 +307,12 @@ def _bodies(tree: ast.AST) -> set[str]:
     """Variables that hold the JSON of a request: `data = json.loads(request.body)`."""
     assigned = (node for node in ast.walk(tree) if isinstance(node, ast.Assign) and _BODY.search(ast.unparse(node.value)))
     return {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
+
+
+def _cut(tree: ast.AST) -> set[str]:
+    """Variables that hold what follows a browser's header: `text = text.split(",")[1]`, `head, text = text.split(",", 1)`."""
+    assigned = (node for node in ast.walk(tree) if isinstance(node, ast.Assign) and _HEADER.search(ast.unparse(node.value)))
+    return {part.id for node in assigned for to in node.targets for part in ast.walk(to) if isinstance(part, ast.Name)}
 
 
 def _names_a_file(kind: ast.expr) -> bool:

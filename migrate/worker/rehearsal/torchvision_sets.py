@@ -103,8 +103,10 @@ def _starter(stage: Stage, maker: Maker, active: list[Any], datasets: Any) -> An
             root = maker.home(os.path.expanduser(str(args[0] if args else named.pop("root", "data"))))
             # a user's subclass of MNIST has a folder of its own
             folder = Path(root, kind.base_folder if make is _cifar else f"{type(self).__name__}/raw")
+            missing = [above for above in (folder, *folder.parents) if not above.exists()]
             folder.mkdir(parents=True, exist_ok=True)
-            stage.keep(str(folder))
+            for above in missing:
+                stage.keep(str(above))
             make(folder, kind, bool(stage.learned.get("full")))
             stage.size_of_set = (32, 32) if make is _cifar else stage.size_of_set
             original(self, root, *args[1:], **named)

@@ -154,6 +154,19 @@ def test_a_model_never_put_in_evaluation_mode_needs_unsafe(tmp_path):
     assert change.findings[0].fix == "applied"
 
 
+@pytest.mark.parametrize(("layer", "fix"), [("Conv2d(3, 4, 3)", "applied"), ("BatchNorm2d(3)", "unsafe")])
+def test_a_model_that_knows_no_mode_needs_not_be_put_in_one(tmp_path, layer, fix):
+    (tmp_path / "a.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.layer, self.head = torch.nn.{layer}, torch.nn.Linear(4, 2)\n"
+        "    def forward(self, x):\n        return self.head(self.layer(x).mean((2, 3)))\n"
+        "net = Net()\nnet = net.to('cpu')\nnet.load_state_dict(torch.load('a.pt'))\n"
+        "for images, labels in loader:\n    out = net(images)\n"
+    )
+    (change,) = rewrite(survey(tmp_path), select=["PS2"])
+    assert [finding.fix for finding in change.findings] == [fix]
+
+
 @pytest.mark.parametrize(
     ("other", "fix"),
     [

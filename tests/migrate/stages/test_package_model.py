@@ -23,6 +23,7 @@ from headrace.migrate.stages import package_model
 from headrace.migrate.stages.all_models import package_all
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.package_model import ModelOutcome
+from headrace.migrate.stages.scripts.arguments import MADE_IMAGE
 from headrace.migrate.stages.scripts.originals import OriginalRun, Originals
 from headrace.migrate.stages.worker_client import model_name
 
@@ -125,7 +126,7 @@ def test_a_model_without_weights_of_the_users_is_an_error_unless_random_ones_are
     assert "no evaluation transform" in manifest["provenance"]["no_preprocessing"]
     assert "class names found: none" in codes(migration)["PS505"]
     report = Report(repository="/r", models=[outcome.model], findings=migration.findings)
-    report_checkpoints(report, migration.surveyed, resolved, loaded=outcome.weights_loaded is True)
+    report_checkpoints(report, migration.surveyed, resolved, loaded=outcome.weights_loaded is True, asked=True)
     (checkpoint,) = report.checkpoints
     assert (checkpoint.path, checkpoint.loaded, checkpoint.why) == ("gone.pth", False, "file not in the repository")
     assert outcome.model.parity.status == "passed"
@@ -219,7 +220,16 @@ def test_names_of_a_data_set_that_stood_in_are_no_labels(standins: tuple[tuple[s
     done = Completed(argv=(), exit=0, stdout="", stderr="", stopped=None, seconds=1.0, isolation={})
     report = RehearsalReport(ended="finished", standins=tuple(StandIn(edge=edge, what=what) for edge, what in standins))
     run = ScriptRun(done=done, sites={"main.py:3": recorded}, rehearsal=report)
-    assert package_model._without_made_names(run, recorded).classes == names
+    marked = package_model._marked(OriginalRun(argv=(), run=run), recorded)
+    assert (marked.classes, marked.made) == (names, names is None)
+
+
+def test_an_image_that_was_made_for_an_argument_is_not_the_users() -> None:
+    recorded = Recorded(inputs=np.zeros((2, 3, 4, 4), np.float32), outputs=np.zeros((2, 2), np.float32))
+    done = Completed(argv=(), exit=0, stdout="", stderr="", stopped=None, seconds=1.0, isolation={})
+    run = ScriptRun(done=done, sites={"main.py:3": recorded})
+    made = [package_model._marked(OriginalRun(argv=argv, run=run), recorded).made for argv in ((MADE_IMAGE,), ("mine.png",))]
+    assert made == [True, False]
 
 
 def test_a_call_that_several_scripts_share_is_the_models_own_in_its_own_script_alone(tmp_path: Path) -> None:

@@ -454,6 +454,36 @@ def test_after_a_script_that_lacked_a_library_come_those_that_do_without_it(
 
 
 @pytest.mark.parametrize(
+    ("why", "where", "order"),
+    [
+        ("ImportError: no", "net.py:2", "acb"),
+        ("ImportError: no", "eval_a.py:1", "abc"),
+        ("TypeError: no", "net.py:2", "abc"),
+    ],
+)
+def test_after_a_script_that_an_import_stopped_come_those_that_do_without_that_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str, where: str, order: str
+) -> None:
+    """All eight runs ended at three files, and the notebook that has a model was not run."""
+    root, seen = tmp_path / "repository", []
+    root.mkdir()
+    (root / "net.py").write_text("import torch\nfrom torch import none\n")
+    (root / "tools.py").write_text("import net\n")
+    for name, first in {"eval_a": "import net\n", "eval_b": "import tools\n", "eval_c": ""}.items():
+        (root / f"{name}.py").write_text(first + TWO.format(width=4))
+
+    def run(migration: Migration, script: Script, *rest: object) -> Run:
+        seen.append(script.path)
+        stopped = Rehearsed(models=(), why=why, where=where, weights_from=())
+        return Run(script, Recipe(root=str(root), script=script.path), stopped, None, None, as_read=True)
+
+    monkeypatch.setattr(rehearsal, "_run", run)
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
+    assert [path.removesuffix(".py")[-1] for path in seen[:3]] == list(order)
+
+
+@pytest.mark.parametrize(
     ("documents", "order"),
     [
         ("", ["eval_a.py", "eval_c.py", "eval_b.py"]),
@@ -539,6 +569,7 @@ def test_the_weights_are_those_of_the_file_in_which_the_script_saves_its_model(t
     assert report.models[0].artifact is not None, [item.message for item in report.findings]
     said = [item.message for item in report.findings if item.code == "PS011"]
     assert said == ["the weights are those of kept/best.pth, where train.py saves its model; --checkpoint FILE takes others"]
+    assert [(item.source, item.path, item.loaded) for item in report.checkpoints] == [("train.py", "kept/best.pth", True)]
     graph = headrace.load(tmp_path / "out" / report.models[0].artifact)
     images = torch.rand(2, 3, 8, 8)
     features = torch.nn.functional.conv2d(images, weights["body.weight"], weights["body.bias"]).mean((2, 3))
@@ -624,6 +655,7 @@ def test_a_count_of_classes_that_only_made_data_has_is_told(tmp_path: Path, coun
         (("",), 0, 1),
         (("embedding",) * 8, 0, 8),
         (("single-label", "embedding"), 0, 1),
+        (("one number", "embedding", "single-label"), 2, 3),
     ],
 )
 def test_a_classifier_is_meant_where_another_script_compares_features(
@@ -635,11 +667,12 @@ def test_a_classifier_is_meant_where_another_script_compares_features(
         (root / f"eval_{number}.py").write_text(TWO.format(width=4))
 
     def run(migration: Migration, script: Script, *rest: object) -> Run:
+        task = tasks[len(seen)]
         model = SeenModel(
             live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory=None, parameters=7,
-            site="a.py:5", calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]", tasks=(tasks[len(seen)],),
-            widths=(5 if tasks[len(seen)] == "single-label" else 3,), as_read=None, fits=None, trained=True, evaluates=True,
-            in_training=(), feeds=(), labels=(None,), dataset=None,
+            site="a.py:5", calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]",
+            tasks=(task.replace("one number", ""),), widths=({"single-label": 5, "one number": 1}.get(task, 3),), as_read=None,
+            fits=None, trained=True, evaluates=True, in_training=(), feeds=(), labels=(None,), dataset=None,
         )  # fmt: skip
         seen.append(script.path)
         ended = Rehearsed(models=(model,), why=None, where=None, weights_from=("net.pth",))

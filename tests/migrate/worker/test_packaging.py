@@ -1,5 +1,6 @@
 """The graph against what the script computed: what eager's own noise excuses is excused, and no more."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from headrace.errors import ParityError
+from headrace.errors import BackendError, ParityError
 from headrace.migrate.worker import packaging
 from headrace.migrate.worker.packaging import Order, _with_original, package_model
 from headrace.runtime.base.config import GraphConfig
@@ -105,3 +106,21 @@ def test_one_number_for_each_image_is_a_column_of_the_package(tmp_path: Path, of
     else:
         with pytest.raises(ParityError, match="does not compute what the script computed"):
             package_model(module, order, lambda fraction, text: None)
+
+
+def test_images_that_were_made_judge_no_lossy_precision(tmp_path: Path) -> None:
+    """They were called labeled images, on which so many points of accuracy at most are lost."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    nn.init.dirac_(module[0].weight)
+    images = torch.rand(96, *ROW) + torch.rand(96, 3, 1, 1)  # the brightest channel is the class
+    with torch.no_grad():
+        outputs = module(images).numpy()
+    config = GraphConfig(precision="int8", backend="onnxruntime", buckets=(1,), max_tuning_seconds=0.2)
+    order = Order(
+        name="made", out=tmp_path / "made", row=ROW, config=config, images=images.numpy(), targets=outputs.argmax(1),
+        outputs=outputs, provenance={},
+    )  # fmt: skip
+    assert "labeled images" in str(package_model(module, order, lambda fraction, text: None).parity.why)
+    with pytest.raises(BackendError, match="int8 takes its ranges from real images"):
+        package_model(module, replace(order, made=True), lambda fraction, text: None)

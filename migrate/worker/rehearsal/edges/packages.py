@@ -20,8 +20,7 @@ from ...module_alias import Alias
 from ...stub_modules import wraps_its_name
 from .. import other_python
 from ..imports import loaded_under
-from ..paths import expects_absence
-from ..places import failed_at, frames, is_users, other_folder
+from ..places import expects_absence, failed_at, frames, is_users, other_folder
 from ..stage import Stage
 
 EVERYWHERE = re.compile(
@@ -33,6 +32,8 @@ _OF_DATA = re.compile(
     re.I,
 )
 """Folders that are made where they are not here, and in which no code lies."""
+_COMPILED = (".pyx", ".c", ".cc", ".cpp", ".cu")
+"""Endings of what an extension is built of."""
 _SHADOWING = "shadowing"
 """Learned: installed packages that have the name of one of the repository's, which was meant."""
 _DEEPEST = 4
@@ -108,7 +109,7 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
     if not (untouched or own_module or missing or isinstance(error, NameError | SyntaxError) or EVERYWHERE.search(str(error))):
         return None
     mend = (sought and _left_out(stage, sought)) or (f"{missing} is not in this copy: add it" if missing else "mend it")
-    return _own_fault(where, mend)
+    return _own_fault(where, _unbuilt(stage, error) or mend)
 
 
 def missing_module(stage: Stage, where: str, module: str) -> str:
@@ -130,6 +131,17 @@ def _looked_for(stage: Stage, error: BaseException) -> str | None:
     if package is None or not is_users(file_of(package), stage.root):
         return None
     return os.path.relpath(os.path.join(os.path.dirname(file_of(package)), name), stage.root)
+
+
+def _unbuilt(stage: Stage, error: BaseException) -> str | None:
+    """What to do about an extension of a package of the repository's of which only the source is here."""
+    found = re.match(r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'", str(error))
+    package = sys.modules.get(found[2]) if found is not None else None
+    if found is None or package is None or not is_users(file_of(package), stage.root):
+        return None
+    beside = Path(file_of(package)).parent / found[1]
+    source = next(filter(os.path.isfile, (f"{beside}{ending}" for ending in _COMPILED)), None)
+    return f"{os.path.relpath(source, stage.root)} is not compiled: build it" if source is not None else None
 
 
 def _left_out(stage: Stage, missing: str) -> str | None:

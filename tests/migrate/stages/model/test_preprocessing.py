@@ -6,9 +6,11 @@ import pytest
 
 from headrace.migrate.proving.trace_transform import Traced
 from headrace.migrate.reading.recipe import LiveModel, TransformRecipe
+from headrace.migrate.resolving.resized import resizing_transforms
 from headrace.migrate.resolving.resolved import ChainStep
 from headrace.migrate.stages.model.preprocessing import preprocessing_of, traced
-from headrace.specs import CenterCrop, Preprocessing
+from headrace.migrate.survey.survey import project_index
+from headrace.specs import CenterCrop, Preprocessing, Resize
 
 COLORED = Preprocessing(geometry=(CenterCrop(size=(16, 16)),), source="data.py:9")
 GRAY = Preprocessing(mode="L", channels="L", mean=(0.5,), std=(0.5,), geometry=(CenterCrop(size=(16, 16)),), source="data.py:9")
@@ -71,3 +73,25 @@ def test_training_with_other_numbers_is_remarked(migration_of, resolved, remarks
     migration = migration_of({"data.py": source})
     assert preprocessing_of(migration, resolved(), Traced(candidates=(COLORED,)), (3, 16, 16)) == (COLORED, "")
     assert [code for code, _ in remarks(migration)] == said
+
+
+@pytest.mark.parametrize(
+    ("geometry", "mean", "taken"),
+    [
+        ((Resize(size=(16, 16)),), (0.0, 0.0, 0.0), True),
+        ((Resize(size=(16, 16)),), (0.5, 0.5, 0.5), False),
+        ((Resize(size=(32, 32)),), (0.0, 0.0, 0.0), False),
+        ((Resize(size=20), CenterCrop(size=(16, 16))), (0.0, 0.0, 0.0), False),
+    ],
+)
+def test_pictures_are_resized_as_where_the_repository_predicts(migration_of, resolved, remarks, geometry, mean, taken):
+    """CIFAR's images need no resize, those of the page do; the package refused all of another size."""
+    migration = migration_of(
+        {"page.py": "from torchvision import transforms as T\npage = T.Compose([T.Resize(16), T.ToTensor()])\n"}
+    )
+    (recipe,) = resizing_transforms(migration.surveyed.root, project_index(migration.surveyed), "RGB")
+    there = Preprocessing(geometry=geometry, mean=mean, source="page.py:2")
+    migration.traced[recipe.in_copy(migration.tree), None] = Traced(candidates=(there,))
+    made, why = preprocessing_of(migration, resolved(), Traced(candidates=(ANY_SIZE,)), (3, 16, 16))
+    assert (made, made.source, why) == ((there, "page.py:2", "") if taken else (ANY_SIZE, "data.py:9", ""))
+    assert [code for code, _ in remarks(migration)] == ["PS509"] * taken

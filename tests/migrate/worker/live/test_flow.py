@@ -28,6 +28,19 @@ def test_what_reads_a_comparison_with_others_is_not_said_of_one() -> None:
     assert "argmax" not in seen.reads[()]
 
 
+def test_what_a_model_does_to_what_it_gave_before_is_no_judgement_of_that() -> None:
+    """An energy's gradient became its next images, and its own sigmoid was said to be taken of the energy."""
+    seen, value = Seen(module=nn.Linear(2, 2), ordinal=0), torch.rand(4, 5)
+    with Flow() as flow:
+        flow.follow(seen, [((), value)])
+        flow.running = seen
+        value.sigmoid()
+        flow.running = None
+        assert seen.reads == {}
+        value.softmax(1)
+    assert dict(seen.reads[()]) == {"softmax": 1}
+
+
 def test_limits_are_noted_and_whether_they_are_of_probabilities() -> None:
     seen = followed(lambda value: (value.sigmoid() > 0.25, value > torch.arange(5.0)))
     columns = Limit((0.0, 1.0, 2.0, 3.0, 4.0), after_sigmoid=False)

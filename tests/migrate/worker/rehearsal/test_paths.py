@@ -218,3 +218,21 @@ def test_files_are_copied_to_a_folder_that_was_made_elsewhere(rehearsed, copy):
     )
     done = rehearsed({"main.py": text}, classes=3)
     assert (done.report.ended, done.stdout) == ("finished", "3 True\n"), done.report.why
+
+
+def test_what_a_script_reads_beside_the_folder_of_the_repository_is_read_where_it_is(on_stage):
+    """Its author ran it from the folder above; made weights stood in for those that are here."""
+    world = on_stage(data, files={"test.txt": "own"})
+    (world.root / "weights").mkdir()
+    (world.root / "weights/net.txt").write_text("mine")
+    names = world.play(
+        "import os\npath = './digits/weights/net.txt'\nthere = os.path.exists(path), os.path.exists('digits/weights')\n"
+        "text = open(path).read() + open('./digits/test.txt').read()\n"
+        "with open('digits/new.txt', 'w') as file:\n    file.write('new')\nnew = open('digits/new.txt').read()\n"
+    )
+    assert (names["there"], names["text"], names["new"]) == ((True, False), "mineown", "new")
+    assert world.said("packages") == [
+        "./digits/weights/net.txt is not here; weights/net.txt was read",
+        "./digits/test.txt is not here; test.txt was read",
+    ]
+    assert world.said("data") == []

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.migrate.worker.rehearsal.places import called_by_user, failed_at, is_users, of_kind, shape_of, user_place
+from headrace.migrate.worker.rehearsal.places import called_by_user, failed_at, is_users, kept_at, of_kind, shape_of, user_place
 
 
 def test_the_users_are_the_files_below_the_root_but_not_what_is_installed_there():
@@ -47,3 +47,36 @@ def test_what_is_lazy_sleeps_on():
     assert list(of_kind(names, Path)) == [("path", Path("b"))]
     assert list(of_kind(names, int)) == [("yes", True)]
     assert [shape_of(value) for value in (Lazy(), np.zeros((2, 3)), "a")] == [None, (2, 3), None]
+
+
+@pytest.mark.parametrize(
+    ("path", "script", "found"),
+    [
+        ("./digits/weights/net.pt", "", "weights/net.pt"),
+        ("digits/net.pt", "torch.load('./digits/weights/net.pt')", "net.pt"),  # which tells whose folder digits is
+        ("digits/net.pt", "torch.load('digits/net.pt')", None),  # of another training, perhaps
+        ("digits/net.pt", "torch.load('other_digits/weights/net.pt')", None),
+        ("weights/net.pth", "", None),
+        ("runs/digits/weights/net.pt", "", None),  # of another of the runs, perhaps
+        ("/home/me/digits/weights/net.pt", "", "weights/net.pt"),
+        ("C:\\Users\\me\\digits\\weights\\net.pt", "", "weights/net.pt"),
+        ("/home/me/net.pt", "", None),
+        ("/data/other/weights", "", None),
+    ],
+)
+def test_a_path_of_the_authors_machine_leads_to_what_the_repository_has(tmp_path, path, script, found):
+    (tmp_path / "weights").mkdir()
+    for name in ("net.pt", "weights/net.pt"):
+        (tmp_path / name).write_text("")
+    kept = kept_at(str(tmp_path), path, script, lambda folder: False)
+    assert kept == (None if found is None else str(tmp_path / found))
+    if not os.path.isabs(path):
+        assert kept_at(str(tmp_path), str(tmp_path / path), script, lambda folder: False) == kept or ":" in path
+
+
+def test_a_folder_of_the_path_that_was_made_is_not_there(tmp_path):
+    for folder in ("weights", "digits"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "weights/net.pt").write_text("")
+    found = [kept_at(str(tmp_path), "digits/weights/net.pt", "", lambda folder, made=made: made) for made in (True, False)]
+    assert found == [str(tmp_path / "weights/net.pt"), None]

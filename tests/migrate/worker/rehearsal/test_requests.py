@@ -72,6 +72,21 @@ def test_what_the_sources_take_out_of_a_request_is_found_in_all_or_in_one_of_the
     assert taken(world.stage, world.root / "routes.py") == Images(entries=("image",))
 
 
+@pytest.mark.parametrize(
+    ("cut", "with_header"),
+    [
+        ("x = x.split(',')[1]", True),
+        ("head, x = x.split(',', 1)", True),
+        ("x = x.partition(',')[2]", True),
+        ("y = row.split(',')", False),
+        ("x = x.strip()", False),
+    ],
+)
+def test_a_header_that_is_cut_off_before_is_sent(on_stage, cut, with_header):
+    view = f"def predict():\n    x = request.get_json()['image']\n    {cut}\n    return base64.b64decode(x)\n"
+    assert taken(on_stage(files={"routes.py": view}).stage).with_header is with_header
+
+
 def test_a_body_that_is_an_image_has_no_entries(on_stage):
     text = "image = Image.open(io.BytesIO(request.data)).convert('L')\ntop = request.json.get('k', 1)\n"
     world = on_stage(files={"app.py": text})

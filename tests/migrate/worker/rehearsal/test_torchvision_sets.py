@@ -85,6 +85,15 @@ def test_a_users_own_subclass_is_read_from_the_folder_of_its_name(on_stage):
     assert names["found"] == [(64, (28, 28)), (64, (32, 32))]
 
 
+def test_every_folder_that_a_set_was_made_in_is_made_anew(on_stage):
+    pytest.importorskip("torchvision")
+    world = on_stage(data)
+    world.play("from torchvision import datasets\ndatasets.MNIST('own/sets', download=True)\n")
+    assert [world.stage.has_made(world.root / path) for path in ("own", "own/sets", "own/sets/MNIST/raw", ".")] == [
+        True
+    ] * 3 + [False]
+
+
 def test_a_set_below_the_users_home_is_found_there(rehearsed):
     pytest.importorskip("torchvision")
     text = "from torchvision import datasets\nprint(len(datasets.MNIST('~/sets', train=True, download=True)))\n"

@@ -142,6 +142,17 @@ def test_a_module_that_git_was_told_to_leave_out_is_said_to_be(rehearsed, ignore
     assert told in done.report.remedy
 
 
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [("src/_mask.pyx", "src/_mask.pyx is not compiled: build it, or take"), ("src/_masks.c", ": mend it, or")],
+)
+def test_an_extension_of_which_the_source_is_here_is_to_be_built(rehearsed, source, told):
+    done = rehearsed(
+        {"main.py": "from src import rle\n", "src/__init__.py": "", "src/rle.py": "from . import _mask\n", source: ""}
+    )
+    assert told in done.report.remedy
+
+
 def test_a_module_of_a_package_without_an_init_is_no_library_to_install(rehearsed):
     files = {"main.py": "import wandb\nfrom src.data.loaders import build\nbuild()\n", "src/data/sets.py": ""}
     done = rehearsed(files)
