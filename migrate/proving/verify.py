@@ -25,6 +25,7 @@ from .loss_trace import TracedLoop, note_losses, of_all_ranks
 from .printed import first_difference
 from .rehearsal_protocol import OF_MIGRATED, Rehearsal, RehearsalReport
 from .sandbox import Sandbox, read_left, read_left_arrays
+from .written import states, written_since
 
 RELATIVE = 1e-3
 """Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""
@@ -105,6 +106,8 @@ class ScriptRun:
     """The same for each of several ranks."""
     ranks_differ: str | None = None
     """What several ranks did differently that they should do alike."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """The tables and texts that it wrote into the repository's copy, where nothing stood in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +228,7 @@ def _recorded(
         environment["HEADRACE_SLICE"] = str(rows)
     if nudge:
         environment["HEADRACE_NUDGE"] = json.dumps(nudge)
+    before = states(sandbox.tree) if made is None else {}
     done = sandbox.run(arguments, writable, cwd=folder, extra=environment, search=readable, limits=limits)
     done = replace(done, stdout=done.stdout.replace(str(writable), ""))  # the home folder is another one in every run
     try:
@@ -234,6 +238,7 @@ def _recorded(
         return ScriptRun(
             done=done, sites=sites, losses=losses, rehearsal=rehearsal, slice=taken,
             losses_of_ranks=[losses, *others] if others else (),
+            written=written_since(sandbox.tree, before) if made is None else {},
         )  # fmt: skip
     except SandboxError as error:
         # The record is not as the recorder leaves it: the script can write there too.

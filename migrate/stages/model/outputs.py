@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ....errors import SandboxError
 from ...proving.verify import Recorded
+from ...proving.written import as_lines
 from ...resolving.resolved import Resolved
 from ...resolving.task import MULTI_LABEL, SINGLE_LABEL, kind_of, may_have_labels, modules_near, stated_task, with_threshold
 from ..migration import Migration
 from ..scripts.originals import Originals
 from ..worker_client import class_names
 from .printed_labels import printed_otherwise
+from .printed_scores import scored_otherwise
 
 
 def task_of(migration: Migration, resolved: Resolved, name: str, classes: int | None) -> str:
@@ -57,15 +61,31 @@ def remark_printed(
     recorded_it = live is None or live.output in (None, (0,))  # of an output of several parts the recorder has the first
     if path not in originals.runs or names is None or not one_of_many or len(names) == 1 or not recorded_it:
         return
-    found = printed_otherwise(originals.runs[path].run.done.stdout, names, recorded.outputs)
-    if found is None:
-        return
-    often = "" if found.count is None else f", for {found.count} of {found.rows} images"
-    message = (
-        f"the script prints {found.printed!r} where the package says {found.label!r}{often}: that names the model's largest "
-        "output as it stands, and the script has other names for it or chooses otherwise"
+    run = originals.runs[path].run
+    answers = {"prints": run.done.stdout} | {f"writes into {at}": as_lines(at, text) for at, text in run.written.items()}
+    for does, text in answers.items():
+        if (message := _otherwise(does, text, names, recorded.outputs)) is not None:
+            migration.remark("PS534", message, "warning", path)
+            return
+
+
+def _otherwise(does: str, text: str, names: Sequence[str], outputs: np.ndarray) -> str | None:
+    """What the script `does` that the package does otherwise: its labels, or only their scores."""
+    label = printed_otherwise(text, names, outputs)
+    if label is not None:
+        often = "" if label.count is None else f", for {label.count} of {label.rows} images"
+        return (
+            f"the script {does} {label.printed!r} where the package says {label.label!r}{often}: that names the model's largest "
+            "output as it stands, and the script has other names for it or chooses otherwise"
+        )
+    score = scored_otherwise(text, names, outputs)
+    if score is None:
+        return None
+    return (
+        f"the script {does} {score.printed:.3g} beside {score.label!r}, of which the package gives the score {score.score:.3g}, "
+        f"and so for {score.count} of {score.rows} images: that is the share of the model's largest output, and the script goes "
+        "on to make another number of it"
     )
-    migration.remark("PS534", message, "warning", path)
 
 
 def labels_of(

@@ -33,9 +33,7 @@ def printed_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> 
     file, which says nothing of what the script finds on it.
     """
     best = [labels[index] for index in outputs.argmax(1)]
-    lines = [cut for line in text.splitlines() if (cut := _without_paths(line, labels)).strip()]
-    any_label = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted({*labels}, key=len, reverse=True)))})(?!\w)")
-    named = [set(any_label.findall(line)) for line in lines]
+    lines, named = lines_by_label(text, labels)
     if not any(named):
         return _other_names(lines, best) if len(lines) == len(best) >= _FEWEST else None
     told = [next(iter(found)) for found in named if len(found) == 1]
@@ -49,6 +47,13 @@ def printed_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> 
         return PrintedOtherwise(*apart[0], len(best), len(apart))
     missing, others = Counter(best) - Counter(told), Counter(told) - Counter(best)
     return PrintedOtherwise(next(iter(others)), next(iter(missing)), len(best), missing.total()) if missing else None
+
+
+def lines_by_label(text: str, labels: Sequence[str]) -> tuple[list[str], list[set[str]]]:
+    """The lines of a text without the names of files, and the labels that each names."""
+    lines = [cut for line in text.splitlines() if (cut := _without_paths(line, labels)).strip()]
+    any_label = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted({*labels}, key=len, reverse=True)))})(?!\w)")
+    return lines, [set(any_label.findall(line)) for line in lines]
 
 
 def _without_paths(line: str, labels: Sequence[str]) -> str:

@@ -40,6 +40,7 @@ from ..rehearsal.places import made_since, user_place
 from ..rehearsal.rehearse import ATTEMPTS, rehearse
 from ..rehearsal.scripted import name_of, unscripted
 from ..stored_weights import stored_weights_read
+from .beside import refuse_beside
 from .calls import ModuleCalls, is_users, weights_of
 from .earlier_calls import drop_histories, refuse_kept
 from .hooks import without_observers
@@ -205,8 +206,9 @@ def take_model(recipe: Recipe, notes: list[str] | None = None) -> nn.Module:
     if not torch.cuda.is_available() and _told_cpu(model) and notes is not None:
         notes.append("its modules name CUDA as the device that they move values to; here they have been told the CPU")
     drop_histories(model)
-    model = adapted(model, call, live).eval()
     images = call.images.float() if call.images.dtype in _HALVES else call.images
+    alone, model = model.eval(), adapted(model, call, live).eval()
+    refuse_beside(alone, model, replace(call, images=images), live.output)
     refuse_kept(model, images)
     if (left := without_observers(model, images)) and notes is not None:
         notes.append(f"what a hook notes of its layers is no output and not packaged ({', '.join(left)})")
@@ -402,7 +404,10 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
         ),
         dataset=type(call.dataset).__name__ if call.dataset is not None else None,
         together=_batches_in(call),
-        otherwise=said_otherwise(seen, dict(zip(parts, tasks, strict=True))),
+        otherwise=(
+            *((call.site, f"{name} of its call is {values}; the package has the first") for name, values in seen.beside.items()),
+            *said_otherwise(seen, dict(zip(parts, tasks, strict=True))),
+        ),
     )
 
 

@@ -1,0 +1,86 @@
+"""What a model is called with beside its images: the package gives it images alone, and what it was called with otherwise."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+
+from ....errors import SandboxError
+from ....runtime.capture.state_guard import state_guard
+from .scores import beside_images
+from .seen import Call, Seen, tensors_in, value_at
+
+_FEW = 1024  # numbers of a tensor that may be made of one image
+_CLOSE = 1e-4
+
+
+def varies(seen: Seen, call: Call) -> dict[str, str]:
+    """The arguments beside the images that one call of a model has otherwise than the first from the same line, in words."""
+    first = seen.first.get(True)
+    if first is None or not call.evaluating or call.site != first.site:
+        return {}
+    one, other = (beside_images(one, of_batch=False) for one in (first, call))
+    return {
+        _name(seen.module, place): f"{_shown(value)} for one image and {_shown(other[place])} for another"
+        for place, value in one.items()
+        if place in other and not _same(value, other[place])
+    }
+
+
+def refuse_beside(module: nn.Module, model: nn.Module, call: Call, output: Any) -> None:
+    """Raise SandboxError where `module` answers otherwise without the tensors of each image that it is called with beside the
+    images; `model` is as it is packaged, and takes the images alone, `output` is where its scores lie."""
+    cut = beside_images(call, of_batch=True)
+    if not cut:
+        return
+    names = ", ".join(f"{_name(module, place)} {list(value.shape)}" for place, value in cut.items())
+    with state_guard(module), torch.no_grad():
+        try:
+            wanted, again = (_numbers(value_at(module(*call.args, **call.kwargs), output or ())) for _ in range(2))
+        except Exception:  # noqa: BLE001 - whatever the user's model raises; capture says where
+            return
+        try:
+            found, why = _numbers(model(call.images)), ""
+        except Exception as error:  # noqa: BLE001 - it needs what it is not given, which is told
+            found, why = [], f" ({type(error).__name__}: {error})"
+    if _alike(again, wanted) and not _alike(found, wanted):
+        raise SandboxError(
+            f"it is called with {names} of each image beside the images, and does not answer so without{why}; a package is given "
+            "images alone: have its forward() make the rest of these, or do without"
+        )
+
+
+def _numbers(made: Any) -> list[torch.Tensor]:
+    return [value.detach() for _, value in tensors_in(made)]
+
+
+def _alike(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:
+    return len(found) == len(wanted) and all(
+        one.numel() == other.numel()
+        and torch.allclose(one.flatten().double(), other.flatten().double(), rtol=_CLOSE, atol=_CLOSE, equal_nan=True)
+        for one, other in zip(found, wanted, strict=True)
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.shape != other.shape or one.numel() > _FEW or bool(torch.equal(one, other))
+    return type(one) is not type(other) or bool(one == other)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.flatten()[:4].tolist()}"
+    return f"{value:.4g}" if isinstance(value, float) else repr(value)
+
+
+def _name(module: nn.Module, place: tuple[Any, ...]) -> str:
+    """The name of an argument of `forward`."""
+    where, which = place[:2]
+    if where == 1:
+        return str(which)
+    names = [name for name, item in inspect.signature(module.forward).parameters.items() if item.kind is not item.VAR_KEYWORD]
+    return names[which] if which < len(names) else f"argument {which + 1}"

@@ -1,0 +1,83 @@
+"""What a model takes beside its images, and whether its answers hang on that."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from headrace.errors import SandboxError
+from headrace.migrate.reading.recipe import LiveModel
+from headrace.migrate.worker.live.beside import refuse_beside, varies
+from headrace.migrate.worker.live.scores import adapted
+from headrace.migrate.worker.live.seen import Call, Seen
+
+IMAGES = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+META = torch.tensor([[0.5, 1.0], [0.1, 0.0]])
+
+
+class Net(nn.Module):
+    """Adds what it is given beside, where there is any; or gives its loss with the targets."""
+
+    def __init__(self, does: str = "adds") -> None:
+        super().__init__()
+        self.does, self.fc = does, nn.Linear(192, 2)
+        self.eval()
+
+    def forward(self, images: torch.Tensor, meta: Any = None, *, scale: float = 1.0) -> torch.Tensor:
+        scores = self.fc(images.flatten(1)) * scale
+        if self.does == "draws":
+            return scores + torch.rand(2, 2)
+        if self.does == "needs":
+            return scores + meta
+        return scores if meta is None or self.does == "ignores" else scores + meta
+
+
+def call(*args: Any, site: str = "main.py:1", **kwargs: Any) -> Call:
+    return Call(args[0], (0, 0), args, kwargs, site, training=False, grad=False, row=(3, 8, 8))
+
+
+def refused(model: nn.Module, made: Call) -> None:
+    live = LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8))
+    refuse_beside(model, adapted(model, made, live), made, live.output)
+
+
+@pytest.mark.parametrize("made", [call(IMAGES, META), call(IMAGES, meta=META)])
+def test_a_model_that_answers_by_more_than_its_images_is_refused(made: Call) -> None:
+    with pytest.raises(SandboxError, match=r"called with meta \[2, 2\] of each image .* does not answer so without;"):
+        refused(Net(), made)
+    with pytest.raises(SandboxError, match=r"does not answer so without \(TypeError: "):
+        refused(Net("needs"), made)
+
+
+@pytest.mark.parametrize(
+    ("does", "made"),
+    [
+        ("ignores", call(IMAGES, META)),  # as targets are by many
+        ("draws", call(IMAGES, META)),  # says nothing
+        ("adds", call(IMAGES)),
+        ("adds", call(IMAGES, 0.5, scale=2.0)),  # which the package gives, too
+        ("needs", call(IMAGES)),  # fails as it is called
+    ],
+)
+def test_one_that_answers_by_its_images_is_not(does: str, made: Call) -> None:
+    refused(Net(does), made)
+
+
+def test_arguments_that_change_with_the_images_are_named() -> None:
+    seen = Seen(Net(), 0)
+    first = call(IMAGES, 1.5, scale=1.0)
+    seen.first[True] = first
+    assert varies(seen, first) == {}
+    assert varies(seen, call(IMAGES * 2, 1.5, scale=1.0)) == {}
+    assert varies(seen, call(IMAGES, 0.75, scale=1.0)) == {"meta": "1.5 for one image and 0.75 for another"}
+    assert varies(seen, call(IMAGES, 1.5, scale=2.0)) == {"scale": "1 for one image and 2 for another"}
+    assert varies(seen, call(IMAGES, 0.75, scale=1.0, site="other.py:3")) == {}  # another use of it
+    assert varies(seen, call(IMAGES, META)) == {}  # of the batch: found where it is packaged
+
+
+def test_so_are_tensors_that_are_not_of_the_batch() -> None:
+    seen = Seen(Net(), 0)
+    seen.first[True] = call(IMAGES, torch.tensor(3.0))
+    assert varies(seen, call(IMAGES, torch.tensor(3.0))) == {}
+    assert varies(seen, call(IMAGES, torch.tensor(4.0))) == {"meta": "[3.0] for one image and [4.0] for another"}
