@@ -59,9 +59,10 @@ def remark_printed(
     one_of_many = kind_of(task) in ("", SINGLE_LABEL) and names is not None and recorded.outputs.shape[1:] == (len(names),)
     live = resolved.recipe.live
     recorded_it = live is None or live.output in (None, (0,))  # of an output of several parts the recorder has the first
-    if path not in originals.runs or names is None or not one_of_many or len(names) == 1 or not recorded_it:
+    original = originals.of(path)
+    if original is None or names is None or not one_of_many or len(names) == 1 or not recorded_it:
         return
-    run = originals.runs[path].run
+    run = original.run
     answers = {"prints": run.done.stdout} | {f"writes into {at}": as_lines(at, text) for at, text in run.written.items()}
     for does, text in answers.items():
         if (message := _otherwise(does, text, names, recorded.outputs)) is not None:
@@ -73,7 +74,8 @@ def _otherwise(does: str, text: str, names: Sequence[str], outputs: np.ndarray) 
     """What the script `does` that the package does otherwise: its labels, or only their scores."""
     label = printed_otherwise(text, names, outputs)
     if label is not None:
-        often = "" if label.count is None else f", for {label.count} of {label.rows} images"
+        least = "at least " if label.least else ""
+        often = "" if label.count is None else f", for {least}{label.count} of {label.rows} images"
         return (
             f"the script {does} {label.printed!r} where the package says {label.label!r}{often}: that names the model's largest "
             "output as it stands, and the script has other names for it or chooses otherwise"

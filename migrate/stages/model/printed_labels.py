@@ -18,12 +18,13 @@ _FEWEST = 4  # images by which names that are nobody's labels are told from othe
 @dataclass(frozen=True)
 class PrintedOtherwise:
     """`printed` stands where the package says `label`, so for `count` of `rows` images or, where that is None, for all of that
-    label."""
+    label; for `least` that many where nobody knows which line is which image's."""
 
     printed: str
     label: str
     rows: int
     count: int | None = None
+    least: bool = False
 
 
 def printed_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> PrintedOtherwise | None:
@@ -46,7 +47,9 @@ def printed_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> 
     if apart and len({*pairs}) == len({*best}) < len(best):  # for a label always the same: the lines are in the images' order
         return PrintedOtherwise(*apart[0], len(best), len(apart))
     missing, others = Counter(best) - Counter(told), Counter(told) - Counter(best)
-    return PrintedOtherwise(next(iter(others)), next(iter(missing)), len(best), missing.total()) if missing else None
+    if missing and 2 * len(apart) <= len(best):  # the lines are in the images' order, or more of them would be apart
+        return PrintedOtherwise(*apart[0], len(best), len(apart))
+    return PrintedOtherwise(next(iter(others)), next(iter(missing)), len(best), missing.total(), least=len(best) > 1) if missing else None
 
 
 def lines_by_label(text: str, labels: Sequence[str]) -> tuple[list[str], list[set[str]]]:
