@@ -1,6 +1,7 @@
 """Run the original and the migrated script on the same data, in fresh copies at the same path, and compare what they did.
 
-Compared are the model's recorded outputs (largest difference, top-1 agreement) and what the scripts print, but for timings.
+Compared are the model's recorded outputs (largest difference, top-1 agreement) and what the scripts print and write into tables
+and texts, but for timings.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .loss_trace import TracedLoop, note_losses, of_all_ranks
 from .printed import first_difference
 from .rehearsal_protocol import OF_MIGRATED, Rehearsal, RehearsalReport
 from .sandbox import Sandbox, read_left, read_left_arrays
-from .written import states, written_since
+from .written import differs, states, written_since
 
 RELATIVE = 1e-3
 """Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""
@@ -135,7 +136,7 @@ class Executed:
     top1_agreement: float | None = None
     parity_failed: bool = False
     in_print: bool = False
-    """Whether it failed by what it printed alone."""
+    """Whether it failed by what it printed or wrote alone."""
 
 
 def run_script(
@@ -382,8 +383,9 @@ def compare(original: ScriptRun, migrated: ScriptRun, again: ScriptRun | None = 
             why = f"outputs at {site} differ by {difference:.3g}; {agreed:.2%} of the top-1 predictions agree"
             return Executed(status="failed", why=why, max_abs=worst, top1_agreement=agreement, parity_failed=True)
     different = first_difference(original.done.stdout, migrated.done.stdout, again.done.stdout if again is not None else None)
-    if different is not None:
-        why = f"it printed {different[1]!r} instead of {different[0]!r}"
+    wrote = differs(original.written, migrated.written, again.written if again is not None else None)
+    if different is not None or wrote is not None:
+        why = f"it printed {different[1]!r} instead of {different[0]!r}" if different is not None else wrote
         return Executed(
             status="failed", why=why, parity_failed=True, max_abs=worst, top1_agreement=agreement, in_print=True
         )  # fmt: skip

@@ -10,7 +10,7 @@ from torch import nn
 
 from ....errors import SandboxError
 from ....runtime.capture.state_guard import state_guard
-from .scores import beside_images
+from .scores import beside_images, with_item
 from .seen import Call, Seen, tensors_in, value_at
 
 _FEW = 1024  # numbers of a tensor that may be made of one image
@@ -37,18 +37,24 @@ def refuse_beside(module: nn.Module, model: nn.Module, call: Call, output: Any) 
     if not cut:
         return
     names = ", ".join(f"{_name(module, place)} {list(value.shape)}" for place, value in cut.items())
+    given = (call.args, call.kwargs)
+    others = given
+    for place, value in cut.items():  # what is zero for this image need not be for another
+        others = with_item(others, place, value + 1 if value.is_floating_point() else value)
     with state_guard(module), torch.no_grad():
         try:
-            wanted, again = (_numbers(value_at(module(*call.args, **call.kwargs), output or ())) for _ in range(2))
+            wanted, again, changed = (
+                _numbers(value_at(module(*args, **named), output or ())) for args, named in (given, given, others)
+            )
         except Exception:  # noqa: BLE001 - whatever the user's model raises; capture says where
             return
         try:
             found, why = _numbers(model(call.images)), ""
         except Exception as error:  # noqa: BLE001 - it needs what it is not given, which is told
             found, why = [], f" ({type(error).__name__}: {error})"
-    if _alike(again, wanted) and not _alike(found, wanted):
+    if _alike(again, wanted) and not (_alike(found, wanted) and _alike(changed, wanted)):
         raise SandboxError(
-            f"it is called with {names} of each image beside the images, and does not answer so without{why}; a package is given "
+            f"it is called with {names} of each image beside the images, and answers by these{why}; a package is given "
             "images alone: have its forward() make the rest of these, or do without"
         )
 

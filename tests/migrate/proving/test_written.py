@@ -1,7 +1,9 @@
 import json
 import os
 
-from headrace.migrate.proving.written import as_lines, states, written_since
+import pytest
+
+from headrace.migrate.proving.written import as_lines, differs, states, written_since
 
 
 def test_only_what_was_written_since_is_given(tmp_path):
@@ -28,3 +30,27 @@ def test_each_record_of_a_document_is_one_line():
     assert as_lines("a.json", "{ant\n") == "{ant\n"
     assert as_lines("a.json", "7") == ""
     assert as_lines("a.csv", "a\nb\n") == "a\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ("a.jpg,ant,0.912345678\n", "a.jpg,ant,0.912345679\n", None),
+        ("a.jpg,ant,3.2145e-09\n", "a.jpg,ant,3.3145e-09\n", None),
+        ("took 3.2 s\n", "took 9.1 s\n", None),
+        ("a.jpg,ant,0.91\n", "a.jpg,bee,0.91\n", "it wrote 'a.jpg,bee,0.91' into o.csv instead of 'a.jpg,ant,0.91'"),
+        ("a.jpg,ant,0.91\n", "a.jpg,ant,0.95\n", "it wrote 'a.jpg,ant,0.95' into o.csv instead of 'a.jpg,ant,0.91'"),
+        ("a.jpg,3\n", "a.jpg,4\n", "it wrote 'a.jpg,4' into o.csv instead of 'a.jpg,3'"),
+        ("a\nb\n", "a\n", "it wrote '' into o.csv instead of 'b'"),
+    ],
+)
+def test_what_two_runs_write_otherwise_is_told_but_for_rounding_and_times(one, other, said):
+    assert differs({"o.csv": one}, {"o.csv": other}) == said
+    assert differs({"o.csv": one}, {"o.csv": other}, {"o.csv": one}) == said
+    assert differs({"o.csv": one}, {"o.csv": other}, {"o.csv": "anything else"}) is None
+
+
+def test_a_file_that_is_not_written_is_told_unless_its_name_is_another_each_time():
+    assert differs({"o.csv": "a"}, {}) == "it did not write o.csv"
+    assert differs({"at_12.csv": "a"}, {"at_13.csv": "a"}, {"at_14.csv": "a"}) is None
+    assert differs({}, {"o.csv": "a"}) is None
