@@ -43,8 +43,8 @@ class _Column:
 def scored_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> ScoredOtherwise | None:
     """Hold the numbers that a script printed beside labels against its model's outputs, [rows, classes].
 
-    None where one of them is what the model gives, in any form; and where none lies between the least that the best of so many
-    classes can have and 1, or in percent, and goes with the package's score over the images, or is called a score.
+    None where one of them is what the model gives, in any form; and where none lies between 0 and 1, or in percent, and goes
+    with the package's score over the images or, of few, is called a score and no less than the best of so many can have.
     """
     best = [labels[index] for index in outputs.argmax(1)]
     lines, named = lines_by_label(text, labels)
@@ -61,8 +61,10 @@ def scored_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> S
             printed = column.values / unit
             apart = np.abs(printed - score)
             count = int((apart > column.rounding / unit + _RELATIVE).sum())
-            possible = count and bool((printed >= 1 / outputs.shape[1]).all() and (printed <= 1).all())
-            if possible and (_together(printed, score) >= _WITH_THE_SCORE if len(best) >= _FEWEST else column.called_so):
+            if not count or not bool((printed >= 0).all() and (printed <= 1).all()):
+                continue
+            called_so = column.called_so and bool((printed >= 1 / outputs.shape[1]).all())
+            if _together(printed, score) >= _WITH_THE_SCORE if len(best) >= _FEWEST else called_so:
                 at = int(apart.argmax())
                 return ScoredOtherwise(float(printed[at]), best[at], float(score[at]), len(best), count)
     return None

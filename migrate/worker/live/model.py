@@ -80,7 +80,7 @@ def see_models(recipe: Recipe, read: Recipe | None = None, patience: float = 1.0
     saves = any(walk(Path(recipe.root), STORED))  # files in which a script that trains may save its model, at its very end
 
     def hear(seen: Seen, call: Call) -> None:
-        if not quick and (call.evaluating not in seen.first or seen.ordinal not in weights):
+        if not quick and (seen.settled is call or seen.ordinal not in weights):
             weights[seen.ordinal] = digests(calls.own_weights(seen))
         judged = any(JUDGING & set(names) for names in seen.reads.values())
         often = call.evaluating and seen.sites[call.site, True] > _ENOUGH_CALLS
@@ -177,7 +177,8 @@ def take_model(recipe: Recipe, notes: list[str] | None = None) -> nn.Module:
     taken: list[tuple[Seen, Call]] = []
 
     def hear(seen: Seen, call: Call) -> None:
-        if seen.ordinal == live.ordinal and call.evaluating == live.evaluating:
+        later = live.settled and call.training  # until then it may fit its statistics to images, say
+        if seen.ordinal == live.ordinal and call.evaluating == live.evaluating and not later:
             taken[:] = [(seen, call)]
             raise Taken
 

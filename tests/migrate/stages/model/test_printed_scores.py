@@ -37,7 +37,6 @@ def printed(numbers, form="{name} {label} {number:.4f}"):
         printed(SHARES[:, 0], "{label} P(ant) = {number:.3f}"),
         printed(np.sort(SHARES, 1)[:, 1], "{label} second: {number:.3f}"),
         printed([0.91, 0.92, 0.40, 0.93, 0.41], "{label} {number:.2f}"),  # goes with nothing
-        printed(SHARES.max(1) / 20, "{label} {number:.3f}"),  # less than the best of three can have
         printed(SHARES.max(1) - 0.1, "{label} {number:.3f} s"),
         printed(SHARES.max(1) - 0.1, "{label} in {number:.3f} seconds"),
         printed(SHARES.max(1) + 5),
@@ -62,6 +61,12 @@ def test_other_scores_are_seen(temperature, form):
     assert found == ScoredOtherwise(
         pytest.approx(other[worst], abs=1e-3), LABELS[BEST[worst]], pytest.approx(SHARES.max(1)[worst]), 5, 5
     )
+
+
+def test_scores_that_were_calibrated_by_a_table_are_seen():
+    found = scored_otherwise(printed(np.interp(SHARES.max(1), [0.3, 1], [0.05, 0.7])), LABELS, OUTPUTS)
+    assert found is not None
+    assert (found.rows, found.count) == (5, 5)
 
 
 def test_outputs_that_are_shares_are_no_logits():

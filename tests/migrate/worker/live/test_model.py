@@ -514,3 +514,14 @@ class Keeping(Net):
     recipe = script(tmp_path, DATA, keeps, LOADED.replace("Net()", "Keeping()"), EVALUATE)
     with pytest.raises(SandboxError, match=r"keeps something \(offset\)"):
         take_model(replace(recipe, live=seen(recipe).live))
+
+
+def test_statistics_that_a_script_fits_to_its_images_first_are_the_models(tmp_path: Path) -> None:
+    """Its calls in training mode, which nothing is learned from, are no evaluation."""
+    state = saved(tmp_path)
+    adapts = "model.train()\nwith torch.no_grad():\n    model(next(iter(loader))[0])\n"
+    recipe = script(tmp_path, DATA, LOADED, adapts, EVALUATE)
+    model = take_model(replace(recipe, live=seen(recipe).live))
+    assert torch.equal(model.head.weight, state["head.weight"])
+    assert int(model.body[1].num_batches_tracked) == 1
+    assert not torch.equal(model.body[1].running_mean, state["body.1.running_mean"])
