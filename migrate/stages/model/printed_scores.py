@@ -63,8 +63,12 @@ def scored_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> S
             count = int((apart > column.rounding / unit + _RELATIVE).sum())
             if not count or not bool((printed >= 0).all() and (printed <= 1).all()):
                 continue
-            called_so = column.called_so and bool((printed >= 1 / outputs.shape[1]).all())
-            if _together(printed, score) >= _WITH_THE_SCORE if len(best) >= _FEWEST else called_so:
+            possible = bool((printed >= 1 / outputs.shape[1]).all())  # the least that the best of so many can have
+            if len(best) < _FEWEST:
+                told = possible and column.called_so
+            else:
+                told = (possible or unit == 1) and _together(printed, score) >= _WITH_THE_SCORE
+            if told:
                 at = int(apart.argmax())
                 return ScoredOtherwise(float(printed[at]), best[at], float(score[at]), len(best), count)
     return None
