@@ -14,7 +14,7 @@ from ...resolving.task import MULTI_LABEL, SINGLE_LABEL, kind_of, may_have_label
 from ..migration import Migration
 from ..scripts.originals import Originals
 from ..worker_client import class_names
-from .printed_labels import printed_otherwise
+from .printed_labels import numbered_otherwise, printed_otherwise
 from .printed_scores import scored_otherwise
 
 
@@ -55,12 +55,12 @@ def remark_printed(
 ) -> None:
     """Say where the model's script prints other names than those that its package gives for what was recorded of it."""
     path = resolved.script.path if resolved.script is not None else ""
-    names = labels[0] if len(labels) == 1 else None
-    one_of_many = kind_of(task) in ("", SINGLE_LABEL) and names is not None and recorded.outputs.shape[1:] == (len(names),)
+    names, shape = (labels[0] if len(labels) == 1 else None), recorded.outputs.shape[1:]
+    one_of_many = kind_of(task) in ("", SINGLE_LABEL) and len(labels) < 2 and shape == (len(names or ()) or shape[0],)
     live = resolved.recipe.live
     recorded_it = live is None or live.output in (None, (0,))  # of an output of several parts the recorder has the first
     original = originals.of(path)
-    if original is None or names is None or not one_of_many or len(names) == 1 or not recorded_it:
+    if original is None or not one_of_many or shape == (1,) or not recorded_it:
         return
     run = original.run
     answers = {"prints": run.done.stdout} | {f"writes into {at}": as_lines(at, text) for at, text in run.written.items()}
@@ -70,8 +70,16 @@ def remark_printed(
             return
 
 
-def _otherwise(does: str, text: str, names: Sequence[str], outputs: np.ndarray) -> str | None:
-    """What the script `does` that the package does otherwise: its labels, or only their scores."""
+def _otherwise(does: str, text: str, names: Sequence[str] | None, outputs: np.ndarray) -> str | None:
+    """What the script `does` that the package does otherwise: its labels, or the numbers of classes without, or only scores."""
+    if names is None:
+        number = numbered_otherwise(text, outputs)
+        if number is None:
+            return None
+        return (
+            f"the script {does} {number.printed} where the package says {number.label}, for {number.count} of {number.rows} "
+            "images: that is the place of the model's largest output, from 0, and the script numbers its classes otherwise"
+        )
     label = printed_otherwise(text, names, outputs)
     if label is not None:
         least = "at least " if label.least else ""

@@ -12,6 +12,7 @@ import numpy as np
 _PATH = re.compile(r"\S*[/\\]\S*|\S+\.[A-Za-z]\w{1,4}\b")
 _MARKS = "()[]{}<>:,;'\"!"
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_WHOLE = re.compile(r"(?<![\w.%-])\d{1,9}(?![\w.%-])")
 _FEWEST = 4  # images by which names that are nobody's labels are told from other words
 
 
@@ -50,6 +51,23 @@ def printed_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> 
     if missing and 2 * len(apart) <= len(best):  # the lines are in the images' order, or more of them would be apart
         return PrintedOtherwise(*apart[0], len(best), len(apart))
     return PrintedOtherwise(next(iter(others)), next(iter(missing)), len(best), missing.total(), least=len(best) > 1) if missing else None
+
+
+def numbered_otherwise(text: str, outputs: np.ndarray) -> PrintedOtherwise | None:
+    """The same of a model whose classes have no names: None where the script prints the places of the largest outputs, or no
+    number for each row that follows from these and is another."""
+    best = outputs.argmax(1).tolist()
+    lines = [found for line in text.splitlines() if (found := _WHOLE.findall(_PATH.sub(" ", line)))]
+    if len(best) < _FEWEST or len(lines) != len(best) or len({*map(len, lines)}) != 1:
+        return None
+    columns = [list(map(int, column)) for column in zip(*lines, strict=True)]
+    for column in columns if best not in columns else ():
+        pairs = [*zip(column, best, strict=True)]
+        if len({*pairs}) == len({*best}) == len({*column}) < len(best) and len({*column}) > 1:  # a table says one of the other
+            printed, index = next(pair for pair in pairs if pair[0] != pair[1])
+            count = sum(one != other for one, other in pairs)
+            return PrintedOtherwise(str(printed), str(index), len(best), count)
+    return None
 
 
 def lines_by_label(text: str, labels: Sequence[str]) -> tuple[list[str], list[set[str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from .printed_labels import lines_by_label
 
 _NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.\d+(?:e[-+]?\d+)?|\d+(?=\s?%))(?![\w.])", re.I)
 _CALLED_SO = re.compile(r"(?:\b(?:prob\w*|conf\w*|scores?|certainty|p)\W*$)", re.I)
-_FEWEST = 4  # images by which a score is told from another number that stands anywhere
-_WITH_THE_SCORE = 0.5  # correlation of ranks
+_FEWEST = 5  # images by which a score is told from another number that stands anywhere
+_WITH_THE_SCORE = 0.5  # correlation of ranks, of many images
+_NO_CHANCE = 2.0  # standard deviations of that of numbers that go with nothing, 1/sqrt(rows - 1)
 _PERCENT = 100.0
 _RELATIVE = 2e-3
 
@@ -67,7 +69,8 @@ def scored_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> S
             if len(best) < _FEWEST:
                 told = possible and column.called_so
             else:
-                told = (possible or unit == 1) and _together(printed, score) >= _WITH_THE_SCORE
+                least = max(_WITH_THE_SCORE, _NO_CHANCE / math.sqrt(len(best) - 1))
+                told = (possible or unit == 1) and _together(printed, score) >= least
             if told:
                 at = int(apart.argmax())
                 return ScoredOtherwise(float(printed[at]), best[at], float(score[at]), len(best), count)
@@ -130,4 +133,4 @@ def _together(one: np.ndarray, other: np.ndarray) -> float:
     if np.ptp(one) == 0 or np.ptp(other) == 0:
         return 0.0
     ranks = (values.argsort().argsort().astype(np.float64) for values in (one, other))
-    return float(np.corrcoef(*ranks)[0, 1])
+    return round(float(np.corrcoef(*ranks)[0, 1]), 6)

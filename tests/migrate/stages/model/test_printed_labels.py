@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from headrace.migrate.stages.model.printed_labels import PrintedOtherwise, printed_otherwise
+from headrace.migrate.stages.model.printed_labels import PrintedOtherwise, numbered_otherwise, printed_otherwise
 
 LABELS = ("ant", "bee", "cat")
 OUTPUTS = np.eye(3, dtype=np.float32)[[0, 1, 2, 1, 0]]
@@ -66,3 +66,27 @@ def test_a_line_that_names_no_class_among_such_that_do_says_something_else() -> 
 )
 def test_a_label_may_be_printed_in_another_form(labels: tuple[str, ...], text: str) -> None:
     assert printed_otherwise(text, labels, OUTPUTS) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a.jpg 0\nb.jpg 1\nc.jpg 2\nd.jpg 1\ne.jpg 0\n",
+        "1,0\n2,1\n3,2\n4,1\n5,0\n",  # rows have numbers, too
+        "1 of 5\n2 of 5\n3 of 5\n4 of 5\n5 of 5\n",
+        "zander 0.91\nuhu 0.92\namsel 0.41\nuhu 0.92\nzander 0.91\n",
+        "im_1 91%\nim_2 92%\nim_3 41%\nim_4 92%\nim_5 91%\n",
+        "7\n7\n7\n7\n7\n",
+        "2\n1\n",
+        "",
+    ],
+)
+def test_numbers_that_are_the_classes_or_do_not_follow_from_them_are_nothing_else(text: str) -> None:
+    assert numbered_otherwise(text, OUTPUTS) is None
+
+
+def test_numbers_of_classes_that_begin_elsewhere_are_seen() -> None:
+    text = "id,class\na.jpg,1\nb.jpg,2\nc.jpg,3\nd.jpg,2\ne.jpg,1\n"
+    assert numbered_otherwise(text, OUTPUTS) == PrintedOtherwise("1", "0", 5, 5)
+    text = "1 10 0.9\n2 1 0.8\n3 20 0.7\n4 1 0.6\n5 10 0.5\n"
+    assert numbered_otherwise(text, OUTPUTS) == PrintedOtherwise("10", "0", 5, 3)

@@ -5,6 +5,7 @@ from headrace.migrate.stages.model.printed_scores import ScoredOtherwise, scored
 
 LABELS = ("ant", "bee", "cat")
 OUTPUTS = np.array([[2.0, 0.1, 0.3], [0.2, 3.1, -1.0], [0.0, 0.4, 0.9], [-0.5, 1.7, 0.2], [4.0, 0.3, 0.1]])
+OUTPUTS = np.concatenate([OUTPUTS, 0.6 * OUTPUTS + [[0.1, 0.0, 0.2]]])
 BEST = OUTPUTS.argmax(1)
 
 
@@ -36,11 +37,11 @@ def printed(numbers, form="{name} {label} {number:.4f}"):
         printed(-np.log(SHARES.max(1))),
         printed(SHARES[:, 0], "{label} P(ant) = {number:.3f}"),
         printed(np.sort(SHARES, 1)[:, 1], "{label} second: {number:.3f}"),
-        printed([0.91, 0.92, 0.40, 0.93, 0.41], "{label} {number:.2f}"),  # goes with nothing
+        printed([0.91, 0.92, 0.40, 0.93, 0.41] * 2, "{label} {number:.2f}"),  # goes with nothing
         printed(SHARES.max(1) - 0.1, "{label} {number:.3f} s"),
         printed(SHARES.max(1) - 0.1, "{label} in {number:.3f} seconds"),
         printed(SHARES.max(1) + 5),
-        printed([0.7] * 5),
+        printed([0.7] * 10),
         printed(BEST, "{label} {number}"),
         printed(SHARES.max(1) - 0.1, "{name} {number:.4f}"),
         "\n".join(f"{LABELS[best]} {row[0]:.3f} {row[1]:.3f} {row[2]:.3f}" for best, row in zip(BEST, SHARES, strict=True)),
@@ -59,14 +60,14 @@ def test_other_scores_are_seen(temperature, form):
     found = scored_otherwise(printed(other, form), LABELS, OUTPUTS)
     worst = np.abs(other - SHARES.max(1)).argmax()
     assert found == ScoredOtherwise(
-        pytest.approx(other[worst], abs=1e-3), LABELS[BEST[worst]], pytest.approx(SHARES.max(1)[worst]), 5, 5
+        pytest.approx(other[worst], abs=1e-3), LABELS[BEST[worst]], pytest.approx(SHARES.max(1)[worst]), 10, 10
     )
 
 
 def test_scores_that_were_calibrated_by_a_table_are_seen():
     found = scored_otherwise(printed(np.interp(SHARES.max(1), [0.3, 1], [0.05, 0.7])), LABELS, OUTPUTS)
     assert found is not None
-    assert (found.rows, found.count) == (5, 5)
+    assert (found.rows, found.count) == (10, 10)
 
 
 def test_outputs_that_are_shares_are_no_logits():
