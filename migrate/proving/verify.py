@@ -23,10 +23,10 @@ from ..reading.source import CELLS, NOTEBOOK, read_source
 from .confined_run import Completed, patience
 from .instrument import install
 from .loss_trace import TracedLoop, note_losses, of_all_ranks
-from .printed import first_difference
 from .rehearsal_protocol import OF_MIGRATED, Rehearsal, RehearsalReport
 from .sandbox import Sandbox, read_left, read_left_arrays
-from .written import differs, states, written_since
+from .texts.printed import first_difference
+from .texts.written import differs, states, written_since
 
 RELATIVE = 1e-3
 """Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""

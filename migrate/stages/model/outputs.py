@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....errors import SandboxError
+from ...proving.texts.written import as_lines
 from ...proving.verify import Recorded
-from ...proving.written import as_lines
 from ...resolving.resolved import Resolved
 from ...resolving.task import MULTI_LABEL, SINGLE_LABEL, kind_of, may_have_labels, modules_near, stated_task, with_threshold
 from ..migration import Migration
@@ -85,16 +85,16 @@ def _otherwise(does: str, text: str, names: Sequence[str] | None, outputs: np.nd
         least = "at least " if label.least else ""
         often = "" if label.count is None else f", for {least}{label.count} of {label.rows} images"
         return (
-            f"the script {does} {label.printed!r} where the package says {label.label!r}{often}: that names the model's largest "
-            "output as it stands, and the script has other names for it or chooses otherwise"
+            f"the script {does} {label.printed!r} where the package says {label.label!r}{often}: that names the model's "
+            "largest output as it stands, and the script has other names for it or chooses otherwise"
         )
     score = scored_otherwise(text, names, outputs)
     if score is None:
         return None
     return (
         f"the script {does} {score.printed:.3g} beside {score.label!r}, of which the package gives the score {score.score:.3g}, "
-        f"and so for {score.count} of {score.rows} images: that is the share of the model's largest output, and the script goes "
-        "on to make another number of it"
+        f"so for {score.count} of {score.rows} images: that is the share of the model's largest output, and the script makes "
+        "another number of it"
     )
 
 

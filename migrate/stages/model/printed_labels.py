@@ -50,7 +50,11 @@ def printed_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> 
     missing, others = Counter(best) - Counter(told), Counter(told) - Counter(best)
     if missing and 2 * len(apart) <= len(best):  # the lines are in the images' order, or more of them would be apart
         return PrintedOtherwise(*apart[0], len(best), len(apart))
-    return PrintedOtherwise(next(iter(others)), next(iter(missing)), len(best), missing.total(), least=len(best) > 1) if missing else None
+    return (
+        PrintedOtherwise(next(iter(others)), next(iter(missing)), len(best), missing.total(), least=len(best) > 1)
+        if missing
+        else None
+    )
 
 
 def numbered_otherwise(text: str, outputs: np.ndarray) -> PrintedOtherwise | None:

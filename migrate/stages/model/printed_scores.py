@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...proving.printed import masked
+from ...proving.texts.printed import masked
 from .printed_labels import lines_by_label
 
 _NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.\d+(?:e[-+]?\d+)?|\d+(?=\s?%))(?![\w.])", re.I)

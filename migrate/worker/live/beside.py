@@ -30,6 +30,13 @@ def varies(seen: Seen, call: Call) -> dict[str, str]:
     }
 
 
+def said_of_beside(seen: Seen, call: Call) -> tuple[tuple[str, str], ...]:
+    """By line, which arguments vary."""
+    return tuple(
+        (call.site, f"{name} of its call is {values}; the package has the first") for name, values in seen.beside.items()
+    )
+
+
 def refuse_beside(module: nn.Module, model: nn.Module, call: Call, output: Any) -> None:
     """Raise SandboxError where `module` answers otherwise without the tensors of each image that it is called with beside the
     images; `model` is as it is packaged, and takes the images alone, `output` is where its scores lie."""

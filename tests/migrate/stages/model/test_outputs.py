@@ -100,7 +100,9 @@ def test_what_a_script_prints_is_held_to_the_labels(migration_of, resolved, rema
     assert [(code, message[: len(said or "")]) for code, message in remarks(migration)] == ([("PS534", said)] if said else [])
 
 
-@pytest.mark.parametrize("written", [{}, {"out.json": '{"a.jpg": "ant", "b.jpg": "ant"}'}, {"out.csv": "a.jpg,ant\nb.jpg,ant\n"}])
+@pytest.mark.parametrize(
+    "written", [{}, {"out.json": '{"a.jpg": "ant", "b.jpg": "ant"}'}, {"out.csv": "a.jpg,ant\nb.jpg,ant\n"}]
+)
 def test_what_a_script_writes_is_held_to_the_labels_as_well(migration_of, resolved, remarks, written):
     remark = remark_of(migration_of, resolved, remarks, "done\n", (("ant", "bee"),), written)
     said = [f"the script writes into {path} 'ant' where the package says 'bee', for 1 of 2 images" for path in written]
@@ -110,7 +112,7 @@ def test_what_a_script_writes_is_held_to_the_labels_as_well(migration_of, resolv
 def test_scores_and_numbers_of_classes_are_held_to_the_package_as_well(migration_of, resolved, remarks):
     text = "a.jpg ant 0.99\nb.jpg bee 0.98\n"
     said = remark_of(migration_of, resolved, remarks, text, (("ant", "bee"),), {})
-    assert said.startswith("the script prints 0.98 beside 'bee', of which the package gives the score 0.8, and so for 2 of 2")
+    assert said.startswith("the script prints 0.98 beside 'bee', of which the package gives the score 0.8, so for 2 of 2")
 
 
 def test_numbers_of_classes_without_names_are_held_to_the_package_as_well(migration_of, resolved, remarks):

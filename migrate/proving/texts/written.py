@@ -10,9 +10,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from ...errors import SandboxError
+from ....errors import SandboxError
+from ..sandbox import read_left
 from .printed import NUMBER, masked
-from .sandbox import read_left
 
 _TEXTS = (".csv", ".tsv", ".txt", ".json", ".jsonl")
 _MOST_FILES, _MOST_BYTES = 16, 1 << 20
@@ -94,4 +94,8 @@ def _records(value: Any) -> Iterator[str]:
         value = inner[0]
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        yield f"{key}: {json.dumps(item, ensure_ascii=False)}" if isinstance(value, dict) else json.dumps(item, ensure_ascii=False)
+        yield (
+            f"{key}: {json.dumps(item, ensure_ascii=False)}"
+            if isinstance(value, dict)
+            else json.dumps(item, ensure_ascii=False)
+        )

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from headrace.migrate.proving.written import as_lines, differs, states, written_since
+from headrace.migrate.proving.texts.written import as_lines, differs, states, written_since
 
 
 def test_only_what_was_written_since_is_given(tmp_path):
