@@ -383,11 +383,11 @@ def compare(original: ScriptRun, migrated: ScriptRun, again: ScriptRun | None = 
             why = f"outputs at {site} differ by {difference:.3g}; {agreed:.2%} of the top-1 predictions agree"
             return Executed(status="failed", why=why, max_abs=worst, top1_agreement=agreement, parity_failed=True)
     different = first_difference(original.done.stdout, migrated.done.stdout, again.done.stdout if again is not None else None)
-    wrote = differs(original.written, migrated.written, again.written if again is not None else None)
-    if different is not None or wrote is not None:
-        why = f"it printed {different[1]!r} instead of {different[0]!r}" if different is not None else wrote
+    said = f"it printed {different[1]!r} instead of {different[0]!r}" if different is not None else None
+    said = said or differs(original.written, migrated.written, again.written if again is not None else None)
+    if said is not None:
         return Executed(
-            status="failed", why=why, parity_failed=True, max_abs=worst, top1_agreement=agreement, in_print=True
+            status="failed", why=said, parity_failed=True, max_abs=worst, top1_agreement=agreement, in_print=True
         )  # fmt: skip
     if not original.sites:
         why = "no model call could be recorded; only what is printed was compared"

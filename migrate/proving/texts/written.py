@@ -37,7 +37,7 @@ def states(tree: Path) -> dict[str, State]:
 
 def written_since(tree: Path, before: Mapping[str, State]) -> dict[str, str]:
     """What a run wrote into such files, by path: of many or large ones some are left out."""
-    written = {}
+    written: dict[str, str] = {}
     for path, state in sorted(states(tree).items()):
         if before.get(path) != state and len(written) < _MOST_FILES:
             try:

@@ -92,7 +92,7 @@ def _otherwise(does: str, text: str, names: Sequence[str] | None, outputs: np.nd
     if score is None:
         return None
     return (
-        f"the script {does} {score.printed:.3g} beside {score.label!r}, of which the package gives the score {score.score:.3g}, "
+        f"the script {does} {score.printed:.3g} beside {score.label!r}, which has the score {score.score:.3g} in the package, "
         f"so for {score.count} of {score.rows} images: that is the share of the model's largest output, and the script makes "
         "another number of it"
     )

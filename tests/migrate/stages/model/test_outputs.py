@@ -112,7 +112,7 @@ def test_what_a_script_writes_is_held_to_the_labels_as_well(migration_of, resolv
 def test_scores_and_numbers_of_classes_are_held_to_the_package_as_well(migration_of, resolved, remarks):
     text = "a.jpg ant 0.99\nb.jpg bee 0.98\n"
     said = remark_of(migration_of, resolved, remarks, text, (("ant", "bee"),), {})
-    assert said.startswith("the script prints 0.98 beside 'bee', of which the package gives the score 0.8, so for 2 of 2")
+    assert said.startswith("the script prints 0.98 beside 'bee', which has the score 0.8 in the package, so for 2 of 2")
 
 
 def test_numbers_of_classes_without_names_are_held_to_the_package_as_well(migration_of, resolved, remarks):
