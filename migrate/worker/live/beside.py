@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 from typing import Any
 
 import torch
@@ -34,6 +35,19 @@ def said_of_beside(seen: Seen, call: Call) -> tuple[tuple[str, str], ...]:
     """By line, which arguments vary."""
     return tuple(
         (call.site, f"{name} of its call is {values}; the package has the first") for name, values in seen.beside.items()
+    )
+
+
+def numbers_beside(seen: Seen, call: Call) -> tuple[str, ...]:
+    """The numbers beside the images of a model's only call, which its line does not state: other images may have others."""
+    if seen.sites.total() > 1:
+        return ()
+    file = call.frame.f_code.co_filename if call.frame is not None else ""
+    line = linecache.getline(file, int(call.site.rpartition(":")[2] or 0))
+    return tuple(
+        f"{_name(seen.module, place)}={_shown(value)}"
+        for place, value in beside_images(call, of_batch=False).items()
+        if isinstance(value, int | float | torch.Tensor) and not isinstance(value, bool) and repr(value) not in line
     )
 
 

@@ -40,7 +40,7 @@ from ..rehearsal.places import made_since, user_place
 from ..rehearsal.rehearse import ATTEMPTS, rehearse
 from ..rehearsal.scripted import name_of, unscripted
 from ..stored_weights import stored_weights_read
-from .beside import refuse_beside, said_of_beside
+from .beside import numbers_beside, refuse_beside, said_of_beside
 from .calls import ModuleCalls, is_users, weights_of
 from .earlier_calls import drop_histories, refuse_kept
 from .hooks import without_observers
@@ -405,6 +405,7 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
         ),
         dataset=type(call.dataset).__name__ if call.dataset is not None else None,
         together=_batches_in(call),
+        beside=numbers_beside(seen, call),
         otherwise=(*said_of_beside(seen, call), *said_otherwise(seen, dict(zip(parts, tasks, strict=True)))),
     )
 

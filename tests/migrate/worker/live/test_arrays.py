@@ -83,7 +83,9 @@ def test_an_array_that_is_followed_is_as_any_other() -> None:
     assert repr(array) == repr(plain)
     assert torch.equal(torch.from_numpy(array), torch.from_numpy(plain))
     for use in (
-        lambda a: a.argmax(), lambda a: a.argmax(1), lambda a: a.argmin(axis=0), lambda a: a.argsort(), lambda a: np.argsort(a, axis=None),
-        lambda a: np.argmax(a, axis=1, keepdims=True), lambda a: a.tolist(), lambda a: a[0, 1], lambda a: np.concatenate([a, a]),
+        lambda a: a.argmax(), lambda a: a.argmax(1), lambda a: a.argmin(axis=0), lambda a: a.argsort(),
+        lambda a: np.argsort(a, axis=None),
+        lambda a: np.argmax(a, axis=1, keepdims=True), lambda a: a.tolist(), lambda a: a[0, 1],
+        lambda a: np.concatenate([a, a]),
     ):  # fmt: skip
         np.testing.assert_array_equal(use(array), use(plain))

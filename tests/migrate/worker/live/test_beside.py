@@ -8,7 +8,7 @@ from torch import nn
 
 from headrace.errors import SandboxError
 from headrace.migrate.reading.recipe import LiveModel
-from headrace.migrate.worker.live.beside import refuse_beside, varies
+from headrace.migrate.worker.live.beside import numbers_beside, refuse_beside, varies
 from headrace.migrate.worker.live.scores import adapted
 from headrace.migrate.worker.live.seen import Call, Seen
 
@@ -83,3 +83,14 @@ def test_so_are_tensors_that_are_not_of_the_batch() -> None:
     seen.first[True] = call(IMAGES, torch.tensor(3.0))
     assert varies(seen, call(IMAGES, torch.tensor(3.0))) == {}
     assert varies(seen, call(IMAGES, torch.tensor(4.0))) == {"meta": "[3.0] for one image and [4.0] for another"}
+
+
+def test_numbers_of_the_only_call_are_named() -> None:
+    made = call(IMAGES, 1.5, scale=torch.tensor(2.0))
+    seen = Seen(Net(), 0)
+    seen.sites["main.py:1", True] = 1
+    assert numbers_beside(seen, made) == ("meta=1.5", "scale=[2.0]")
+    assert numbers_beside(seen, call(IMAGES, True, scale="words")) == ()
+    assert numbers_beside(seen, call(IMAGES, META)) == ()
+    seen.sites["main.py:1", True] = 2
+    assert numbers_beside(seen, made) == ()

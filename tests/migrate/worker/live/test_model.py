@@ -539,6 +539,14 @@ def test_an_argument_that_a_script_makes_of_each_image_is_told_with_its_line(tmp
         assert all(what.startswith(words) for (_, what), words in zip(found, said, strict=True))
 
 
+@pytest.mark.parametrize(("given", "said"), [("0.5", ()), ("float(images.mean())", ("by=1.5",)), ("by=half", ("by=0.5",))])
+def test_a_number_that_the_only_call_does_not_state_is_told(tmp_path: Path, given: str, said: tuple[str, ...]) -> None:
+    saved(tmp_path)
+    scaled = "class Scaled(Net):\n    def forward(self, images, by=1.0):\n        return super().forward(images) * by\n"
+    once = f"half = 1 / 2\nmodel.eval()\nimages = next(iter(loader))[0]\nprint(model(images, {given}).argmax(1))\n"
+    assert seen(script(tmp_path, DATA, scaled, LOADED.replace("Net()", "Scaled()"), once)).beside == said
+
+
 def test_a_model_that_answers_by_a_tensor_of_each_image_beside_it_is_refused(tmp_path: Path) -> None:
     saved(tmp_path)
     joins = "class Joins(Net):\n    def forward(self, images, more=None):\n        return super().forward(images) + more\n"
