@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,10 @@ _MARKS = "()[]{}<>:,;'\"!"
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _WHOLE = re.compile(r"(?<![\w.%-])\d{1,9}(?![\w.%-])")
 _FEWEST = 4  # images by which names that are nobody's labels are told from other words
+
+
+_Told = tuple[str, Any]
+"""The label that a line names, and the line."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ def printed_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> 
     told = [next(iter(found)) for found in named if len(found) == 1]
     if len(lines) == len(best) and max(map(len, named)) == 1:  # one that names no class may say that it is none
         told = [next(iter(found), _said(line, label)) for found, line, label in zip(named, lines, best, strict=True)]
+    told = [label for label, _ in first_of_each([(label, None) for label in told], len(best))]
     if len(told) != len(best):
         return None
     pairs = list(zip(told, best, strict=True))
@@ -72,6 +78,14 @@ def numbered_otherwise(text: str, outputs: np.ndarray) -> PrintedOtherwise | Non
             count = sum(one != other for one, other in pairs)
             return PrintedOtherwise(str(printed), str(index), len(best), count)
     return None
+
+
+def first_of_each(told: Sequence[_Told], rows: int) -> Sequence[_Told]:
+    """Of lines that tell the same number of best labels for each of the rows, those that tell the very best."""
+    each = len(told) // rows
+    groups = [tuple(label for label, _ in told[at : at + each]) for at in range(0, len(told), max(1, each))]
+    ranked = len(told) == each * rows and all(len({*group}) == each for group in groups) and len({*groups}) > 1
+    return told[::each] if each > 1 and ranked else told
 
 
 def lines_by_label(text: str, labels: Sequence[str]) -> tuple[list[str], list[set[str]]]:

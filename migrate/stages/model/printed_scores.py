@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...proving.texts.printed import masked
-from .printed_labels import lines_by_label
+from .printed_labels import first_of_each, lines_by_label
 
 _NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.\d+(?:e[-+]?\d+)?|\d+(?=\s?%))(?![\w.])", re.I)
 _CALLED_SO = re.compile(r"(?:\b(?:prob\w*|conf\w*|scores?|certainty|p)\W*$)", re.I)
@@ -50,8 +50,9 @@ def scored_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> S
     """
     best = [labels[index] for index in outputs.argmax(1)]
     lines, named = lines_by_label(text, labels)
-    telling = [(masked(line), next(iter(found))) for line, found in zip(lines, named, strict=True) if len(found) == 1]
-    if [label for _, label in telling] != best:
+    told = [(next(iter(found)), masked(line)) for line, found in zip(lines, named, strict=True) if len(found) == 1]
+    telling = first_of_each(told, len(best))
+    if [label for label, _ in telling] != best:
         return None
     outputs = outputs.astype(np.float64)
     shares = outputs if _are_shares(outputs) else _softmax(outputs)
@@ -67,25 +68,25 @@ def scored_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> S
                 continue
             possible = bool((printed >= 1 / outputs.shape[1]).all())  # the least that the best of so many can have
             if len(best) < _FEWEST:
-                told = possible and column.called_so
+                other = possible and column.called_so
             else:
                 least = max(_WITH_THE_SCORE, _NO_CHANCE / math.sqrt(len(best) - 1))
-                told = (possible or unit == 1) and _together(printed, score) >= least
-            if told:
+                other = (possible or unit == 1) and _together(printed, score) >= least
+            if other:
                 at = int(apart.argmax())
                 return ScoredOtherwise(float(printed[at]), best[at], float(score[at]), len(best), count)
     return None
 
 
 def _columns(telling: Sequence[tuple[str, str]]) -> list[_Column]:
-    found = [list(_NUMBER.finditer(line)) for line, _ in telling]
+    found = [list(_NUMBER.finditer(line)) for _, line in telling]
     if len({len(numbers) for numbers in found}) != 1:
         return []
     made = []
     for column in zip(*found, strict=True):
         texts = [number[0] for number in column]
         so = all(
-            _is_called_so(line, label, number) for (line, label), number in zip(telling, column, strict=True)
+            _is_called_so(line, label, number) for (label, line), number in zip(telling, column, strict=True)
         )  # fmt: skip
         made.append(_Column(np.array(texts, dtype=np.float64), max(map(_rounding, texts)), so))
     return made

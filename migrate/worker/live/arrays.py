@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class Followed(np.ndarray):
         return self._choose("argsort", axis, *args, **named)
 
     def _choose(self, name: str, axis: Any, *args: Any, **named: Any) -> Any:
-        plain = self.view(np.ndarray)
+        plain: np.ndarray = self.view(np.ndarray)
         if self.chosen is not None and plain.dtype.kind == "f":
             self.chosen(name, plain, axis)
         return getattr(plain, name)(axis, *args, **named)
@@ -43,6 +43,6 @@ Followed.__name__ = "array"  # as which NumPy prints any
 
 def followed(array: np.ndarray, chosen: _Chosen) -> Followed:
     """The same array, of which `chosen` hears."""
-    made = array.view(Followed)
+    made = cast(Followed, array.view(Followed))
     made.chosen = chosen
     return made

@@ -51,12 +51,16 @@ def numbers_beside(seen: Seen, call: Call) -> tuple[str, ...]:
     )
 
 
-def refuse_beside(module: nn.Module, model: nn.Module, call: Call, output: Any) -> None:
-    """Raise SandboxError where `module` answers otherwise without the tensors of each image that it is called with beside the
-    images; `model` is as it is packaged, and takes the images alone, `output` is where its scores lie."""
+def left_out(module: nn.Module, model: nn.Module, call: Call, output: Any) -> str | None:
+    """What `module` is called with of each image beside the images, where it answers otherwise without; `model` is as it is
+    packaged, and takes the images alone, `output` is where its scores lie.
+
+    Raises SandboxError where these are numbers that tell of the image, or the model needs them: whole ones may be its class,
+    which is known in training and in evaluation alone.
+    """
     cut = beside_images(call, of_batch=True)
     if not cut:
-        return
+        return None
     names = ", ".join(f"{_name(module, place)} {list(value.shape)}" for place, value in cut.items())
     given = (call.args, call.kwargs)
     others = given
@@ -68,16 +72,19 @@ def refuse_beside(module: nn.Module, model: nn.Module, call: Call, output: Any) 
                 _numbers(value_at(module(*args, **named), output or ())) for args, named in (given, given, others)
             )
         except Exception:  # noqa: BLE001 - whatever the user's model raises; capture says where
-            return
+            return None
         try:
             found, why = _numbers(model(call.images)), ""
         except Exception as error:  # noqa: BLE001 - it needs what it is not given, which is told
             found, why = [], f" ({type(error).__name__}: {error})"
-    if _alike(again, wanted) and not (_alike(found, wanted) and _alike(changed, wanted)):
+    if not _alike(again, wanted) or (_alike(found, wanted) and _alike(changed, wanted)):
+        return None
+    said = f"it is called with {names} of each image beside the images, and answers by these"
+    if why or any(value.is_floating_point() for value in cut.values()):
         raise SandboxError(
-            f"it is called with {names} of each image beside the images, and answers by these{why}; a package is given "
-            "images alone: have its forward() make the rest of these, or do without"
+            f"{said}{why}; a package is given images alone: have its forward() make the rest of these, or do without"
         )
+    return f"{said}; the package calls it without"
 
 
 def _numbers(made: Any) -> list[torch.Tensor]:

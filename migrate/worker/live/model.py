@@ -40,7 +40,7 @@ from ..rehearsal.places import made_since, user_place
 from ..rehearsal.rehearse import ATTEMPTS, rehearse
 from ..rehearsal.scripted import name_of, unscripted
 from ..stored_weights import stored_weights_read
-from .beside import numbers_beside, refuse_beside, said_of_beside
+from .beside import left_out, numbers_beside, said_of_beside
 from .calls import ModuleCalls, is_users, weights_of
 from .earlier_calls import drop_histories, refuse_kept
 from .hooks import without_observers
@@ -209,10 +209,11 @@ def take_model(recipe: Recipe, notes: list[str] | None = None) -> nn.Module:
     drop_histories(model)
     images = call.images.float() if call.images.dtype in _HALVES else call.images
     alone, model = model.eval(), adapted(model, call, live).eval()
-    refuse_beside(alone, model, replace(call, images=images), live.output)
+    if (left := left_out(alone, model, replace(call, images=images), live.output)) and notes is not None:
+        notes.append(left)
     refuse_kept(model, images)
-    if (left := without_observers(model, images)) and notes is not None:
-        notes.append(f"what a hook notes of its layers is no output and not packaged ({', '.join(left)})")
+    if (silent := without_observers(model, images)) and notes is not None:
+        notes.append(f"what a hook notes of its layers is no output and not packaged ({', '.join(silent)})")
     if keep_rows(model, images) and notes is not None:
         notes.append("of one image alone it gives a row without the dimension of the batch; the package gives it as of several")
     return model

@@ -15,6 +15,8 @@ OUTPUTS = np.eye(3, dtype=np.float32)[[0, 1, 2, 1, 0]]
         "loading\n0.9 ant\n0.8 ant\n0.7 bee\n0.6 bee\n0.5 cat\ndone in 3 s\n",  # sorted
         "cat/1.jpg -> ant\ncat/2.jpg -> bee\ncat/3.jpg -> cat\nant/4.jpg -> bee\nant/5.jpg -> ant\n",
         "accuracy 80 %\n",
+        "a.jpg\n1 ant 0.9\n2 bee 0.1\nb.jpg\n1 bee 0.8\n2 cat 0.1\n1 cat\n2 ant\n1 bee\n2 ant\n1 ant\n2 bee\n",
+        "ant 0.9\nbee 0.1\ncat 0.0\n" * 5,  # all of them, in their order
         "classes: ant, bee, cat\naccuracy ant 0.4\n",
         "true ant said bee\ntrue bee said bee\ntrue cat said ant\ntrue ant said bee\ntrue cat said cat\n",
         "0 0.9\n1 0.8\n2 0.7\n1 0.6\n0 0.5\n",
@@ -31,6 +33,11 @@ def test_other_labels_than_the_packages_are_seen() -> None:
     assert printed_otherwise(text, LABELS, OUTPUTS) == PrintedOtherwise("bee", "ant", 5, 2)
     text = "a.jpg cat 0.9\nb.jpg cat 0.8\nc.jpg bee 0.7\nd.jpg bee 0.6\ne.jpg bee 0.5\n"  # in an order that nobody knows
     assert printed_otherwise(text, LABELS, OUTPUTS) == PrintedOtherwise("cat", "ant", 5, 2, least=True)
+
+
+def test_of_the_best_few_of_each_image_the_first_is_held_to_the_package() -> None:
+    text = "1 bee 0.9\n2 ant 0.1\n1 bee 0.8\n2 cat 0.1\n1 cat\n2 ant\n1 bee\n2 ant\n1 ant\n2 bee\n"
+    assert printed_otherwise(text, LABELS, OUTPUTS) == PrintedOtherwise("bee", "ant", 5, 1)
 
 
 def test_a_table_in_another_order_is_seen_line_by_line() -> None:

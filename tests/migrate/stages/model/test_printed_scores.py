@@ -64,6 +64,16 @@ def test_other_scores_are_seen(temperature, form):
     )
 
 
+def test_of_the_best_few_of_each_image_the_score_of_the_first_is_held_to_the_package():
+    def ranked(shares):
+        return "\n".join(
+            f"{at + 1}. {LABELS[index]}: {row[index]:.3f}" for row in shares for at, index in enumerate(row.argsort()[::-1][:2])
+        )
+
+    assert scored_otherwise(ranked(SHARES), LABELS, OUTPUTS) is None
+    assert scored_otherwise(ranked(softmax(OUTPUTS / 2)), LABELS, OUTPUTS) is not None
+
+
 def test_scores_that_were_calibrated_by_a_table_are_seen():
     found = scored_otherwise(printed(np.interp(SHARES.max(1), [0.3, 1], [0.05, 0.7])), LABELS, OUTPUTS)
     assert found is not None

@@ -8,7 +8,7 @@ from torch import nn
 
 from headrace.errors import SandboxError
 from headrace.migrate.reading.recipe import LiveModel
-from headrace.migrate.worker.live.beside import numbers_beside, refuse_beside, varies
+from headrace.migrate.worker.live.beside import left_out, numbers_beside, varies
 from headrace.migrate.worker.live.scores import adapted
 from headrace.migrate.worker.live.seen import Call, Seen
 
@@ -37,9 +37,9 @@ def call(*args: Any, site: str = "main.py:1", **kwargs: Any) -> Call:
     return Call(args[0], (0, 0), args, kwargs, site, training=False, grad=False, row=(3, 8, 8))
 
 
-def refused(model: nn.Module, made: Call) -> None:
+def refused(model: nn.Module, made: Call) -> str | None:
     live = LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8))
-    refuse_beside(model, adapted(model, made, live), made, live.output)
+    return left_out(model, adapted(model, made, live), made, live.output)
 
 
 @pytest.mark.parametrize("made", [call(IMAGES, META), call(IMAGES, meta=META)])
@@ -63,7 +63,17 @@ def test_a_model_that_answers_by_more_than_its_images_is_refused(made: Call) -> 
     ],
 )
 def test_one_that_answers_by_its_images_is_not(does: str, made: Call) -> None:
-    refused(Net(does), made)
+    assert refused(Net(does), made) is None
+
+
+def test_of_classes_that_are_known_where_it_is_evaluated_is_told_that_they_are_left_out() -> None:
+    made = call(IMAGES, torch.tensor([[1], [0]]))
+    assert refused(Net("ignores"), made) is None
+    assert refused(Net(), made) == (
+        "it is called with meta [2, 1] of each image beside the images, and answers by these; the package calls it without"
+    )
+    with pytest.raises(SandboxError, match=r"answers by these \(TypeError: "):
+        refused(Net("needs"), made)
 
 
 def test_arguments_that_change_with_the_images_are_named() -> None:
