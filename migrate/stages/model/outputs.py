@@ -14,7 +14,7 @@ from ...resolving.task import MULTI_LABEL, SINGLE_LABEL, kind_of, may_have_label
 from ..migration import Migration
 from ..scripts.originals import Originals
 from ..worker_client import class_names
-from .printed_labels import numbered_otherwise, printed_otherwise
+from .printed_labels import named_otherwise, numbered_otherwise, printed_otherwise
 from .printed_scores import scored_otherwise
 
 
@@ -55,19 +55,38 @@ def remark_printed(
 ) -> None:
     """Say where the model's script prints other names than those that its package gives for what was recorded of it."""
     path = resolved.script.path if resolved.script is not None else ""
-    names, shape = (labels[0] if len(labels) == 1 else None), recorded.outputs.shape[1:]
-    one_of_many = kind_of(task) in ("", SINGLE_LABEL) and len(labels) < 2 and shape == (len(names or ()) or shape[0],)
+    names, outputs = (labels[0] if len(labels) == 1 else None), recorded.outputs
     live = resolved.recipe.live
     recorded_it = live is None or live.output in (None, (0,))  # of an output of several parts the recorder has the first
     original = originals.of(path)
-    if original is None or not one_of_many or shape == (1,) or not recorded_it:
+    if original is None or len(labels) > 1 or not recorded_it or outputs.ndim > 2:
         return
+    one_of_many = kind_of(task) in ("", SINGLE_LABEL) and outputs.ndim == 2 and len(names or outputs[0]) == outputs.shape[1] > 1
+    one_or_none = kind_of(task) == MULTI_LABEL and names is not None and len(names) == 1 and outputs.size == len(outputs)
     run = original.run
     answers = {"prints": run.done.stdout} | {f"writes into {at}": as_lines(at, text) for at, text in run.written.items()}
-    for does, text in answers.items():
-        if (message := _otherwise(does, text, names, recorded.outputs)) is not None:
+    for does, text in answers.items() if one_of_many or one_or_none else ():
+        message = (
+            _other_of_two(does, text, names or (), outputs, task) if one_or_none else _otherwise(does, text, names, outputs)
+        )
+        if message is not None:
             migration.remark("PS534", message, "warning", path)
             return
+
+
+def _other_of_two(does: str, text: str, names: Sequence[str], outputs: np.ndarray, task: str) -> str | None:
+    """What the script `does` otherwise than the package of one output, which names its label above a threshold alone."""
+    least = float(task.partition(":")[2] or 0.5)
+    numbers: np.ndarray = outputs.reshape(-1).astype(np.float64)
+    shares = numbers if ((numbers >= 0) & (numbers <= 1)).all() else 1 / (1 + np.exp(-np.clip(numbers, -500, 500)))
+    count = named_otherwise(text, names[0], shares > least)
+    if count is None:
+        return None
+    return (
+        f"for {count} of {len(numbers)} images the script {does} {names[0]!r} where the package does not, or something else where "
+        f"it does: the package says that above a probability of {least:g}, as the second of two names, and the script has the "
+        "names in another order or another threshold"
+    )
 
 
 def _otherwise(does: str, text: str, names: Sequence[str] | None, outputs: np.ndarray) -> str | None:

@@ -63,6 +63,16 @@ def printed_otherwise(text: str, labels: Sequence[str], outputs: np.ndarray) -> 
     )
 
 
+def named_otherwise(text: str, label: str, holds: np.ndarray) -> int | None:
+    """For how many rows a script names the only label otherwise than the package, which does where it `holds`; None where it
+    names it alike, or nowhere, or has no line for each row."""
+    named = np.array([bool(found) for found in lines_by_label(text, [label])[1]])
+    for lines in (named, named[1:]):  # a table may have a line that names its columns
+        if len(lines) == len(holds) and lines.any() and (lines != holds).any():
+            return int((lines != holds).sum())
+    return None
+
+
 def numbered_otherwise(text: str, outputs: np.ndarray) -> PrintedOtherwise | None:
     """The same of a model whose classes have no names: None where the script prints the places of the largest outputs, or no
     number for each row that follows from these and is another."""

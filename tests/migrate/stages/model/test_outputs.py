@@ -13,6 +13,9 @@ from headrace.migrate.stages.model.outputs import labels_of, remark_printed, rem
 from headrace.migrate.stages.scripts.originals import OriginalRun, Originals
 
 
+TWO = np.array([[0.9, 0.1], [0.2, 0.8]])
+
+
 def recorded(*names):
     return Recorded(inputs=np.zeros((2, 3, 4, 4)), outputs=np.zeros((2, 2)), classes=names)
 
@@ -121,13 +124,41 @@ def test_numbers_of_classes_without_names_are_held_to_the_package_as_well(migrat
     assert said.startswith("the script prints 1 where the package says 0, for 4 of 4 images")
 
 
-def remark_of(migration_of, resolved, remarks, printed, labels, written, rows=1):
+@pytest.mark.parametrize(
+    ("printed", "task", "said"),
+    [
+        ("a.jpg bad\nb.jpg good\n", "multi-label", ""),
+        ("a.jpg good\nb.jpg bad\n", "multi-label", "for 2 of 2 images the script prints 'bad' where the package does not, or"),
+        ("a.jpg bad\nb.jpg bad\n", "multi-label:0.3", "for 1 of 2 images the script prints 'bad'"),
+        ("a.jpg bad\nb.jpg bad\n", "multi-label:0.1", ""),
+        ("a.jpg good\nb.jpg bad\n", "single-label", ""),
+    ],
+)
+@pytest.mark.parametrize("outputs", [np.array([[1.4], [-1.4]]), np.array([1.4, -1.4]), np.array([[0.8], [0.2]])])
+def test_of_two_names_that_of_the_only_output_is_held_to_the_script(
+    migration_of, resolved, remarks, printed, task, said, outputs
+):
+    found = remark_of(migration_of, resolved, remarks, printed, (("bad",),), {}, outputs=outputs, task=task)
+    assert found.startswith(said) if said else found == ""
+
+
+def remark_of(
+    migration_of,
+    resolved,
+    remarks,
+    printed,
+    labels,
+    written,
+    rows=1,
+    outputs=TWO,
+    task="single-label",
+):
     migration = migration_of({"evaluate.py": "print(1)\n"})
     done = Completed(argv=(), exit=0, stdout=printed, stderr="", stopped=None, seconds=1.0, isolation={})
     run = ScriptRun(done=done, sites={}, written=written)
     originals = Originals(unchanged={"evaluate.py": OriginalRun(argv=(), run=run)})
-    outputs = np.array([[0.9, 0.1], [0.2, 0.8]] * rows)
+    outputs = np.concatenate([outputs] * rows)
     fed = Recorded(inputs=np.zeros((2 * rows, 3, 4, 4)), outputs=outputs)
     ours = resolved(script=types.SimpleNamespace(path="evaluate.py"))
-    remark_printed(migration, ours, originals, fed, labels, "single-label")
+    remark_printed(migration, ours, originals, fed, labels, task)
     return "".join(message for _, message in remarks(migration))

@@ -1,7 +1,12 @@
 import numpy as np
 import pytest
 
-from headrace.migrate.stages.model.printed_labels import PrintedOtherwise, numbered_otherwise, printed_otherwise
+from headrace.migrate.stages.model.printed_labels import (
+    PrintedOtherwise,
+    named_otherwise,
+    numbered_otherwise,
+    printed_otherwise,
+)
 
 LABELS = ("ant", "bee", "cat")
 OUTPUTS = np.eye(3, dtype=np.float32)[[0, 1, 2, 1, 0]]
@@ -97,3 +102,19 @@ def test_numbers_of_classes_that_begin_elsewhere_are_seen() -> None:
     assert numbered_otherwise(text, OUTPUTS) == PrintedOtherwise("1", "0", 5, 5)
     text = "1 10 0.9\n2 1 0.8\n3 20 0.7\n4 1 0.6\n5 10 0.5\n"
     assert numbered_otherwise(text, OUTPUTS) == PrintedOtherwise("10", "0", 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("a.jpg bee 0.9\nb.jpg ant 0.2\nc.jpg bee 0.7\n", None),
+        ("file,class\na.jpg,bee\nb.jpg,ant\nc.jpg,bee\n", None),
+        ("a.jpg yes\nb.jpg no\nc.jpg yes\n", None),
+        ("accuracy of bee 0.9\n", None),
+        ("a.jpg ant 0.9\nb.jpg bee 0.2\nc.jpg ant 0.7\n", 3),
+        ("a.jpg bee 0.9\nb.jpg bee 0.2\nc.jpg bee 0.7\n", 1),
+        ("file,class\na.jpg,ant\nb.jpg,bee\nc.jpg,ant\n", 3),
+    ],
+)
+def test_the_only_label_is_held_to_where_it_is_named(text: str, count: int | None) -> None:
+    assert named_otherwise(text, "bee", np.array([True, False, True])) == count
