@@ -12,7 +12,6 @@ from headrace.migrate.reading.recipe import LiveModel
 from headrace.migrate.stages.model.outputs import labels_of, remark_printed, remark_taken_for, task_of
 from headrace.migrate.stages.scripts.originals import OriginalRun, Originals
 
-
 TWO = np.array([[0.9, 0.1], [0.2, 0.8]])
 
 
