@@ -84,8 +84,8 @@ def _other_of_two(does: str, text: str, names: Sequence[str], outputs: np.ndarra
         return None
     return (
         f"for {count} of {len(numbers)} images the script {does} {names[0]!r} where the package does not, or something else "
-        f"where it does: the package says that above a probability of {least:g}, as the second of two names, and the script has the "
-        "names in another order or another threshold"
+        f"where it does: the package says that above a probability of {least:g}, as the second of two names, and the script "
+        "has the names in another order or another threshold"
     )
 
 
