@@ -1,6 +1,7 @@
 """Run the original and the migrated script on the same data, in fresh copies at the same path, and compare what they did.
 
-Compared are the model's recorded outputs (largest difference, top-1 agreement) and what the scripts print, but for timings.
+Compared are the model's recorded outputs (largest difference, top-1 agreement) and what the scripts print and write into tables
+and texts, but for timings.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from ..reading.source import CELLS, NOTEBOOK, read_source
 from .confined_run import Completed, patience
 from .instrument import install
 from .loss_trace import TracedLoop, note_losses, of_all_ranks
-from .printed import first_difference
 from .rehearsal_protocol import OF_MIGRATED, Rehearsal, RehearsalReport
 from .sandbox import Sandbox, read_left, read_left_arrays
+from .texts.printed import first_difference
+from .texts.written import differs, states, written_since
 
 RELATIVE = 1e-3
 """Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""
@@ -107,6 +109,8 @@ class ScriptRun:
     """The same for each of several ranks."""
     ranks_differ: str | None = None
     """What several ranks did differently that they should do alike."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """The tables and texts that it wrote into the repository's copy, where nothing stood in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +138,7 @@ class Executed:
     top1_agreement: float | None = None
     parity_failed: bool = False
     in_print: bool = False
-    """Whether it failed by what it printed alone."""
+    """Whether it failed by what it printed or wrote alone."""
 
 
 def run_script(
@@ -227,6 +231,7 @@ def _recorded(
         environment["HEADRACE_SLICE"] = str(rows)
     if nudge:
         environment["HEADRACE_NUDGE"] = json.dumps(nudge)
+    before = states(sandbox.tree) if made is None else {}
     done = sandbox.run(arguments, writable, cwd=folder, extra=environment, search=readable, limits=limits)
     done = replace(done, stdout=done.stdout.replace(str(writable), ""))  # the home folder is another one in every run
     try:
@@ -236,6 +241,7 @@ def _recorded(
         return ScriptRun(
             done=done, sites=sites, losses=losses, rehearsal=rehearsal, slice=taken,
             losses_of_ranks=[losses, *others] if others else (),
+            written=written_since(sandbox.tree, before) if made is None else {},
         )  # fmt: skip
     except SandboxError as error:
         # The record is not as the recorder leaves it: the script can write there too.
@@ -379,10 +385,11 @@ def compare(original: ScriptRun, migrated: ScriptRun, again: ScriptRun | None = 
             why = f"outputs at {site} differ by {difference:.3g}; {agreed:.2%} of the top-1 predictions agree"
             return Executed(status="failed", why=why, max_abs=worst, top1_agreement=agreement, parity_failed=True)
     different = first_difference(original.done.stdout, migrated.done.stdout, again.done.stdout if again is not None else None)
-    if different is not None:
-        why = f"it printed {different[1]!r} instead of {different[0]!r}"
+    said = f"it printed {different[1]!r} instead of {different[0]!r}" if different is not None else None
+    said = said or differs(original.written, migrated.written, again.written if again is not None else None)
+    if said is not None:
         return Executed(
-            status="failed", why=why, parity_failed=True, max_abs=worst, top1_agreement=agreement, in_print=True
+            status="failed", why=said, parity_failed=True, max_abs=worst, top1_agreement=agreement, in_print=True
         )  # fmt: skip
     if not original.sites:
         why = "no model call could be recorded; only what is printed was compared"

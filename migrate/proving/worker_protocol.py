@@ -171,6 +171,8 @@ class SeenModel:
     """Batches of images that it is called with at once: one that compares two classifies none."""
     otherwise: tuple[tuple[str, str], ...] = ()
     """Where ("path:line") its script says something else than the class with the largest number and its share, and how."""
+    beside: tuple[str, ...] = ()
+    """The numbers that it is called with beside its images, the only time that it is."""
 
     @property
     def classes(self) -> int | None:

@@ -132,11 +132,13 @@ PS532 guessed-classes
     had classes. With --data DIR it has as many as yours.
 PS533 decided-otherwise
     Between its model and what it says, a script changes what the class is chosen from: other models, other views of the image,
-    a temperature, classes left out, a least score. The package has the model alone, so it says the class with the
-    largest of the model's numbers, with its share. Do in the model's forward() what is to be served with it.
+    a temperature, classes left out, a least score; or its model is called with other arguments for other images. The package
+    has the model alone, so it says the class with the largest of the model's numbers, with its share. Do in the model's
+    forward() what is to be served with it.
 PS534 printed-otherwise
-    On the images that it was run with, a script prints other names than those that the package gives for the largest outputs of
-    its model: it looks them up in another order or table, or chooses the class otherwise.
+    On the images that it was run with, a script prints, or writes into a table or text, other names than those that the package
+    gives for the largest outputs of its model: it looks them up in another order or table, or chooses the class otherwise. Or
+    the score beside a name is another than the share of that output, as by a temperature, a calibration or other models.
 """
 
 CODES: dict[str, tuple[str, str]] = {

@@ -230,6 +230,12 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
             "computes without, which cannot be held against the script's outputs; its calls in the script go on to draw"
         )
         migration.remark("PS531", message, "warning", best.site)
+    if best.beside:
+        message = (
+            f"{live.class_name} is called with {', '.join(best.beside)} beside its images, once; the package has that for all "
+            "images: where it is made of the image, do so in its forward()"
+        )
+        migration.remark("PS533", message, "note", best.site)
     for where, what in best.otherwise:
         message = (
             f"{what}; the package answers by what {live.class_name} alone gives: do this in its forward(), or where the "

@@ -149,6 +149,7 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     progress = migration.stages.start(title)
     live = built.recipe.live
     own = own and built.recipe.checkpoint is None  # its run may have had other weights than the given ones
+    own = own and resolved.recipe.script not in originals.unchanged  # what keeps its calls eager may give them other weights
     own = own and not (live is not None and live.drawing)
     made = package(request, fed, migration.sandbox, progress, own_outputs=own)
     if isinstance(made, Failed) and made.random_weights and migration.options.random_weights and live is not None:
@@ -233,7 +234,8 @@ def _recorded(migration: Migration, resolved: Resolved, originals: Originals) ->
     script it is its own. The names of a data set that stood in are made ones, and no labels.
     """
     own = site_of(resolved.loop) if resolved.loop is not None else ""
-    runs = {path: original for path, original in originals.runs.items() if not original.run.losses}
+    ran = {**originals.unchanged, **originals.runs}
+    runs = {path: original for path, original in ran.items() if not original.run.losses}
     script = resolved.script.path if resolved.script is not None else None
     sites = _recorded_at([runs[script]] if script in runs else [*runs.values()])
     all_sites = _recorded_at([*runs.values()]) | sites

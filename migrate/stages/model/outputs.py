@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ....errors import SandboxError
+from ...proving.texts.written import as_lines
 from ...proving.verify import Recorded
 from ...resolving.resolved import Resolved
 from ...resolving.task import MULTI_LABEL, SINGLE_LABEL, kind_of, may_have_labels, modules_near, stated_task, with_threshold
 from ..migration import Migration
 from ..scripts.originals import Originals
 from ..worker_client import class_names
-from .printed_labels import printed_otherwise
+from .printed_labels import named_otherwise, numbered_otherwise, printed_otherwise
+from .printed_scores import scored_otherwise
 
 
 def task_of(migration: Migration, resolved: Resolved, name: str, classes: int | None) -> str:
@@ -51,21 +55,66 @@ def remark_printed(
 ) -> None:
     """Say where the model's script prints other names than those that its package gives for what was recorded of it."""
     path = resolved.script.path if resolved.script is not None else ""
-    names = labels[0] if len(labels) == 1 else None
-    one_of_many = kind_of(task) in ("", SINGLE_LABEL) and names is not None and recorded.outputs.shape[1:] == (len(names),)
+    names, outputs = (labels[0] if len(labels) == 1 else None), recorded.outputs
     live = resolved.recipe.live
     recorded_it = live is None or live.output in (None, (0,))  # of an output of several parts the recorder has the first
-    if path not in originals.runs or names is None or not one_of_many or len(names) == 1 or not recorded_it:
+    original = originals.of(path)
+    if original is None or len(labels) > 1 or not recorded_it or outputs.ndim > 2:
         return
-    found = printed_otherwise(originals.runs[path].run.done.stdout, names, recorded.outputs)
-    if found is None:
-        return
-    often = "" if found.count is None else f", for {found.count} of {found.rows} images"
-    message = (
-        f"the script prints {found.printed!r} where the package says {found.label!r}{often}: that names the model's largest "
-        "output as it stands, and the script has other names for it or chooses otherwise"
+    one_of_many = kind_of(task) in ("", SINGLE_LABEL) and outputs.ndim == 2 and len(names or outputs[0]) == outputs.shape[1] > 1
+    one_or_none = kind_of(task) == MULTI_LABEL and names is not None and len(names) == 1 and outputs.size == len(outputs)
+    run = original.run
+    answers = {"prints": run.done.stdout} | {f"writes into {at}": as_lines(at, text) for at, text in run.written.items()}
+    for does, text in answers.items() if one_of_many or one_or_none else ():
+        message = (
+            _other_of_two(does, text, names or (), outputs, task) if one_or_none else _otherwise(does, text, names, outputs)
+        )
+        if message is not None:
+            migration.remark("PS534", message, "warning", path)
+            return
+
+
+def _other_of_two(does: str, text: str, names: Sequence[str], outputs: np.ndarray, task: str) -> str | None:
+    """What the script `does` otherwise than the package of one output, which names its label above a threshold alone."""
+    least = float(task.partition(":")[2] or 0.5)
+    numbers: np.ndarray = outputs.reshape(-1).astype(np.float64)
+    shares = numbers if ((numbers >= 0) & (numbers <= 1)).all() else 1 / (1 + np.exp(-np.clip(numbers, -500, 500)))
+    count = named_otherwise(text, names[0], shares > least)
+    if count is None:
+        return None
+    return (
+        f"for {count} of {len(numbers)} images the script {does} {names[0]!r} where the package does not, or something else "
+        f"where it does: the package says that above a probability of {least:g}, as the second of two names, and the script "
+        "has the names in another order or another threshold"
     )
-    migration.remark("PS534", message, "warning", path)
+
+
+def _otherwise(does: str, text: str, names: Sequence[str] | None, outputs: np.ndarray) -> str | None:
+    """What the script `does` that the package does otherwise: its labels, or the numbers of classes without, or only scores."""
+    if names is None:
+        number = numbered_otherwise(text, outputs)
+        if number is None:
+            return None
+        return (
+            f"the script {does} {number.printed} where the package says {number.label}, for {number.count} of {number.rows} "
+            "images: that is the place of the model's largest output, from 0, and the script numbers its classes otherwise"
+        )
+    label = printed_otherwise(text, names, outputs)
+    if label is not None:
+        least = "at least " if label.least else ""
+        often = "" if label.count is None else f", for {least}{label.count} of {label.rows} images"
+        return (
+            f"the script {does} {label.printed!r} where the package says {label.label!r}{often}: that names the model's "
+            "largest output as it stands, and the script has other names for it or chooses otherwise"
+        )
+    score = scored_otherwise(text, names, outputs)
+    if score is None:
+        return None
+    return (
+        f"the script {does} {score.printed:.3g} beside {score.label!r}, which has the score {score.score:.3g} in the package, "
+        f"so for {score.count} of {score.rows} images: that is the share of the model's largest output, and the script makes "
+        "another number of it"
+    )
 
 
 def labels_of(

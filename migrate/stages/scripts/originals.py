@@ -112,10 +112,16 @@ class Originals:
 
     runs: Mapping[str, OriginalRun] = field(default_factory=dict)
     why_not: Mapping[str, str] = field(default_factory=dict)
+    unchanged: Mapping[str, OriginalRun] = field(default_factory=dict)
+    """What the model's own script did where nothing in it was rewritten: its package is held to that all the same."""
+
+    def of(self, script: str) -> OriginalRun | None:
+        return self.runs.get(script) or self.unchanged.get(script)
 
     def on_own_data(self, script: str) -> bool:
         """Whether a script ran on nothing but the user's data."""
-        return script in self.runs and self.runs[script].executed_on == "your data"
+        found = self.of(script)
+        return found is not None and found.executed_on == "your data"
 
 
 def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
@@ -131,19 +137,21 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
     runs: dict[str, OriginalRun] = {}
     why_not: dict[str, str] = {}
     stopped: dict[str, str] = {}
+    unchanged: dict[str, OriginalRun] = {}
     own = resolved.script.path if resolved is not None and resolved.script is not None else None
     started = time.monotonic()
     for script in sorted(ranked(migration.surveyed, migration.surveyed.scripts), key=lambda script: script.path != own):
         if script.path not in migration.rewritten:
             why_not[script.path] = "nothing in it was rewritten"
+            if script.path == own and (found := _unchanged(migration, resolved, script)) is not None:
+                unchanged[script.path] = found
             continue
         limited = within_time(migration, started, first=not runs and not stopped)
         if limited is None:
             why_not[script.path] = no_time(script, started)
             continue
         original: OriginalRun | str | None = None
-        needs = _NOT_HERE & migration.stood_in.get(script.path, frozenset()) or serves(migration.surveyed, script)
-        if not needs and not _on_several(migration, script):
+        if not _needs_stand_ins(migration, script) and not _on_several(migration, script):
             original = _as_its_user(limited, resolved, script)
         if not isinstance(original, OriginalRun):
             original = _rehearsed(limited, resolved, script, original)
@@ -165,7 +173,11 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
             f"the scripts were run repaired ({places}) before the migrated ones were: the runs prove what was rewritten after"
         )
         migration.remark("PS404", message, "note")
-    return Originals(runs=runs, why_not=why_not | stopped)
+    return Originals(runs=runs, why_not=why_not | stopped, unchanged=unchanged)
+
+
+def _needs_stand_ins(migration: Migration, script: Script) -> bool:
+    return bool(_NOT_HERE & migration.stood_in.get(script.path, frozenset())) or serves(migration.surveyed, script)
 
 
 def serves(surveyed: Survey, script: Script) -> bool:
@@ -211,6 +223,16 @@ def _as_its_user(migration: Migration, resolved: Resolved | None, script: Script
     return _why_not(migration, original.run, loops) or original
 
 
+def _unchanged(migration: Migration, resolved: Resolved | None, script: Script) -> OriginalRun | None:
+    """Run the model's own script, of which nothing was rewritten, with what is here; None where that does not do."""
+    argv = _arguments(script, migration, resolved, trains=False) if not _needs_stand_ins(migration, script) else ""
+    if isinstance(argv, str):
+        return None
+    migration.stages.start(f"Running {script.path}")
+    original = _first_run(migration, resolved, script, argv, ())
+    return original if _why_not(migration, original.run, ()) is None else None
+
+
 def _rehearsed(migration: Migration, resolved: Resolved | None, script: Script, why: str | None) -> OriginalRun | str:
     """Run a script with stand-ins for what is not here; or why it does not run even so. `why` says what stopped it without, if
     that was tried."""
@@ -237,7 +259,7 @@ def _rehearsed(migration: Migration, resolved: Resolved | None, script: Script, 
 
 def _on_several(migration: Migration, script: Script) -> bool:
     """Whether a script becomes one over global tensors."""
-    return not {DISTRIBUTED, REPLICATED}.isdisjoint(migration.rewritten[script.path])
+    return not {DISTRIBUTED, REPLICATED}.isdisjoint(migration.rewritten.get(script.path, ()))
 
 
 def _on_processes(migration: Migration, script: Script, alone: OriginalRun, loops: Sequence[TracedLoop]) -> OriginalRun | str:
@@ -334,7 +356,7 @@ def _rows(migration: Migration, resolved: Resolved | None) -> int | None:
 
 
 def trained_loops(migration: Migration, script: Script) -> list[TracedLoop]:
-    trains = not TRAINING_RULES.isdisjoint(migration.rewritten[script.path])
+    trains = not TRAINING_RULES.isdisjoint(migration.rewritten.get(script.path, ()))
     return rewritten_loops(migration.surveyed, script, parallel=_on_several(migration, script)) if trains else []
 
 

@@ -25,6 +25,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ...reading.recipe import Place
 from ..recipe import unwrap
 from . import pretrained_names
+from .beside import varies
 from .flow import Flow
 from .joined import MOST_JOINED, MOST_PARTS, Joined, joined, takes
 from .seen import Call, Seen, tensors_in
@@ -260,6 +261,7 @@ class ModuleCalls:
             seen.first[call.evaluating] = call
         if seen.settled is None and not call.training:
             seen.settled = call
+        seen.beside |= varies(seen, call)
         # The first call itself may make its weights.
         lazy = seen.latest is None and any(map(nn.parameter.is_lazy, (*inner.parameters(), *inner.buffers())))
         if not lazy:

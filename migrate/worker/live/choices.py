@@ -15,6 +15,7 @@ _LEAVING = frozenset({"numpy", "tolist", "__array__"})
 _LEAST = 2  # numbers of which one can be chosen
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4
 _ROUNDINGS = 8  # of a half-precision output, in a softmax of it
+_ROUNDED = 0.005  # scores that are rounded to two places are no others
 _MATRIX = 2  # dimensions
 _FEW = 64  # rows that are looked for in any order
 _Near = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -143,4 +144,5 @@ def _apart(rows: torch.Tensor, shares: torch.Tensor) -> tuple[float, float] | No
         return None
     ours, theirs = rows.max(1).values, shares.max(1).values
     worst = int((ours - theirs).abs().argmax())
-    return float(ours[worst]), float(theirs[worst])
+    scores = float(ours[worst]), float(theirs[worst])
+    return scores if _gap(scores) > _ROUNDED else None

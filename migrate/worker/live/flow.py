@@ -6,12 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ...reading.recipe import Place
 from ..rehearsal.places import user_place
+from .arrays import followed
 from .choices import Chosen, note_choice
 from .seen import Limit, Seen, tensors_in
 
@@ -79,7 +81,25 @@ class Flow(TorchFunctionMode):  # type: ignore[misc]
             picked = name in _PICKING or any(entry.picked for entry in found)
             for entry in found:
                 self._note(replace(entry, sources=sources), name, args, kwargs or {}, result, picked=picked)
+            if name == "numpy" and not picked and found and found[0].seen.last:
+                return self._followed(replace(found[0], sources=sources), result)
         return result
+
+    def _followed(self, entry: _Followed, array: np.ndarray) -> np.ndarray:
+        """The array that a value became, of which is noted what a class is chosen from later: where it has other numbers than
+        the model gave, those were noted."""
+        before = Chosen()
+        with torch._C.DisableTorchFunction():
+            note_choice(before, "numpy", entry.value, entry.given, (), {})
+        if before.other or before.scores or before.form:
+            return array
+
+        def chosen(name: str, numbers: np.ndarray, axis: Any) -> None:
+            with torch._C.DisableTorchFunction():
+                value = torch.from_numpy(numbers.astype(np.float64))
+                self._note_choice(replace(entry, value=value), name, (value, *(() if axis is None else (axis,))), {})
+
+        return followed(array, chosen)
 
     def _note(
         self,

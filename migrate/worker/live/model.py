@@ -40,6 +40,7 @@ from ..rehearsal.places import made_since, user_place
 from ..rehearsal.rehearse import ATTEMPTS, rehearse
 from ..rehearsal.scripted import name_of, unscripted
 from ..stored_weights import stored_weights_read
+from .beside import left_out, numbers_beside, said_of_beside
 from .calls import ModuleCalls, is_users, weights_of
 from .earlier_calls import drop_histories, refuse_kept
 from .hooks import without_observers
@@ -79,7 +80,7 @@ def see_models(recipe: Recipe, read: Recipe | None = None, patience: float = 1.0
     saves = any(walk(Path(recipe.root), STORED))  # files in which a script that trains may save its model, at its very end
 
     def hear(seen: Seen, call: Call) -> None:
-        if not quick and (call.evaluating not in seen.first or seen.ordinal not in weights):
+        if not quick and (seen.settled is call or seen.ordinal not in weights):
             weights[seen.ordinal] = digests(calls.own_weights(seen))
         judged = any(JUDGING & set(names) for names in seen.reads.values())
         often = call.evaluating and seen.sites[call.site, True] > _ENOUGH_CALLS
@@ -176,7 +177,8 @@ def take_model(recipe: Recipe, notes: list[str] | None = None) -> nn.Module:
     taken: list[tuple[Seen, Call]] = []
 
     def hear(seen: Seen, call: Call) -> None:
-        if seen.ordinal == live.ordinal and call.evaluating == live.evaluating:
+        later = live.settled and call.training  # until then it may fit its statistics to images, say
+        if seen.ordinal == live.ordinal and call.evaluating == live.evaluating and not later:
             taken[:] = [(seen, call)]
             raise Taken
 
@@ -205,11 +207,13 @@ def take_model(recipe: Recipe, notes: list[str] | None = None) -> nn.Module:
     if not torch.cuda.is_available() and _told_cpu(model) and notes is not None:
         notes.append("its modules name CUDA as the device that they move values to; here they have been told the CPU")
     drop_histories(model)
-    model = adapted(model, call, live).eval()
     images = call.images.float() if call.images.dtype in _HALVES else call.images
+    alone, model = model.eval(), adapted(model, call, live).eval()
+    if (left := left_out(alone, model, replace(call, images=images), live.output)) and notes is not None:
+        notes.append(left)
     refuse_kept(model, images)
-    if (left := without_observers(model, images)) and notes is not None:
-        notes.append(f"what a hook notes of its layers is no output and not packaged ({', '.join(left)})")
+    if (silent := without_observers(model, images)) and notes is not None:
+        notes.append(f"what a hook notes of its layers is no output and not packaged ({', '.join(silent)})")
     if keep_rows(model, images) and notes is not None:
         notes.append("of one image alone it gives a row without the dimension of the batch; the package gives it as of several")
     return model
@@ -402,7 +406,8 @@ def _described(seen: Seen, recipe: Recipe, weights: Digests, as_read: str | None
         ),
         dataset=type(call.dataset).__name__ if call.dataset is not None else None,
         together=_batches_in(call),
-        otherwise=said_otherwise(seen, dict(zip(parts, tasks, strict=True))),
+        beside=numbers_beside(seen, call),
+        otherwise=(*said_of_beside(seen, call), *said_otherwise(seen, dict(zip(parts, tasks, strict=True)))),
     )
 
 

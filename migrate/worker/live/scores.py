@@ -11,6 +11,8 @@ from torch import nn
 from ...reading.recipe import LiveModel, Place
 from .seen import Call, tensors_in, value_at
 
+_PLAIN = (bool, int, float, str, type(None))
+
 
 class ScoresOf(nn.Module):  # type: ignore[misc]
     """A model that is called otherwise than `model(images)`, or gives more than scores: called as its script does."""
@@ -41,6 +43,18 @@ def adapted(model: nn.Module, call: Call, live: LiveModel) -> nn.Module:
     if alone and live.output is None and not live.column:
         return model
     return ScoresOf(model, call, live.output, column=live.column)
+
+
+def beside_images(call: Call, *, of_batch: bool) -> dict[Place, Any]:
+    """What a model is called with beside its images, by place: tensors that belong to the batch, or the others, and numbers."""
+    places: dict[Place, Any] = {}
+    for first, values in ((0, dict(enumerate(call.args))), (1, call.kwargs)):
+        for name, value in values.items():
+            if isinstance(value, _PLAIN):
+                places[first, name] = value
+            places |= {(first, name, *path): leaf for path, leaf in tensors_in(value)}
+    rows = len(call.images)
+    return {place: value for place, value in places.items() if place != call.slot and _of_batch(value, rows) == of_batch}
 
 
 def _of_batch(value: Any, rows: int) -> bool:

@@ -68,6 +68,8 @@ class Seen:
     """What the script's lines ("path:line") chose a class from, made of each part of its outputs while evaluating."""
     best_compared: dict[Place, set[str]] = field(default_factory=dict)
     """The lines at which the best number was compared with another."""
+    beside: dict[str, str] = field(default_factory=dict)
+    """Arguments that it was given other values of with other images, by name, and which."""
     latest: Call | None = None
     """The one that gave what is followed of its outputs."""
     last: bool = False

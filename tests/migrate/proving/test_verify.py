@@ -90,3 +90,17 @@ def test_a_set_has_another_order_than_where_the_labels_were_seen(tmp_path: Path)
     printed = run_script(Script(path="evaluate.py", roles=(), loops=()), [], sandbox).done.stdout
     assert sorted(seen) == sorted(printed)
     assert seen != printed
+
+
+def test_what_a_script_writes_into_tables_is_compared_as_well(tmp_path: Path) -> None:
+    ran = []
+    for label in ("ant", "bee"):
+        sandbox = Sandbox(scratch=tmp_path / label)
+        sandbox.tree.mkdir(parents=True)
+        (sandbox.tree / "main.py").write_text(f"open('answers.csv', 'w').write('a.jpg,{label}')\n")
+        (sandbox.tree / "labels.txt").write_text("ant\nbee\n")
+        ran.append(run_script(Script(path="main.py", roles=(), loops=()), [], sandbox))
+    assert [one.written for one in ran] == [{"answers.csv": "a.jpg,ant"}, {"answers.csv": "a.jpg,bee"}]
+    verdict = compare(*ran)
+    assert (verdict.status, verdict.in_print) == ("failed", True)
+    assert verdict.why == "it wrote 'a.jpg,bee' into answers.csv instead of 'a.jpg,ant'"

@@ -228,7 +228,7 @@ def test_what_its_script_says_otherwise_is_remarked_at_its_line(tmp_path: Path) 
     root.mkdir()
     (root / "run.py").write_text("import torch\nnet = torch.nn.Linear(2, 2)\nfor x, y in loader:\n    print(net(x))\n")
     migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
-    best = replace(SEEN, otherwise=(("run.py:4", "the class is chosen from the smallest number"),))
+    best = replace(SEEN, otherwise=(("run.py:4", "the class is chosen from the smallest number"),), beside=("ratio=1.5",))
     seen, recipe = types.SimpleNamespace(standins=(), models=(best,), weights_from=()), Recipe(root=str(root), script="run.py")
     run = live_model.Run(
         script=migration.surveyed.scripts[0],
@@ -239,9 +239,11 @@ def test_what_its_script_says_otherwise_is_remarked_at_its_line(tmp_path: Path) 
         as_read=False,  # type: ignore[arg-type]
     )
     live_model.resolved(migration, run, None, [])
-    ((code, severity, line, message),) = [
+    once, (code, severity, line, message) = [
         (item.code, item.severity, item.line, item.message) for item in migration.findings if item.code == "PS533"
     ]
+    assert once[:2] == ("PS533", "note")
+    assert once[3].startswith("Net is called with ratio=1.5 beside its images, once; the package has that for all images")
     assert (code, severity, line) == ("PS533", "warning", 4)
     assert message.startswith("the class is chosen from the smallest number; the package answers by what Net alone gives")
 

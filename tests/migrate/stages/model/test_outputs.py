@@ -12,6 +12,8 @@ from headrace.migrate.reading.recipe import LiveModel
 from headrace.migrate.stages.model.outputs import labels_of, remark_printed, remark_taken_for, task_of
 from headrace.migrate.stages.scripts.originals import OriginalRun, Originals
 
+TWO = np.array([[0.9, 0.1], [0.2, 0.8]])
+
 
 def recorded(*names):
     return Recorded(inputs=np.zeros((2, 3, 4, 4)), outputs=np.zeros((2, 2)), classes=names)
@@ -98,3 +100,64 @@ def test_what_a_script_prints_is_held_to_the_labels(migration_of, resolved, rema
     said = said if part in (None, (0,)) else None  # of the others nothing is recorded
     remark_printed(migration, ours, originals, fed, (("ant", "bee"),), task)
     assert [(code, message[: len(said or "")]) for code, message in remarks(migration)] == ([("PS534", said)] if said else [])
+
+
+@pytest.mark.parametrize(
+    "written", [{}, {"out.json": '{"a.jpg": "ant", "b.jpg": "ant"}'}, {"out.csv": "a.jpg,ant\nb.jpg,ant\n"}]
+)
+def test_what_a_script_writes_is_held_to_the_labels_as_well(migration_of, resolved, remarks, written):
+    remark = remark_of(migration_of, resolved, remarks, "done\n", (("ant", "bee"),), written)
+    said = [f"the script writes into {path} 'ant' where the package says 'bee', for 1 of 2 images" for path in written]
+    assert remark.split(": ")[:1] == (said or [""])
+
+
+def test_scores_and_numbers_of_classes_are_held_to_the_package_as_well(migration_of, resolved, remarks):
+    text = "a.jpg ant 0.99\nb.jpg bee 0.98\n"
+    said = remark_of(migration_of, resolved, remarks, text, (("ant", "bee"),), {})
+    assert said.startswith("the script prints 0.98 beside 'bee', which has the score 0.8 in the package, so for 2 of 2")
+
+
+def test_numbers_of_classes_without_names_are_held_to_the_package_as_well(migration_of, resolved, remarks):
+    text = "a.jpg 1\nb.jpg 2\nc.jpg 1\nd.jpg 2\n"
+    said = remark_of(migration_of, resolved, remarks, text, (), {}, rows=2)
+    assert said.startswith("the script prints 1 where the package says 0, for 4 of 4 images")
+
+
+@pytest.mark.parametrize(
+    ("printed", "task", "said"),
+    [
+        ("a.jpg bad\nb.jpg good\n", "multi-label", ""),
+        ("a.jpg good\nb.jpg bad\n", "multi-label", "for 2 of 2 images the script prints 'bad' where the package does not, or"),
+        ("a.jpg bad\nb.jpg bad\n", "multi-label:0.3", "for 1 of 2 images the script prints 'bad'"),
+        ("a.jpg bad\nb.jpg bad\n", "multi-label:0.1", ""),
+        ("a.jpg good\nb.jpg bad\n", "single-label", ""),
+    ],
+)
+@pytest.mark.parametrize("outputs", [np.array([[1.4], [-1.4]]), np.array([1.4, -1.4]), np.array([[0.8], [0.2]])])
+def test_of_two_names_that_of_the_only_output_is_held_to_the_script(
+    migration_of, resolved, remarks, printed, task, said, outputs
+):
+    found = remark_of(migration_of, resolved, remarks, printed, (("bad",),), {}, outputs=outputs, task=task)
+    assert found.startswith(said) if said else found == ""
+
+
+def remark_of(
+    migration_of,
+    resolved,
+    remarks,
+    printed,
+    labels,
+    written,
+    rows=1,
+    outputs=TWO,
+    task="single-label",
+):
+    migration = migration_of({"evaluate.py": "print(1)\n"})
+    done = Completed(argv=(), exit=0, stdout=printed, stderr="", stopped=None, seconds=1.0, isolation={})
+    run = ScriptRun(done=done, sites={}, written=written)
+    originals = Originals(unchanged={"evaluate.py": OriginalRun(argv=(), run=run)})
+    outputs = np.concatenate([outputs] * rows)
+    fed = Recorded(inputs=np.zeros((2 * rows, 3, 4, 4)), outputs=outputs)
+    ours = resolved(script=types.SimpleNamespace(path="evaluate.py"))
+    remark_printed(migration, ours, originals, fed, labels, task)
+    return "".join(message for _, message in remarks(migration))

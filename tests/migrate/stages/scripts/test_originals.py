@@ -1,12 +1,17 @@
 """Scripts run as they were: which, in which order, and why the others are not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from PIL import Image
 
 from headrace.migrate.proving.confined_run import Completed
 from headrace.migrate.proving.rehearsal_protocol import RehearsalReport
 from headrace.migrate.proving.verify import Recorded, ScriptRun
+from headrace.migrate.reading.recipe import Recipe
 from headrace.migrate.reporting.progress import Stages
+from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.scripts.originals import Originals, _proves_nothing, run_originals
 from headrace.migrate.survey.survey import survey
@@ -101,3 +106,43 @@ def test_what_an_earlier_run_could_not_do_without_is_not_tried_without(migration
     migration.stood_in["evaluate.py"] = frozenset(["data", "time"])
     monkeypatch.setattr(f"{STAGE}._as_its_user", None)
     assert set(run_originals(migration, None).runs) == {"evaluate.py"}
+
+
+ANSWERS = """
+import os
+
+import numpy as np
+import torch
+from PIL import Image
+from model import Net
+
+model = Net()
+model.eval()
+with torch.no_grad():
+    for name in sorted(os.listdir("photos")):
+        image = np.array(Image.open(os.path.join("photos", name)).convert("RGB"), dtype=np.float32) / 255
+        scores = model(torch.from_numpy(image).permute(2, 0, 1)[None])
+        print(name, scores.argmax(1).item())
+"""
+
+
+def test_the_models_script_is_run_though_nothing_in_it_was_rewritten(migration_of, repository):
+    """What it prints is held to the package; what is not rewritten is compared with nothing."""
+    (repository / "photos").mkdir()
+    for number in range(3):
+        noise = np.random.default_rng(number).integers(0, 255, (16, 16, 3), np.uint8)
+        Image.fromarray(noise).save(repository / f"photos/{number}.png")
+    (repository / "answer.py").write_text(ANSWERS)
+    (repository / "other.py").write_text(ANSWERS)
+    migration, _ = migration_of(repository)
+    scripts = {script.path: script for script in migration.surveyed.scripts}
+    migration = replace(migration, rewritten={})
+    recipe = Recipe(root=str(repository), script="answer.py", source="", expression="model")
+    originals = run_originals(migration, Resolved(name="Net", recipe=recipe, script=scripts["answer.py"]))
+    assert (originals.runs, [*originals.unchanged]) == ({}, ["answer.py"])
+    assert originals.why_not["answer.py"] == originals.why_not["other.py"] == "nothing in it was rewritten"
+    ran = originals.of("answer.py")
+    assert ran is not None
+    assert len(ran.run.done.stdout.splitlines()) == 3
+    assert originals.of("other.py") is None
+    assert originals.on_own_data("answer.py")

@@ -514,3 +514,43 @@ class Keeping(Net):
     recipe = script(tmp_path, DATA, keeps, LOADED.replace("Net()", "Keeping()"), EVALUATE)
     with pytest.raises(SandboxError, match=r"keeps something \(offset\)"):
         take_model(replace(recipe, live=seen(recipe).live))
+
+
+def test_statistics_that_a_script_fits_to_its_images_first_are_the_models(tmp_path: Path) -> None:
+    """Its calls in training mode, which nothing is learned from, are no evaluation."""
+    state = saved(tmp_path)
+    adapts = "model.train()\nwith torch.no_grad():\n    model(next(iter(loader))[0])\n"
+    recipe = script(tmp_path, DATA, LOADED, adapts, EVALUATE)
+    model = take_model(replace(recipe, live=seen(recipe).live))
+    assert torch.equal(model.head.weight, state["head.weight"])
+    assert int(model.body[1].num_batches_tracked) == 1
+    assert not torch.equal(model.body[1].running_mean, state["body.1.running_mean"])
+
+
+def test_an_argument_that_a_script_makes_of_each_image_is_told_with_its_line(tmp_path: Path) -> None:
+    saved(tmp_path)
+    scaled = "class Scaled(Net):\n    def forward(self, images, by=1.0):\n        return super().forward(images) * by\n"
+    loop = "model.eval()\nwith torch.no_grad():\n    for images, _ in loader:\n        model(images, {}).argmax(1)\n"
+    for given, said in (("0.5", ()), ("float(images.mean())", ("by of its call is 1.5 for one image and 5.5 for another;",))):
+        recipe = script(tmp_path, DATA, scaled, LOADED.replace("Net()", "Scaled()"), loop.format(given))
+        found = seen(recipe).otherwise
+        last = len((tmp_path / "run.py").read_text().splitlines())
+        assert [where for where, _ in found] == [f"run.py:{last}"] * len(said)
+        assert all(what.startswith(words) for (_, what), words in zip(found, said, strict=True))
+
+
+@pytest.mark.parametrize(("given", "said"), [("0.5", ()), ("float(images.mean())", ("by=1.5",)), ("by=half", ("by=0.5",))])
+def test_a_number_that_the_only_call_does_not_state_is_told(tmp_path: Path, given: str, said: tuple[str, ...]) -> None:
+    saved(tmp_path)
+    scaled = "class Scaled(Net):\n    def forward(self, images, by=1.0):\n        return super().forward(images) * by\n"
+    once = f"half = 1 / 2\nmodel.eval()\nimages = next(iter(loader))[0]\nprint(model(images, {given}).argmax(1))\n"
+    assert seen(script(tmp_path, DATA, scaled, LOADED.replace("Net()", "Scaled()"), once)).beside == said
+
+
+def test_a_model_that_answers_by_a_tensor_of_each_image_beside_it_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path)
+    joins = "class Joins(Net):\n    def forward(self, images, more=None):\n        return super().forward(images) + more\n"
+    loop = EVALUATE.replace("model(images)", "model(images, torch.rand(len(images), 3))")
+    recipe = script(tmp_path, DATA, joins, LOADED.replace("Net()", "Joins()"), loop)
+    with pytest.raises(SandboxError, match=r"called with more \[4, 3\] of each image"):
+        take_model(replace(recipe, live=seen(recipe).live))

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from headrace.migrate.proving.printed import first_difference
+from headrace.migrate.proving.texts.printed import first_difference
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import re
 
 _FLOAT_DIGITS = 6
 """Decimal digits that a float32 holds (FLT_DIG of C): of those that Python prints of one, the rest is of the rounding."""
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _TOKEN = re.compile(
     r"(?P<stamp>\d{4}(?P<between>[-/.])\d\d(?P=between)\d\d(?:[T ,_-]+\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
     r"|(?:\d+ days?, )?\d{1,3}:[0-5]\d:[0-5]\d(?:[.,]\d+)?)"
@@ -151,9 +151,9 @@ def _same_line(one: str, other: str) -> bool:
     if one == other:
         return True
     one, other = masked(one), masked(other)
-    if _NUMBER.sub("#", one).split() != _NUMBER.sub("#", other).split():  # columns of a table are as wide as its numbers
+    if NUMBER.sub("#", one).split() != NUMBER.sub("#", other).split():  # columns of a table are as wide as its numbers
         return False
-    return all(_same_number(a, b) for a, b in zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True))
+    return all(_same_number(a, b) for a, b in zip(NUMBER.findall(one), NUMBER.findall(other), strict=True))
 
 
 def _same_but(one: str, again: str, other: str) -> bool:

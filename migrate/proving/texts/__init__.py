@@ -1,0 +1,1 @@
+"""What scripts say of themselves: printed, or written into tables and texts."""
