@@ -81,10 +81,11 @@ def loop_around(module: Module, node: ast.AST, function: Function | None) -> ast
 
 
 def made_in_rounds(module: Module, group: Group) -> bool:
-    """Whether the loop around a call takes a model in each of its rounds, which may be one that it had before:
-    `model = models[kind]`. A graph made there would be new each time, and no call of it pay for a capture."""
+    """Whether the loop around a call takes a model in each of its rounds, which may be one that it had before, or loads it anew:
+    `model = models[kind]`, `model.load_state_dict(folds[k])`. A graph made there would be new each time, and no call of it pay
+    for a capture."""
     loop = loop_around(module, group.first.call, group.first.function)
-    return loop is not None and any(binds(statement, group.model) for statement in loop.body)
+    return loop is not None and _prepares_inside(loop, group.model)
 
 
 def outlives_calls(context: Context, group: Group) -> bool:
