@@ -81,11 +81,16 @@ def loop_around(module: Module, node: ast.AST, function: Function | None) -> ast
 
 
 def made_in_rounds(module: Module, group: Group) -> bool:
-    """Whether the loop around a call takes a model in each of its rounds, which may be one that it had before, or loads it anew:
-    `model = models[kind]`, `model.load_state_dict(folds[k])`. A graph made there would be new each time, and no call of it pay
-    for a capture."""
+    """Whether the loop around a call takes a model in each of its rounds, which may be one that it had before:
+    `model = models[kind]`. A graph made there would be new each time, and no call of it pay for a capture."""
     loop = loop_around(module, group.first.call, group.first.function)
-    return loop is not None and _prepares_inside(loop, group.model)
+    return loop is not None and any(binds(statement, group.model) for statement in loop.body)
+
+
+def filled_in_rounds(module: Module, group: Group) -> bool:
+    """Whether that loop fills the model anew in each round: `model.load_state_dict(folds[k])`."""
+    loop = loop_around(module, group.first.call, group.first.function)
+    return loop is not None and _fills_inside(loop, group.model)
 
 
 def outlives_calls(context: Context, group: Group) -> bool:
@@ -302,11 +307,12 @@ def _last_preparation(module: Module, body: Sequence[ast.stmt], statement: ast.s
 
 def _prepares_inside(loop: ast.stmt, model: str) -> bool:
     """Whether each round of a loop makes the model or fills it anew, so that its graph belongs inside."""
-    return any(
-        binds(item, model) or any(dotted(call.func) == f"{model}.load_state_dict" for call in inside(item, ast.Call))
-        for block in blocks(loop)
-        for item in block
-    )
+    return _fills_inside(loop, model) or any(binds(item, model) for block in blocks(loop) for item in block)
+
+
+def _fills_inside(loop: ast.stmt, model: str) -> bool:
+    filled = f"{model}.load_state_dict"
+    return any(dotted(call.func) == filled for block in blocks(loop) for item in block for call in inside(item, ast.Call))
 
 
 def main_statements(module: Module) -> Iterator[ast.stmt]:

@@ -274,10 +274,10 @@ def _name(migration: Migration, class_name: str, same: Resolved | None) -> str:
     return read or (root if class_name == "Sequential" else class_name)
 
 
-def _classes(migration: Migration) -> set[str]:
-    """The names of the repository's classes."""
+def _classes(migration: Migration) -> list[str]:
+    """The names of the repository's classes, each as often as there are such."""
     modules = project_index(migration.surveyed).repository.modules.values()
-    return {name for module in modules for name, found in module.definitions.items() if isinstance(found, ast.ClassDef)}
+    return [name for module in modules for name, found in module.definitions.items() if isinstance(found, ast.ClassDef)]
 
 
 def _guessed_name(run: Run) -> str | None:
@@ -348,4 +348,7 @@ def agree(static: Resolved, script: Script, best: SeenModel, among: Sequence[See
         alike = best.live.class_name.lower() in static.name.lower().replace("_", "")
         other = static.factory_name in classes and static.factory_name != best.live.class_name
         return (static.script is None or static.script.path == script.path) and (alike or not (several or other))
-    return static.factory.rpartition(":")[0] == best.factory.rpartition(":")[0] or static.factory_name == best.live.class_name
+    if static.factory.rpartition(":")[0] == best.factory.rpartition(":")[0]:
+        return True
+    # Several files may each have a `Net` of their own.
+    return static.factory_name == best.live.class_name and list(classes).count(best.live.class_name) < 2

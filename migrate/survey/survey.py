@@ -63,7 +63,11 @@ class ProjectIndex:
 
 def project_index(survey: Survey) -> ProjectIndex:
     """The index of a survey; made anew for one that was put together by hand."""
-    return survey.index if isinstance(survey.index, ProjectIndex) else _indexed(survey.files, model_archives(survey.root), called_by_commands(survey.root))
+    return (
+        survey.index
+        if isinstance(survey.index, ProjectIndex)
+        else _indexed(survey.files, model_archives(survey.root), called_by_commands(survey.root))
+    )
 
 
 def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> Survey:
@@ -176,9 +180,7 @@ def _stated(
     )
 
 
-def _indexed(
-    files: tuple[SourceFile, ...], archives: tuple[ModelArchive, ...], called: Mapping[str, str]
-) -> ProjectIndex:
+def _indexed(files: tuple[SourceFile, ...], archives: tuple[ModelArchive, ...], called: Mapping[str, str]) -> ProjectIndex:
     repository = Repository(files)
     table = ModelTable(repository)
     sites = tuple(site for module in repository.modules.values() for site in find_calls(module, table))

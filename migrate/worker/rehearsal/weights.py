@@ -217,7 +217,10 @@ def _loaded(stage: Stage, load: Any, file: Any, args: tuple[Any, ...], named: di
             raise
         safely = {name: value for name, value in named.items() if name not in ("weights_only", "pickle_module")}
         if named.get("weights_only") is not False:
-            stage.note("data", f"{os.path.basename(path)} holds more than weights: torch.load takes it with weights_only=False alone")
+            stage.note(
+                "weights",
+                f"{os.path.basename(path)} holds more than weights: torch.load takes it with weights_only=False alone",
+            )
 
         def again() -> Any:
             if file is not path:
@@ -225,7 +228,9 @@ def _loaded(stage: Stage, load: Any, file: Any, args: tuple[Any, ...], named: di
             return load(file, *args, **safely, weights_only=True)
 
         def inert(name: str) -> None:
-            stage.note("data", f"{name} in {os.path.basename(path)} is data without its code; --trust-checkpoint loads it as it is")
+            stage.note(
+                "weights", f"{name} in {os.path.basename(path)} is data without its code; --trust-checkpoint loads it as it is"
+            )
 
         return load_with_classes(again, path, lambda module: _is_own(stage, module), inert)
 

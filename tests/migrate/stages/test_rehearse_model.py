@@ -710,8 +710,7 @@ def test_a_run_that_no_signal_ends_is_said_to_be_one(tmp_path: Path, monkeypatch
     """As one that solves equations for minutes; more time for the migration gives it none."""
     monkeypatch.setattr(rehearsal, "_SECONDS", 2.0)
     blocks = (
-        "import signal, time\nimport torch\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\n"
-        "while True:\n    pass\n"
+        "import signal, time\nimport torch\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\nwhile True:\n    pass\n"
     )
     (tmp_path / "main.py").write_text(f"{blocks}model = torch.load('net.pt')\nmodel(torch.rand(1, 3, 8, 8))\n")
     report = headrace.migrate(tmp_path)

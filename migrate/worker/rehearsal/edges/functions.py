@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..making import Maker, photo
+from .. import making
+from ..making import Maker
 from ..places import is_users
 from ..requests import ADDRESS, ENCODED, forms, jpeg, size, spoken_of
 from ..stage import Stage
@@ -193,7 +194,7 @@ def _as_told(stage: Stage, name: str, told: str) -> Any:
     if "bytes" in told or (not told and _BYTES.search(name)):
         return jpeg(stage)
     if "Image" in told or (not told and not _PATH.search(name)):
-        return photo("image.jpg", size(stage))
+        return making.handed("image.jpg", size(stage))
     path = stage.made / "image.jpg"
     Maker(stage).file(str(path))
     return path if "Path" in told else str(path)

@@ -409,7 +409,7 @@ def test_settings_beside_the_weights_are_taken_as_data_and_that_is_told(world, m
     exec("class Settings: ...", vars(sys.modules["settings"]))
     names = world.play(KEPT)
     assert (names["width"], names["weights"]) == (2, 2)
-    assert world.said("data") == [
+    assert world.said("weights") == [
         "last.pth holds more than weights: torch.load takes it with weights_only=False alone",
         "settings.Settings in last.pth is data without its code; --trust-checkpoint loads it as it is",
     ]
