@@ -198,7 +198,7 @@ def _scripts(found: ProjectIndex) -> tuple[Script, ...]:
         by_function.setdefault(_outermost(site), []).append(site)
     modules = found.repository.modules.values()
     scripts = [script for module in modules if (script := _script(module, found, by_function)) is not None]
-    if not scripts and len(found.table.factories) == 1:  # a package that others import: its functions build the model
+    if not scripts and len(found.table.factories) < 2:  # a package that others import: its functions build the model
         scripts = [script for module in modules if (script := _script(module, found, by_function, library=True)) is not None]
     return tuple(scripts)
 

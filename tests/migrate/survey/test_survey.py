@@ -414,3 +414,12 @@ def test_a_file_that_an_installed_command_calls_is_a_script(tmp_path):
     }
     found = survey(written(tmp_path, files))
     assert [script.path for script in runnable(found)] == ["leaves/cli.py"]
+
+
+def test_a_file_whose_class_another_program_asks_is_a_script_where_there_is_no_other(tmp_path):
+    source = (
+        "import torch\nfrom torchvision import models\n\n\nclass Model:\n    def load(self):\n"
+        "        self.net = models.resnet18(num_classes=3)\n        self.net.eval()\n\n"
+        "    def predict(self, request):\n        with torch.no_grad():\n            return self.net(request['x']).argmax(1)\n"
+    )
+    assert [script.path for script in survey(written(tmp_path, {"model/model.py": source})).scripts] == ["model/model.py"]
