@@ -40,6 +40,10 @@ _CHOICES = frozenset(["PS011", "PS015"])
 _SHOWN = frozenset(["PS013", "PS014"])
 """The remarks that reading led to no transform, which a run shows or PS504 says is not, and that a neutral value was put for an
 argument, for which a run has another, which it tells."""
+_ANY_MODEL = re.compile(
+    r"_?(build|load|create|make|get|init|new|set_?up|prepare|define)(_?(the_?)?(my_?)?(model|net|network|classifier))?", re.I
+)
+"""What a function that makes a model is called whatever it makes."""
 _MOST_NAMED = 3
 """So many of the models that give no answers are named."""
 
@@ -267,10 +271,10 @@ def _checkpoints(surveyed: Survey, same: Resolved | None) -> tuple[CheckpointSit
 
 
 def _name(migration: Migration, class_name: str, same: Resolved | None) -> str:
-    """What to call a model: as reading did, which led to the same one and to a name, else as its class is called; a container
-    that this is could be any."""
+    """What to call a model: as reading did, which led to the same one and to a name, else as its class is called; a container,
+    and a function that makes any model (`load`), could be of any."""
     root = migration.surveyed.root.name
-    read = same.name if same is not None and same.name != tidy(root) else None
+    read = same.name if same is not None and same.name != tidy(root) and not _ANY_MODEL.fullmatch(same.name) else None
     return read or (root if class_name == "Sequential" else class_name)
 
 

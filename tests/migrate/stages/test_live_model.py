@@ -265,3 +265,18 @@ def test_where_reading_followed_no_script_each_place_that_loads_weights_may_load
         (types.SimpleNamespace(script="run.py", checkpoints=()), ()),
     ):
         assert live_model._checkpoints(surveyed, same) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("read", "name"),
+    [
+        ("load", "LeafNet"),
+        ("build_model", "LeafNet"),
+        ("getNet", "LeafNet"),
+        ("leaf_small", "leaf_small"),
+        ("loader8", "loader8"),
+    ],
+)
+def test_a_model_is_not_called_like_a_function_that_could_make_any(tmp_path: Path, read: str, name: str) -> None:
+    migration = types.SimpleNamespace(surveyed=types.SimpleNamespace(root=tmp_path / "leaves"))
+    assert live_model._name(migration, "LeafNet", types.SimpleNamespace(name=read)) == name  # type: ignore[arg-type]
