@@ -249,7 +249,7 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
         script=run.script,
         told=run.recipe.argv,
         loop=loops[0] if loops else None,
-        checkpoints=_checkpoints(migration.surveyed, same),
+        checkpoints=_checkpoints(migration.surveyed, same, run.seen.weights_from),
         transform_recipe=_transform(replace(run.recipe, root=str(migration.surveyed.root), live=live), read, best.site),
         stated_transform=read,
         class_names=labels[0] if len(labels) == 1 else None,
@@ -263,9 +263,10 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
     )
 
 
-def _checkpoints(surveyed: Survey, same: Resolved | None) -> tuple[CheckpointSite, ...]:
-    """Where its weights are loaded, as reading followed that from its script; every such place where it followed none."""
-    if same is not None and same.script is not None:
+def _checkpoints(surveyed: Survey, same: Resolved | None, taken: Sequence[str] = ()) -> tuple[CheckpointSite, ...]:
+    """Where its weights are loaded, as reading followed that from its script; every such place where it followed none, or to no
+    such place though the run has `taken` files."""
+    if same is not None and same.script is not None and (same.checkpoints or not taken):
         return same.checkpoints
     return tuple(site for site in surveyed.checkpoints if site.weights)
 

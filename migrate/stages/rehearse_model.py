@@ -149,8 +149,8 @@ def rehearse_model(
 
 
 def _as_documented(migration: Migration, run: Run, model: str | None) -> Run:
-    """The run of a script that needs to be told nothing, and was told nothing, as it is documented where that names a file here
-    and brings the weights that it lacked; else a remark on what it is told there: that may be another model, or other weights."""
+    """The run of a script that was told nothing, and needs nothing, as it is documented where that names a file here and brings
+    the weights that it lacked; else a remark on what it is told there: that may be another model, or other weights."""
     argv, where = documented_arguments(migration.surveyed, run.script, always=True)
     if not run.script.options or run.recipe.argv or not any(word.startswith("-") for word in argv):
         return run

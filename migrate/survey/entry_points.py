@@ -1,4 +1,4 @@
-"""The commands that installing a repository would make: `net-train` is `python -m net.cli`, or calls a function of that file."""
+"""The commands that installing a repository would make: `net-train` is `python -m net.cli`, or calls a function of it."""
 
 from __future__ import annotations
 

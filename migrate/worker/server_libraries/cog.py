@@ -1,4 +1,4 @@
-"""Cog's predictor class and its inputs, as far as a predictor for images meets them. What calls one is `rehearsal.hosts.cog`."""
+"""Cog's predictor class and its inputs, as far as a predictor for images meets them. What asks one is `rehearsal.hosts.cog`."""
 
 # mypy: ignore-errors
 # The names, and what their arguments may be, are those of another library.

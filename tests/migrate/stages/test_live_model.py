@@ -265,6 +265,8 @@ def test_where_reading_followed_no_script_each_place_that_loads_weights_may_load
         (types.SimpleNamespace(script="run.py", checkpoints=()), ()),
     ):
         assert live_model._checkpoints(surveyed, same) == expected  # type: ignore[arg-type]
+    script = types.SimpleNamespace(script="run.py", checkpoints=())
+    assert live_model._checkpoints(surveyed, script, ["net.pt"]) == sites[:1]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

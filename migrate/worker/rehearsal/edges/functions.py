@@ -1,7 +1,8 @@
 """Functions that nobody calls here: what takes an image, in a file that only defines how one is classified, is called once.
 
 So it is with a module that another program imports, with the tasks of a queue whose workers run elsewhere, and with a class
-whose object classifies: it is made, has its model loaded where it has a method for that, and is asked.
+whose object classifies: it is made, has its model loaded where it has a method for that, and is asked. What an installed command
+calls, of a file that does not call it itself, is called as the command would.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ import abc
 import contextlib
 import inspect
 import itertools
+import operator
 import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
+
+from ....survey.entry_points import called_by_commands
 
 from .. import making
 from ..making import Maker
@@ -54,6 +59,9 @@ class _Asked:
 
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
+    command = called_by_commands(Path(stage.root)).get(stage.request.script)
+    if command is not None:
+        stage.at_end(lambda: sys.exit(operator.attrgetter(command)(sys.modules["__main__"])()))
     if stage.learned.get(_CALLED):
         stage.at_end(lambda: _call(stage))
     yield

@@ -73,7 +73,8 @@ def _inputs(stage: Stage, kind: Any, images: Sequence[str]) -> dict[str, Any]:
         elif _default(item) is not ...:
             found[item.name] = _default(item)
         else:
-            found[item.name] = choices[0] if choices else _BLANK.get(typing.get_type_hints(kind.predict).get(item.name))
+            hint = typing.get_type_hints(kind.predict).get(item.name)
+            found[item.name] = choices[0] if choices else next((_BLANK[each] for each in _BLANK if each is hint), None)
     return found
 
 
