@@ -1,8 +1,8 @@
 """Functions that nobody calls here: what takes an image, in a file that only defines how one is classified, is called once.
 
 So it is with a module that another program imports, with the tasks of a queue whose workers run elsewhere, and with a class
-whose object classifies: it is made, has its model loaded where it has a method for that, and is asked. What an installed command
-calls, of a file that does not call it itself, is called as the command would.
+whose object classifies: it is made, has its model loaded where it has a method for that, and is asked. What an installed
+command calls, of a file that does not call it itself, is called as the command would.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from ....survey.entry_points import called_by_commands
-
 from .. import making
 from ..making import Maker
 from ..places import is_users
