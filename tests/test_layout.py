@@ -78,7 +78,7 @@ kernels: _kernel _launch _levels _tiles
 migrate/proving: confine fit_numbers sandbox trace_fit trace_probe
 migrate/reading: calls edits facts finding integers lexer statements text_lines
 migrate/reading/notebooks: notebook_json notebook_magics
-migrate/reporting: checkpoint_report progress render
+migrate/reporting: progress render
 migrate/resolving: evaluation model_metadata opened resolved settings sources
 migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names placement rule scalars
     selftest training_edits

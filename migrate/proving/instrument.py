@@ -134,7 +134,7 @@ def _alike(tree: ast.Module, text: str, loop: Loop, own: Set[str], graphs: Set[s
     for function, call, bound in _calls(tree):
         same_place = function == (loop.function or "") and bound == loop.outputs
         given = call.args[:1] or [item.value for item in call.keywords]
-        if same_place and any(_same(ast.get_source_segment(text, item), loop.inputs) for item in given):
+        if same_place and any(_same(text, item, loop.inputs) for item in given):
             alike.append(call)
     alike.sort(key=lambda call: (call.lineno, call.col_offset))
     known = {loop.model, f"{loop.model}.forward", f"{loop.model}.__call__", *graphs}
@@ -157,9 +157,12 @@ def _graphs(tree: ast.Module) -> tuple[Set[str], Set[str]]:
     return own, {ast.unparse(target) for target in made}
 
 
-def _same(written: str | None, wanted: str) -> bool:
-    return written is not None and (
-        written == wanted or wanted.startswith(written + ",") or "".join(written.split()) == "".join(wanted.split())
+def _same(text: str, node: ast.expr, wanted: str) -> bool:
+    """Whether an argument reads as the survey wrote it down, which has quotes and parentheses of its own."""
+    written = ast.get_source_segment(text, node)
+    return ast.unparse(node) == wanted or (
+        written is not None
+        and (written == wanted or wanted.startswith(written + ",") or "".join(written.split()) == "".join(wanted.split()))
     )
 
 

@@ -230,17 +230,33 @@ def wrap(
 
 
 def identity(model: Any) -> tuple[str, float]:
-    """The class of a model and a sum of its weights when it was first called: a script may load the same one for each image, or
-    call another at the same place. What is no module has its class alone."""
+    """The class of a model and a sum of its weights when it was first called since a file filled it: a script may load the same
+    one for each image, or call another at the same place, or one with other weights. What is no module has its class alone."""
     try:
         model = getattr(model, "__self__", model)  # of `model.forward`
         while type(model).__name__ in WRAPPERS:
             model = model.module
+        if not IDENTITIES:
+            _forget_when_loaded()
         if model not in IDENTITIES:
             IDENTITIES[model] = float(sum(value.detach().double().sum() for value in model.parameters()))
         return type(model).__name__, IDENTITIES[model]
     except Exception:  # noqa: BLE001 - a callable may be anything, and raise what it likes
         return type(model).__name__, 0.0
+
+
+def _forget_when_loaded() -> None:
+    module = sys.modules["torch"].nn.Module
+    plain = module.load_state_dict
+    if plain.__name__ == "forgetting":
+        return
+
+    def forgetting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for model in [known for known in IDENTITIES if any(part is self for part in known.modules())]:
+            del IDENTITIES[model]
+        return plain(self, *args, **kwargs)
+
+    module.load_state_dict = forgetting
 
 
 def nudge_of(site: str) -> float:

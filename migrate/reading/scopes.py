@@ -345,10 +345,12 @@ class Repository:
         """The files that `import name` may reach, the likeliest first: `dataset` of a file beside dataset/dataset.py is the
         package where a script above imports that file, and the file where one beside it runs."""
         relative = name.replace(".", "/")
-        added = sorted(self.added, key=lambda folder: apart(folder, importer))
+        added, projects = (
+            sorted(folders, key=lambda folder: apart(folder, importer)) for folders in (self.added, self.projects)
+        )
         own, *above = upward(posixpath.dirname(importer))
         nearest = (*above, own) if importer.endswith("__init__.py") else (own, *above)  # a package's face is seen from above
-        for folder in (*nearest, *added, *installed(importer)):
+        for folder in (*nearest, *added, *installed(importer), *projects):
             for candidate in (f"{relative}.py", f"{relative}/__init__.py"):
                 found = self.modules.get(posixpath.join(folder, candidate))
                 if found is not None and (found.path != importer or candidate.endswith("__init__.py")):
@@ -360,6 +362,19 @@ class Repository:
         texts = ((module, module.file.text or "") for module in self.modules.values())
         added = (folder for module, text in texts if "sys.path" in text for folder in added_folders(module.tree, module.path))
         return tuple(dict.fromkeys(folder for folder in added if folder in self.folders))
+
+    @cached_property
+    def projects(self) -> tuple[str, ...]:
+        """Folders from which the projects of a workspace are installed: each one's `src`, or the one around a package of its
+        name."""
+
+        def is_one(folder: str) -> bool:
+            name = posixpath.basename(folder)
+            package = name.replace("-", "_")
+            inner = f"{folder}/{package}/__init__.py" in self.modules
+            return inner or (name == "src" and f"{folder}/__init__.py" not in self.modules)
+
+        return tuple(folder for folder in sorted(self.folders) if is_one(folder))
 
     @cached_property
     def folders(self) -> frozenset[str]:
@@ -391,7 +406,7 @@ class Repository:
     def has_package(self, name: str, importer: str) -> bool:
         """Whether a top-level import name leads into this repository, packages without `__init__.py` included."""
         root = name.partition(".")[0]
-        folders = (*upward(posixpath.dirname(importer)), *self.added, *installed(importer))
+        folders = (*upward(posixpath.dirname(importer)), *self.added, *installed(importer), *self.projects)
         return bool(root) and any(self.lies_in(root, folder) for folder in folders)
 
     def lies_in(self, root: str, folder: str) -> bool:

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import posixpath
 
 from ..reading.facts import CheckpointSite, Survey
 from ..resolving.resolved import Resolved
@@ -18,9 +19,11 @@ def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, 
         source = "--checkpoint" if asked else resolved.recipe.script
         report.checkpoints.append(CheckpointReport(source=source, path=given, loaded=loaded, why=why))
     own = {(site.path, site.line) for site in resolved.checkpoints}
+    taken = {posixpath.basename(path) for path in resolved.weights_from}
     for site in (site for site in surveyed.checkpoints if site.weights):
         path = file_of(site, surveyed, resolved)
-        mine = (site.path, site.line) in own
+        another = bool(taken) and given is None and path != site.expression and posixpath.basename(path) not in taken
+        mine = (site.path, site.line) in own and not another
         why = None
         if not mine:
             why = "not part of the packaged model's construction"

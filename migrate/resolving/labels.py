@@ -88,8 +88,8 @@ def looked_up_names(modules: Iterable[Module]) -> Iterator[tuple[str, ...]]:
     looked_up = {
         _last(node.value)
         for module in modules
-        for node in module.nodes
-        if isinstance(node, ast.Subscript) and _PREDICTION.search(ast.unparse(node.slice))
+        for node in module.of_kind(ast.Subscript)
+        if _PREDICTION.search(ast.unparse(node.slice)) or _is_prediction(module, node.slice)
     }
     for module in modules:
         for target, value in (pair for node in module.nodes for pair in _assigned(node)):

@@ -97,10 +97,13 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
     home = module.source_of(module.imports.get(root, ""))
     if home is not None and _calls_eval(home.calls):  # the file that makes the model and this one imports
         return True
-    for node in module.nodes:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and root in bound_names(node):
-            made = module.find_callee(node.value.func)
-            if made is not None and _calls_eval(inside(made[1], ast.Call)):
+    function = group.first.function
+    owner = module.class_of(function) if root == "self" and function is not None else None
+    for node in module.nodes if root != "self" else inside(owner, ast.AST):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            names = bound_names(node) if root != "self" else map(dotted, node.targets)
+            made = _maker(module, node.value.func) if group.model in names or root in names else None
+            if made is not None and _calls_eval(inside(made, ast.Call)):
                 return True
     if _is_handed_over(context, group):
         return True
@@ -111,6 +114,16 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
         for where, call in index.calls.by_name.get(function.name, [])
         if where is not module and _may_call(where, call, function)
     )
+
+
+def _maker(module: Module, func: ast.expr) -> Definition | None:
+    """The function that a call runs, or the method of a class of the repository: `Net.load(path)`."""
+    found = module.find_callee(func)
+    if found is not None or not isinstance(func, ast.Attribute):
+        return found[1] if found is not None else None
+    owner = module.find_callee(func.value)
+    methods = owner[1].body if owner is not None and isinstance(owner[1], ast.ClassDef) else []
+    return next((item for item in methods if isinstance(item, Function) and item.name == func.attr), None)
 
 
 def _is_handed_over(context: Context, group: Group) -> bool:

@@ -87,6 +87,12 @@ def made_in_rounds(module: Module, group: Group) -> bool:
     return loop is not None and any(binds(statement, group.model) for statement in loop.body)
 
 
+def filled_in_rounds(module: Module, group: Group) -> bool:
+    """Whether that loop fills the model anew in each round: `model.load_state_dict(folds[k])`."""
+    loop = loop_around(module, group.first.call, group.first.function)
+    return loop is not None and _fills_inside(loop, group.model)
+
+
 def outlives_calls(context: Context, group: Group) -> bool:
     """Whether a group's model is there before the code around its calls runs, and stays: a parameter, what a function with a
     cache gives (`@lru_cache`, `@st.cache_resource`), or, where the file runs once, what an object holds or a global is."""
@@ -301,11 +307,12 @@ def _last_preparation(module: Module, body: Sequence[ast.stmt], statement: ast.s
 
 def _prepares_inside(loop: ast.stmt, model: str) -> bool:
     """Whether each round of a loop makes the model or fills it anew, so that its graph belongs inside."""
-    return any(
-        binds(item, model) or any(dotted(call.func) == f"{model}.load_state_dict" for call in inside(item, ast.Call))
-        for block in blocks(loop)
-        for item in block
-    )
+    return _fills_inside(loop, model) or any(binds(item, model) for block in blocks(loop) for item in block)
+
+
+def _fills_inside(loop: ast.stmt, model: str) -> bool:
+    filled = f"{model}.load_state_dict"
+    return any(dotted(call.func) == filled for block in blocks(loop) for item in block for call in inside(item, ast.Call))
 
 
 def main_statements(module: Module) -> Iterator[ast.stmt]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ..rewriting.evaluation_edits import by_name, propose_step
 from ..rewriting.graph_mode import groups, is_trained, propose
+from ..rewriting.placement import filled_in_rounds
 from ..rewriting.rule import Context, Fix, Rule, diff
 
 _SCRIPT = diff("""\
@@ -71,5 +72,5 @@ class EvaluationLoop(Rule):
             if not group.evaluates or is_trained(context, group):
                 continue
             site = next(item for item in group.sites if item.fact.kind == "evaluate").fact
-            bring = propose_step if by_name(group) else propose
+            bring = propose_step if by_name(group) or filled_in_rounds(context.module, group) else propose
             yield bring(context, group, site, self.code, "evaluation loop")

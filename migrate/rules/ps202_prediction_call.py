@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ..rewriting.evaluation_edits import by_name, propose_step
 from ..rewriting.graph_mode import check_calls, groups, is_trained, propose
 from ..rewriting.graph_names import Group
-from ..rewriting.placement import RejectedError, made_in_rounds, outlives_calls, runs_per_input
+from ..rewriting.placement import RejectedError, filled_in_rounds, made_in_rounds, outlives_calls, runs_per_input
 from ..rewriting.rule import Context, Fix, Rule, diff
 
 _SERVICE = diff("""\
@@ -73,7 +73,7 @@ class PredictionCall(Rule):
             site = group.first.fact
             held, repeated = outlives_calls(context, group), runs_per_input(context, group)
             steps = (held and repeated) or (by_name(group) and (held or not repeated))
-            steps |= not repeated and made_in_rounds(context.module, group)
+            steps |= not repeated and (made_in_rounds(context.module, group) or filled_in_rounds(context.module, group))
             fix = (propose_step if steps else propose)(context, group, site, self.code, "prediction")
             if held and not steps and not fix.edits and not _unfit(context, group):
                 fix = propose_step(context, group, site, self.code, "prediction")

@@ -1,11 +1,12 @@
 """PS807: the batch size by `len(x)`."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
 from ..reading.nodes import inside, leaves_torch
-from ..reading.scopes import Function, Module, last_name
+from ..reading.scopes import Function, Module, dotted, last_name
 from ..rewriting.rule import Context, Fix, Repair, diff
 
 _VALID = """\
@@ -14,11 +15,16 @@ from torch import nn
 
 
 class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.LSTM(4, 4)
+
     def forward(self, images):
         n = len(images)
         images = torch.stack(images)
         parts = images.chunk(n)
-        return images.view(n, -1), len(parts), len(self.blocks)
+        found = self.rows(images)
+        return images.view(n, -1), len(parts), len(self.blocks), len(found)
 """
 _FLATTENED = diff("""\
 import torch
@@ -39,7 +45,7 @@ from torch import nn
 
 class Net(nn.Module):
     def forward(self, x):
-        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = self.patches(x).flatten(2).mT
 -        return torch.cat([self.token.expand(len(x), -1, -1), x], 1)
 +        return torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
 """)
@@ -47,6 +53,9 @@ _GIVE_TENSORS = frozenset(
     "cat contiguous expand flatten matmul mean permute relu repeat reshape squeeze stack sum transpose unsqueeze view".split()  # noqa: SIM905
 )
 _OF_TENSORS = _GIVE_TENSORS | {"chunk", "dim", "ndim", "shape", "size", "split"}
+_TURNED = frozenset(["T", "mT"])
+_OF_SEVERAL = re.compile(r"LSTM|GRU|RNN|Attention|Dict|List")
+"""Layers that give more than a tensor, or are none."""
 
 
 class RowCount(Repair):
@@ -95,10 +104,24 @@ def _is_tensor(module: Module, function: Function, name: str, call: ast.Call) ->
         for node in inside(function, ast.Assign)
         if node.lineno == line and any(target in bound for target in node.targets)
     ]
-    if any(isinstance(value, ast.Call) and last_name(value.func) in _GIVE_TENSORS for value in given):
+    if any(isinstance(value, ast.Attribute) and value.attr in _TURNED for value in given):
+        return True
+    calls = [value.func for value in given if isinstance(value, ast.Call)]
+    if any(last_name(func) in _GIVE_TENSORS or _is_layer(module, function, func) for func in calls):
         return True
     return any(
         isinstance(node.value, ast.Name) and node.value.id == name and node.attr in _OF_TENSORS
         for node in inside(function, ast.Attribute)
         if line < node.lineno <= (statement.end_lineno or statement.lineno)
     )
+
+
+def _is_layer(module: Module, function: Function, func: ast.expr) -> bool:
+    """Whether what is called is a layer of torch's that the network makes: `self.embed = nn.Conv2d(...)`."""
+    kind = module.class_of(function)
+    name = dotted(func) or ""
+    made = [node.value for node in inside(kind, ast.Assign) if any(dotted(target) == name for target in node.targets)]
+    layers = [
+        value for value in made if isinstance(value, ast.Call) and (module.expand(value.func) or "").startswith("torch.nn.")
+    ]
+    return len(made) == 1 and bool(layers) and name.startswith("self.") and not _OF_SEVERAL.search(ast.unparse(layers[0]))

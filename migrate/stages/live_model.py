@@ -40,6 +40,10 @@ _CHOICES = frozenset(["PS011", "PS015"])
 _SHOWN = frozenset(["PS013", "PS014"])
 """The remarks that reading led to no transform, which a run shows or PS504 says is not, and that a neutral value was put for an
 argument, for which a run has another, which it tells."""
+_ANY_MODEL = re.compile(
+    r"_?(build|load|create|make|get|init|new|set_?up|prepare|define)(_?(the_?)?(my_?)?(model|net|network|classifier))?", re.I
+)
+"""What a function that makes a model is called whatever it makes."""
 _MOST_NAMED = 3
 """So many of the models that give no answers are named."""
 
@@ -261,7 +265,7 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
         script=run.script,
         told=run.recipe.argv,
         loop=loops[0] if loops else None,
-        checkpoints=_checkpoints(migration.surveyed, same),
+        checkpoints=_checkpoints(migration.surveyed, same, run.seen.weights_from),
         transform_recipe=_transform(replace(run.recipe, root=str(migration.surveyed.root), live=live), read, best.site),
         stated_transform=read,
         class_names=labels[0] if len(labels) == 1 else None,
@@ -275,25 +279,26 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
     )
 
 
-def _checkpoints(surveyed: Survey, same: Resolved | None) -> tuple[CheckpointSite, ...]:
-    """Where its weights are loaded, as reading followed that from its script; every such place where it followed none."""
-    if same is not None and same.script is not None:
+def _checkpoints(surveyed: Survey, same: Resolved | None, taken: Sequence[str] = ()) -> tuple[CheckpointSite, ...]:
+    """Where its weights are loaded, as reading followed that from its script; every such place where it followed none, or to no
+    such place though the run has `taken` files."""
+    if same is not None and same.script is not None and (same.checkpoints or not taken):
         return same.checkpoints
     return tuple(site for site in surveyed.checkpoints if site.weights)
 
 
 def _name(migration: Migration, class_name: str, same: Resolved | None) -> str:
-    """What to call a model: as reading did, which led to the same one and to a name, else as its class is called; a container
-    that this is could be any."""
+    """What to call a model: as reading did, which led to the same one and to a name, else as its class is called; a container,
+    and a function that makes any model (`load`), could be of any."""
     root = migration.surveyed.root.name
-    read = same.name if same is not None and same.name != tidy(root) else None
+    read = same.name if same is not None and same.name != tidy(root) and not _ANY_MODEL.fullmatch(same.name) else None
     return read or (root if class_name == "Sequential" else class_name)
 
 
-def _classes(migration: Migration) -> set[str]:
-    """The names of the repository's classes."""
+def _classes(migration: Migration) -> list[str]:
+    """The names of the repository's classes, each as often as there are such."""
     modules = project_index(migration.surveyed).repository.modules.values()
-    return {name for module in modules for name, found in module.definitions.items() if isinstance(found, ast.ClassDef)}
+    return [name for module in modules for name, found in module.definitions.items() if isinstance(found, ast.ClassDef)]
 
 
 def _guessed_name(run: Run) -> str | None:
@@ -364,4 +369,7 @@ def agree(static: Resolved, script: Script, best: SeenModel, among: Sequence[See
         alike = best.live.class_name.lower() in static.name.lower().replace("_", "")
         other = static.factory_name in classes and static.factory_name != best.live.class_name
         return (static.script is None or static.script.path == script.path) and (alike or not (several or other))
-    return static.factory.rpartition(":")[0] == best.factory.rpartition(":")[0] or static.factory_name == best.live.class_name
+    if static.factory.rpartition(":")[0] == best.factory.rpartition(":")[0]:
+        return True
+    # Several files may each have a `Net` of their own.
+    return static.factory_name == best.live.class_name and list(classes).count(best.live.class_name) < 2

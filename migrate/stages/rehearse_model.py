@@ -147,8 +147,8 @@ def rehearse_model(
     if not taken:
         return stopped
     chosen = max(taken, key=lambda run: _worth(run, taken))
+    chosen = _as_documented(migration, chosen, model)
     chosen = _with_trained_weights(migration, chosen, model)
-    _remark_untold(migration, chosen)
     return resolved(migration, chosen, static, [script.path for script, _ in scripts if script is not chosen.script])
 
 
@@ -159,14 +159,23 @@ def _through(surveyed: Survey, run: Run) -> set[str]:
     return reaching(surveyed, at) if stopped else set()
 
 
-def _remark_untold(migration: Migration, run: Run) -> None:
-    """Say of a script that needs to be told nothing, and was told nothing, what its documentation tells it: that may be another
-    model, or other weights."""
+def _as_documented(migration: Migration, run: Run, model: str | None) -> Run:
+    """The run of a script that was told nothing, and needs nothing, as it is documented where that names a file here and brings
+    the weights that it lacked; else a remark on what it is told there: that may be another model, or other weights."""
     argv, where = documented_arguments(migration.surveyed, run.script, always=True)
-    if run.script.options and not run.recipe.argv and any(word.startswith("-") for word in argv):
-        line = shlex.join([run.script.path, *argv])
-        message = f"run without arguments, which it does not need; {where} tells it {' '.join(argv)}: --entry {line!r} does so"
-        migration.remark("PS011", message, "note", run.script.path)
+    if not run.script.options or run.recipe.argv or not any(word.startswith("-") for word in argv):
+        return run
+    root = migration.surveyed.root
+    lacks = not run.seen.weights_from or run.seen.saved_over  # it trains what it then evaluates
+    if lacks and migration.options.checkpoint is None and any((root / word).is_file() for word in argv):
+        again = _run(migration, run.script, [], None, model, (argv, where))
+        if again.best is not None and again.seen.weights_from and not again.seen.saved_over:
+            migration.told[run.script.path] = argv
+            return replace(again, as_read=False)
+    line = shlex.join([run.script.path, *argv])
+    message = f"run without arguments, which it does not need; {where} tells it {' '.join(argv)}: --entry {line!r} does so"
+    migration.remark("PS011", message, "note", run.script.path)
+    return run
 
 
 def _worth(run: Run, among: list[Run]) -> tuple[bool, bool, bool, tuple[bool, ...]]:

@@ -56,6 +56,8 @@ _WORDS = "PATH|TO|YOUR|MY|THE|DIR|DIRECTORY|FILE|FOLDER|NAME|ROOT|MODEL|DATA|DAT
 _PLACEHOLDER = re.compile(
     rf"\.\.\.|…|[${{}}<>]|\bpaths?[/_-]to|\byour[/_-]|^your|^xx+$|^/path\b|(^|[=/])(?:(?:{_WORDS})[_-]?)+($|/)"
 )
+_SHARDS = re.compile(r"\{\d+\.\.\d+\}")
+"""The numbers of files that a script goes through: `val-{0000..0007}.tar`."""
 _WIDE = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
 """Letters and punctuation that no option has: what follows is prose."""
 
@@ -218,7 +220,11 @@ def _read(root: Path, path: str, number: int, text: str, *, code: bool) -> Comma
 
 def opened(arguments: Iterable[str]) -> list[str]:
     """Arguments as a document writes them, with those left open that are to be filled in."""
-    return [OPEN if OPEN in word or _PLACEHOLDER.search(word.partition("=")[2] or word) else word for word in arguments]
+    return [OPEN if OPEN in word or _is_open(word.partition("=")[2] or word) else word for word in arguments]
+
+
+def _is_open(value: str) -> bool:
+    return _PLACEHOLDER.search(_SHARDS.sub("", value)) is not None
 
 
 def _bracketed(found: re.Match[str]) -> str:

@@ -33,6 +33,7 @@ KINDS = (
         methods=frozenset({"initialize", "handle"}),
     ),
     ServedKind(server="litserve", library="litserve", bases=frozenset({"LitAPI"})),
+    ServedKind(server="cog", library="cog", bases=frozenset({"BasePredictor"})),
     ServedKind(server="triton_python", library="triton_python_backend_utils", name="TritonPythonModel"),
     ServedKind(server="bentoml", library="bentoml", decorators=frozenset({"bentoml.service"})),
     ServedKind(server="django", library="django"),  # by what `_is_view` says

@@ -3,8 +3,8 @@
 import ast
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import MigrateError, NothingToMigrateError
@@ -18,6 +18,7 @@ from ..reading.source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
 from ..slicing.factories import ModelTable
 from .checkpoints import find_checkpoints
 from .documented_commands import documented_commands
+from .entry_points import called_by_commands
 from .importers import leading_to
 from .library_trainers import find_library_trainers, find_owned_loops
 from .lightning_module import find_trainer_calls
@@ -56,11 +57,17 @@ class ProjectIndex:
     """Calls that networks make of themselves, in the methods by which they are trained and evaluated."""
     archives: tuple[ModelArchive, ...] = ()
     """What the repository packs for TorchServe."""
+    called: Mapping[str, str] = field(default_factory=dict)
+    """What the commands that installing it makes call of files that run nothing by themselves, by path."""
 
 
 def project_index(survey: Survey) -> ProjectIndex:
     """The index of a survey; made anew for one that was put together by hand."""
-    return survey.index if isinstance(survey.index, ProjectIndex) else _indexed(survey.files, model_archives(survey.root))
+    return (
+        survey.index
+        if isinstance(survey.index, ProjectIndex)
+        else _indexed(survey.files, model_archives(survey.root), called_by_commands(survey.root))
+    )
 
 
 def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> Survey:
@@ -89,7 +96,7 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
         )
     if progress is not None:
         progress(0.7, "models")
-    found = _indexed(tuple(files), model_archives(root))
+    found = _indexed(tuple(files), model_archives(root), called_by_commands(root))
     findings = [file.problem for file in files if file.problem is not None]
     findings += [
         Finding(path, 1, 0, "PS003", "this user may not read this folder, so it is left out", "warning") for path in closed
@@ -116,7 +123,7 @@ def runnable(survey: Survey) -> list[Script]:
     return [
         _script_of(module, found, ())
         for module in found.repository.modules.values()
-        if does_something(module) and module.path in with_torch | documented
+        if (does_something(module) or module.path in found.called) and module.path in with_torch | documented
     ]
 
 
@@ -131,12 +138,12 @@ def _mentions_torch(module: Module) -> bool:
 
 def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
     """The survey of the same repository with other texts in its files, which may lie nowhere but in memory."""
-    before = {file.problem for file in survey.files} | {item for item in survey.findings if item.code == "PS016"}
-    findings = [finding for finding in survey.findings if finding not in before and not _mended(finding, files)]
+    known = {file.problem for file in survey.files} | {item for item in survey.findings if item.code == "PS016"}
+    findings = [finding for finding in survey.findings if finding not in known and not _mended(finding, files)]
     findings += [file.problem for file in files if file.problem is not None]
-    return _stated(
-        survey.root, files, findings, _indexed(files, project_index(survey).archives), survey.commands, survey.usages
-    )
+    before = project_index(survey)
+    found = _indexed(files, before.archives, before.called)
+    return _stated(survey.root, files, findings, found, survey.commands, survey.usages)
 
 
 def _mended(finding: Finding, files: Iterable[SourceFile]) -> bool:
@@ -173,7 +180,7 @@ def _stated(
     )
 
 
-def _indexed(files: tuple[SourceFile, ...], archives: tuple[ModelArchive, ...]) -> ProjectIndex:
+def _indexed(files: tuple[SourceFile, ...], archives: tuple[ModelArchive, ...], called: Mapping[str, str]) -> ProjectIndex:
     repository = Repository(files)
     table = ModelTable(repository)
     sites = tuple(site for module in repository.modules.values() for site in find_calls(module, table))
@@ -182,7 +189,7 @@ def _indexed(files: tuple[SourceFile, ...], archives: tuple[ModelArchive, ...]) 
     for module in repository.modules.values():
         trainers += find_library_trainers(module, table) if table.factories and module.path not in followed else ()
     own = tuple(site for module in repository.modules.values() for site in find_own_calls(module, table))
-    return ProjectIndex(repository, table, Calls(repository), sites, tuple(trainers), own, archives)
+    return ProjectIndex(repository, table, Calls(repository), sites, tuple(trainers), own, archives, called)
 
 
 def _scripts(found: ProjectIndex) -> tuple[Script, ...]:
@@ -191,7 +198,7 @@ def _scripts(found: ProjectIndex) -> tuple[Script, ...]:
         by_function.setdefault(_outermost(site), []).append(site)
     modules = found.repository.modules.values()
     scripts = [script for module in modules if (script := _script(module, found, by_function)) is not None]
-    if not scripts and len(found.table.factories) == 1:  # a package that others import: its functions build the model
+    if not scripts and len(found.table.factories) < 2:  # a package that others import: its functions build the model
         scripts = [script for module in modules if (script := _script(module, found, by_function, library=True)) is not None]
     return tuple(scripts)
 
@@ -209,7 +216,9 @@ def _script(
     """The script that a file is, if it starts what calls a model; of a `library`, all that it defines may be started."""
     started = [item for item in module.tree.body if not isinstance(item, Definition)]
     called = _served(module, found)
-    entered = module.definitions.values() if library else [*_handlers(module), *itertools.chain(*called.values())]
+    command = module.definitions.get(found.called.get(module.path, ""))
+    handlers = [*_handlers(module), *itertools.chain(*called.values()), *filter(None, [command])]
+    entered = module.definitions.values() if library else handlers
     sites: list[CallSite] = []
     seen: set[ast.AST] = set()
     names: set[str] = set()
@@ -238,7 +247,7 @@ def _script(
     sites += [site for site in by_function.get(module.tree, []) if site not in sites]
     own = {site for site in found.own if not names.intersection((site.fact.function or "").split("."))}
     sites = [site for site in sites if site not in own]  # a method that nothing calls makes a script no other
-    runs = is_guarded(module) or library or (started_work(started) and not _only_routes(module))
+    runs = is_guarded(module) or library or module.path in found.called or (started_work(started) and not _only_routes(module))
     if not (called or (sites and runs)):
         return None
     facts = tuple(sorted({site.fact for site in sites}, key=lambda fact: (fact.path != module.path, fact.path, fact.call_line)))

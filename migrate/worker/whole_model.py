@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import os
+import pathlib
 import pickle
+import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,8 +30,11 @@ def _table(*_: Any) -> dict[Any, Any]:
 
 
 _PLAIN: dict[str, Any] = {"collections.defaultdict": _table} | {
-    f"builtins.{kind.__name__}": kind for kind in (dict, list, tuple, int, float, bool, str)
+    f"{kind.__module__}.{kind.__name__}": kind
+    for kind in (dict, list, tuple, int, float, bool, str, argparse.Namespace, types.SimpleNamespace, pathlib.PosixPath)
 }
+_NUMBERS = ("numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")
+"""What a number of NumPy's is made of, such as the best accuracy so far."""
 
 
 class Inert:
@@ -66,18 +72,44 @@ def weights_in(model: Inert) -> dict[str, torch.Tensor] | None:
     return found if _collect(model, "", found, _DEEPEST) and found else None
 
 
-def load_with_classes(load: Callable[[], Any], path: str | os.PathLike[str], has: Callable[[str], bool]) -> Any:
+def load_with_classes(
+    load: Callable[[], Any], path: str | os.PathLike[str], has: Callable[[str], bool], inert: Callable[[str], None]
+) -> Any:
     """Load a whole model as an object of its class, where it is made of modules alone: of the libraries of models that are
     installed, and of those that the repository `has` by their module's name.
 
-    Raises UnpicklingError where it holds anything else.
+    Objects of other classes beside the weights, such as configurations, are `Inert`, each told to `inert` by the name of its
+    class. Raises UnpicklingError where a model is of them, or the file holds functions.
     """
     names = _classes_in(path)
-    known = [(found, name) for name in names if (found := _known(name, has)) is not None]
-    if not names or len(known) < len(names):
-        raise pickle.UnpicklingError(f"{Path(path).name} holds more than weights and modules")
-    with torch.serialization.safe_globals(known):
-        return load()
+    known = {name: found for name in names if (found := _known(name, has)) is not None}
+    others = [name for name in names if name not in known]
+    error = pickle.UnpicklingError(f"{Path(path).name} holds more than weights and modules")
+    if not names or not all(_is_class(name) for name in others):
+        raise error
+    kinds = [(found, name) for name, found in known.items()] + [(_inert(name), name) for name in others]
+    if "numpy.dtype" in known:  # its own classes are not named in a file
+        dtypes = importlib.import_module("numpy.dtypes")
+        kinds += [(getattr(dtypes, name), f"numpy.dtypes.{name}") for name in dtypes.__all__]
+    with torch.serialization.safe_globals(kinds):
+        held = load()
+    parts = [held, *(held.values() if isinstance(held, Mapping) else ())]
+    if others and (isinstance(held, Inert) or any(_lacks_its_class(part) for part in parts)):
+        raise error
+    for name in others:
+        inert(name)
+    return held
+
+
+def _is_class(name: str) -> bool:
+    return name.rpartition(".")[2][:1].isupper() or name == "functools.partial"
+
+
+def _lacks_its_class(value: Any) -> bool:
+    """Whether it is a model, of which at least a part is of a class that nobody imports."""
+    if isinstance(value, nn.Module):
+        return any(map(_lacks_its_class, value.children()))
+    return isinstance(value, Inert) and "_parameters" in vars(value)
 
 
 def _classes_in(path: str | os.PathLike[str]) -> list[str]:
@@ -121,6 +153,8 @@ def _known(name: str, has: Callable[[str], bool]) -> Any:
     if name in _PLAIN:
         return _PLAIN[name]
     module, _, own = name.rpartition(".")
+    if name in _NUMBERS:
+        return getattr(importlib.import_module(module), own, None)
     if not (name.startswith((*_LIBRARIES, *_FUNCTIONS)) or has(module)):
         return None
     with contextlib.suppress(ImportError):

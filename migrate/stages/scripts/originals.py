@@ -131,14 +131,18 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         return Originals()
     if not migration.options.planned and not migration.options.scripts and _seen_whole(resolved):
         return Originals()
+    own = resolved.script.path if resolved is not None and resolved.script is not None else None
     if not migration.surveyed.scripts:
-        message = "no script was found that calls a model, so none was run before and after: only the package is proved"
-        migration.remark("PS408", message, "note")
+        why = (
+            "no script was found that calls a model"
+            if own is None
+            else f"no call of the model of {own} is one that rules rewrite"
+        )
+        migration.remark("PS408", f"{why}, so none was run before and after: only the package is proved", "note")
     runs: dict[str, OriginalRun] = {}
     why_not: dict[str, str] = {}
     stopped: dict[str, str] = {}
     unchanged: dict[str, OriginalRun] = {}
-    own = resolved.script.path if resolved is not None and resolved.script is not None else None
     started = time.monotonic()
     for script in sorted(ranked(migration.surveyed, migration.surveyed.scripts), key=lambda script: script.path != own):
         if script.path not in migration.rewritten:

@@ -32,7 +32,7 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ...proving.trace_probe import NOT_REACHED, Journal, note
 from ...reading.recipe import Recipe
-from ..rehearsal import Taken, torchvision_sets
+from ..rehearsal import Taken, making, torchvision_sets
 from ..rehearsal.edges.libraries import image_extension
 from ..rehearsal.places import is_users
 from .calls import ModuleCalls
@@ -76,6 +76,7 @@ class Sources:
         for name in ("fromarray", "frombuffer"):
             self._replace(Image, name, self._array)
         self._replace(torchvision_sets, "photo", self._array)  # an item of a data set that is not here
+        self._replace(making, "handed", self._handed)
         with contextlib.suppress(ImportError):
             cv2 = importlib.import_module("cv2")
             cv2.setNumThreads(0)  # a fork has none of its threads, and would wait for them
@@ -93,6 +94,9 @@ class Sources:
         made = self._open(self._probe)
         made.load()
         return made
+
+    def _handed(self, _: str, __: tuple[int, int], mode: str = "RGB") -> Image.Image:
+        return self._array().convert(mode)
 
     def _opencv(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         def read(source: Any, *args: Any, **kwargs: Any) -> Any:

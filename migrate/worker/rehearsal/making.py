@@ -121,6 +121,11 @@ def photo(path: str, size: tuple[int, int], mode: str = "RGB") -> Image.Image:
     return Image.fromarray(np.clip(np.asarray(image, np.int16) + noise, 0, 255).astype(np.uint8), "RGB").convert(mode)
 
 
+def handed(path: str, size: tuple[int, int], mode: str = "RGB") -> Image.Image:
+    """A photo that a script is handed as an object of Pillow's, where another one opens a file."""
+    return photo(path, size, mode)
+
+
 @functools.lru_cache(maxsize=4 * _DRAWN)  # the folders of all classes hold the same few
 def _picture(name: str, size: tuple[int, int], mode: str, suffix: str) -> bytes:
     file = io.BytesIO()

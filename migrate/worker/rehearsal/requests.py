@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from . import making
 from .making import Maker, photo
 from .places import is_users
 from .stage import Stage
@@ -104,7 +105,7 @@ def forms(stage: Stage, source: str) -> list[Form]:
         "address": lambda: ADDRESS,
         "path": lambda: _path(stage),
         "pixels": lambda: np.asarray(photo("image.jpg", _SMALL)).tolist(),
-        "image": lambda: photo("image.jpg", size(stage)),
+        "image": lambda: making.handed("image.jpg", size(stage)),
         "array": lambda: np.asarray(photo("image.jpg", size(stage))),
     }
     return [Form(name, made[name]) for name in dict.fromkeys([*spoken_of(source), "upload", "bytes", "base64", *made])]

@@ -212,13 +212,27 @@ def _loaded(stage: Stage, load: Any, file: Any, args: tuple[Any, ...], named: di
     try:
         return load(file, *args, **named)
     except pickle.UnpicklingError:
-        if not isinstance(file, str | os.PathLike):
+        path = file if isinstance(file, str | os.PathLike) else getattr(file, "name", None)  # Lightning opens the file itself
+        if not isinstance(path, str | os.PathLike):
             raise
-
         safely = {name: value for name, value in named.items() if name not in ("weights_only", "pickle_module")}
-        return load_with_classes(
-            lambda: load(file, *args, **safely, weights_only=True), file, lambda module: _is_own(stage, module)
-        )
+        if named.get("weights_only") is not False:
+            stage.note(
+                "weights",
+                f"{os.path.basename(path)} holds more than weights: torch.load takes it with weights_only=False alone",
+            )
+
+        def again() -> Any:
+            if file is not path:
+                file.seek(0)
+            return load(file, *args, **safely, weights_only=True)
+
+        def inert(name: str) -> None:
+            stage.note(
+                "weights", f"{name} in {os.path.basename(path)} is data without its code; --trust-checkpoint loads it as it is"
+            )
+
+        return load_with_classes(again, path, lambda module: _is_own(stage, module), inert)
 
 
 def _is_own(stage: Stage, module: str) -> bool:

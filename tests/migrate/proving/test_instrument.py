@@ -137,6 +137,13 @@ def test_calls_that_read_alike_are_told_apart_by_their_order_however_far_they_mo
     assert ["evaluate.py:3" in lines[2], "evaluate.py:5" in lines[4]] == [True, True]
 
 
+@pytest.mark.parametrize("given", ['open(path, "rb")[None]', "open(path, 'rb')[None]", "(open(path,\n        'rb'))[None]"])
+def test_a_call_is_found_however_its_argument_is_written(given: str) -> None:
+    source = f"def run(path):\n    return net({given})\n"
+    found = loop(function="run", inputs="open(path, 'rb')[None]", outputs=None, call_line=2)
+    assert instrument(source.encode(), "evaluate.py", [found])[1] == ["evaluate.py:2"]
+
+
 def test_lines_stay_where_they_are_and_other_bytes_too() -> None:
     data, sites = instrument(SCRIPT.encode(), "evaluate.py", [loop()], seeded=True)
     assert sites == ["evaluate.py:23"]

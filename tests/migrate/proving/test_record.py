@@ -228,6 +228,10 @@ for model in (first, made(2), nn.DataParallel(first), made(1, Other).forward, fi
 with torch.no_grad():
     first.weight += 1  # it is trained
 call(first)
+body = nn.Sequential(first)
+for state in (made(3).state_dict(), made(4).state_dict(), made(3).state_dict()):  # folds
+    first.load_state_dict(state)
+    call(body)
 """
 
 
@@ -239,8 +243,8 @@ def test_rows_tell_which_of_several_models_gave_them(tmp_path: Path, warm_python
     assert done.returncode == 0, done.stderr
     (recorded,) = read_record(tmp_path / "record.npz").values()
     assert recorded.models is not None
-    assert recorded.models[::2].tolist() == [0, 1, 0, 2, 0, 0, 3, 0]
-    assert recorded.kinds == ("Linear", "Linear", "Other", "function")
+    assert recorded.models[::2].tolist() == [0, 1, 0, 2, 0, 0, 3, 0, 4, 5, 4]
+    assert recorded.kinds == ("Linear", "Linear", "Other", "function", "Sequential", "Sequential")
     assert np.array_equal(recorded.of_model("Other").outputs, recorded.outputs[6:8])
     assert len(recorded.of_model("Linear").outputs) == len(recorded.of_model("nobody's").outputs) == 10
     alone = recorded.of_model("Other")

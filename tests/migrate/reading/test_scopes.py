@@ -118,6 +118,19 @@ def test_what_installing_makes_importable_is_found_last():
     assert module.find_callee(module.calls[0].func) is None  # nothing makes a folder of another name importable
 
 
+@pytest.mark.parametrize("place", ["packages/pets/src/pets", "packages/my-pets/my_pets"])
+def test_the_projects_of_a_workspace_import_each_other(place):
+    name = place.rpartition("/")[2]
+    package = parse_source(f"{place}/__init__.py", b"def run_eval(): 0")
+    script = parse_source("services/app/main.py", f"from {name} import run_eval\nrun_eval()\n".encode())
+    module = Repository([package, script]).modules["services/app/main.py"]
+    assert module.find_callee(module.calls[0].func)[0].path == f"{place}/__init__.py"
+    assert Repository([package, script]).has_package(name, "services/app/main.py")
+    loose = parse_source(f"packages/other/{name}/__init__.py", b"def run_eval(): 0")
+    module = Repository([loose, script]).modules["services/app/main.py"]
+    assert module.find_callee(module.calls[0].func) is None
+
+
 def test_places_are_in_characters():
     module = read("é = '中𝒳'; call()\n")
     assert [module.place(call) for call in module.calls] == [(1, 10)]

@@ -46,6 +46,8 @@ def test_every_literal_list_is_found_in_a_function_too(tmp_path: Path, statement
         ("kinds = {0: 'ant', 1: 'bee'}\nprint(kinds[prediction.item()])", ("ant", "bee")),
         ("insects = ['ant', 'bee']\nprint(insects[torch.argmax(net(x))])", ("ant", "bee")),
         ("insects = ['ant', 'bee']\nprint(insects[3])", None),
+        ("insects = ['ant', 'bee']\nscore, index = net(x).max(0)\nprint(insects[index.item()])", ("ant", "bee")),
+        ("insects = ['ant', 'bee']\nscore, index = net(x)\nprint(insects[index.item()])", None),
         ("alphabet = 'abc'\nprint(alphabet[prediction])", ("a", "b", "c")),
         ("alphabet = 'abc'\nprint(alphabet[3])", None),
         ("text = 'a cb'\nprint(text[prediction])", None),

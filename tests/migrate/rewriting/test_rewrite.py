@@ -200,6 +200,26 @@ def test_a_model_that_is_handed_over_is_as_what_makes_it_leaves_it(tmp_path, mad
     assert finding.fix == fix
 
 
+@pytest.mark.parametrize(("made", "fix"), [("net.to('cpu').eval()", "applied"), ("net", "unsafe")])
+@pytest.mark.parametrize("other", ["", "class Other:\n    def __init__(self):\n        self.net = Ready.load()\n\n\n"])
+def test_what_an_object_holds_is_as_the_class_method_that_makes_it_leaves_it(tmp_path, made, other, fix):
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self, num_classes):\n"
+        "        super().__init__()\n        self.conv = nn.Conv2d(3, 4, 3)\n        self.fc = nn.Linear(4, num_classes)\n\n"
+        "    def forward(self, x):\n        return self.fc(self.conv(x).mean((2, 3)))\n\n"
+        f"    @classmethod\n    def load(cls, path):\n        net = cls(3)\n        return {made}\n\n\n"
+        "class Ready(Net):\n    @classmethod\n    def load(cls):\n        return cls(3).eval()\n"
+    )
+    (tmp_path / "a.py").write_text(
+        f"import torch\nfrom net import Net, Ready\n\n\n{other}class Engine:\n    def __init__(self):\n"
+        "        self.net = Net.load('a.pt')\n\n    @torch.no_grad()\n    def classify(self, image):\n"
+        "        return self.net(image).argmax(1)\n\n\nprint(Engine().classify(torch.rand(1, 3, 8, 8)))\n"
+    )
+    changes = rewrite(survey(tmp_path), select=["PS2"], unsafe=False)
+    (finding,) = (item for change in changes if change.path == "a.py" for item in change.findings)
+    assert finding.fix == fix
+
+
 def test_training_elsewhere_gives_the_shared_evaluation_a_step_of_its_own(tmp_path):
     (tmp_path / "engine.py").write_text(
         "import torch\n\n\ndef evaluate(model, loader):\n    model.eval()\n    for x, y in loader:\n        out = model(x)\n"

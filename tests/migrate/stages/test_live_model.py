@@ -90,6 +90,16 @@ def test_a_model_of_another_class_of_the_repository_is_not_the_one_that_was_read
     assert agree(read, run, large, [large], {"Large"})  # type: ignore[arg-type]  # Small is a function that makes one
 
 
+@pytest.mark.parametrize(("classes", "expected"), [(["Net"], True), (["Net", "Net"], False)])
+def test_of_files_that_each_have_a_class_of_that_name_only_the_one_that_was_read_is_meant(
+    classes: list[str], expected: bool
+) -> None:
+    run = types.SimpleNamespace(path="test_v2.py")
+    read = types.SimpleNamespace(name="Net", factory="train_v1.py:2", factory_name="Net", script=run)
+    assert agree(read, run, other(factory="train_v2.py:2"), [], classes) is expected  # type: ignore[arg-type]
+    assert agree(read, run, other(factory="train_v1.py:2"), [], classes)  # type: ignore[arg-type]
+
+
 def test_the_model_is_called_as_what_was_guessed_for_the_option_that_chooses_it() -> None:
     option = Option(flags=("-a", "--arch"), dest="arch", line=1, positional=False, required=False, default="resnet18")
     script = types.SimpleNamespace(path="run.py", options=(option,))
@@ -257,3 +267,20 @@ def test_where_reading_followed_no_script_each_place_that_loads_weights_may_load
         (types.SimpleNamespace(script="run.py", checkpoints=()), ()),
     ):
         assert live_model._checkpoints(surveyed, same) == expected  # type: ignore[arg-type]
+    script = types.SimpleNamespace(script="run.py", checkpoints=())
+    assert live_model._checkpoints(surveyed, script, ["net.pt"]) == sites[:1]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("read", "name"),
+    [
+        ("load", "LeafNet"),
+        ("build_model", "LeafNet"),
+        ("getNet", "LeafNet"),
+        ("leaf_small", "leaf_small"),
+        ("loader8", "loader8"),
+    ],
+)
+def test_a_model_is_not_called_like_a_function_that_could_make_any(tmp_path: Path, read: str, name: str) -> None:
+    migration = types.SimpleNamespace(surveyed=types.SimpleNamespace(root=tmp_path / "leaves"))
+    assert live_model._name(migration, "LeafNet", types.SimpleNamespace(name=read)) == name  # type: ignore[arg-type]

@@ -743,8 +743,7 @@ def test_a_run_that_no_signal_ends_is_said_to_be_one(tmp_path: Path, monkeypatch
     """As one that solves equations for minutes; more time for the migration gives it none."""
     monkeypatch.setattr(rehearsal, "_SECONDS", 2.0)
     blocks = (
-        "import signal, time\nimport torch\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\n"
-        "while True:\n    time.sleep(1)\n"
+        "import signal, time\nimport torch\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\nwhile True:\n    pass\n"
     )
     (tmp_path / "main.py").write_text(f"{blocks}model = torch.load('net.pt')\nmodel(torch.rand(1, 3, 8, 8))\n")
     report = headrace.migrate(tmp_path)
@@ -798,3 +797,35 @@ def test_what_a_script_that_needs_no_arguments_is_documented_with_is_told(tmp_pa
     found = [message for message in said if message.startswith("run without arguments")]
     assert len(found) == ("--season" in line), said
     assert all(message.endswith("--entry 'run.py --season winter' does so") for message in found)
+
+
+RESUMES = """
+import argparse
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, default=3)
+parser.add_argument("--resume", default="")
+args = parser.parse_args()
+net = nn.Sequential(nn.Conv2d(3, args.width, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(args.width, 3))
+if args.resume:
+    net.load_state_dict(torch.load(args.resume))
+net.eval()
+with torch.no_grad():
+    print(net(torch.ones(2, 3, 8, 8)).argmax(1))
+"""
+
+
+@pytest.mark.usefixtures("torch_sandbox")
+def test_the_documented_weights_that_are_here_come_before_a_run_without_any(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text(RESUMES)
+    (tmp_path / "README.md").write_text("    python run.py --width 5 --resume kept/best.pth\n")
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 5, 3), torch.nn.Flatten(), torch.nn.Flatten(), torch.nn.Linear(5, 3))
+    (tmp_path / "kept").mkdir()
+    torch.save(net.state_dict(), tmp_path / "kept/best.pth")
+    os.utime(tmp_path / "kept/best.pth", (1e9, 1e9))
+    report = headrace.migrate(tmp_path)
+    assert [item.code for item in report.findings if item.severity == "error"] == []
+    (said,) = [item.message for item in report.findings if item.code == "PS011"]
+    assert said.startswith("told what README.md:1 tells: --width 5 --resume kept/best.pth")

@@ -29,6 +29,7 @@ def read(root: Path, text: str, name: str = "README.md") -> list[tuple[str, str]
         (r"C:\repo> C:\Python311\python.exe tools\train.py --data .", "tools/train.py", "--data ."),
         ("%run train.py --epochs 3", "train.py", "--epochs 3"),
         ("!python train.py --epochs 3  # a short run", "train.py", "--epochs 3"),
+        ('python train.py "val-{0000..0007}.tar"', "train.py", "val-{0000..0007}.tar"),
         ("nohup python train.py -a x > log.txt 2>&1 &", "train.py", "-a x"),
         ("python train.py --a b | tee log", "train.py", "--a b"),
         ("python train.py --a b |& tee log", "train.py", "--a b"),

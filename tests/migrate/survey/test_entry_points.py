@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.migrate.survey.documented_commands import documented_commands
-from headrace.migrate.survey.entry_points import entry_points
+from headrace.migrate.survey.entry_points import called_by_commands, entry_points
 
 GUARD = "def main(): ...\n\nif __name__ == '__main__':\n    main()\n"
 
@@ -43,7 +43,8 @@ def test_a_module_that_runs_nothing_is_left_to_its_package(repository):
         net__in____main____dot__py="from .cli import main\nmain()\n",
         other__in__cli__dot__py="def main(): ...\n",
     )
-    assert entry_points(root) == {"a": "net"}
+    assert entry_points(root) == {"a": "net", "b": "other.cli"}
+    assert called_by_commands(root) == {"other/cli.py": "main"}
 
 
 def test_broken_files_name_no_commands(repository):

@@ -5,8 +5,9 @@ import textwrap
 import pytest
 
 from headrace.errors import MigrateError, NothingToMigrateError
-from headrace.migrate.survey.survey import survey
+from headrace.migrate.survey.survey import runnable, survey
 from tests.migrate.repositories import surveyed as write
+from tests.migrate.repositories import written
 
 MODELS = """
     import torch
@@ -399,3 +400,26 @@ def test_of_a_django_project_the_files_of_views_near_a_model_are_scripts(tmp_pat
     found = write(tmp_path, app__views=views, app__urls=routes, app__net=LIVE_MODEL, home__views=other)
     (script,) = found.scripts
     assert (script.path, script.roles, script.server) == ("app/views.py", ("predict",), "django")
+
+
+def test_a_file_that_an_installed_command_calls_is_a_script(tmp_path):
+    files = {
+        "pyproject.toml": '[project.scripts]\nleaves = "leaves.cli:cli"\n',
+        "leaves/cli.py": (
+            "import click\nimport torch\n\nfrom leaves.net import Net\n\n\n@click.group()\ndef cli():\n    pass\n\n\n"
+            "def helper(net, image):\n    with torch.no_grad():\n        return net(image).argmax(1)\n"
+        ),
+        "leaves/net.py": "from torch import nn\n\n\nclass Net(nn.Module):\n    pass\n",
+        "leaves/other.py": "import torch\n\n\ndef main():\n    pass\n",
+    }
+    found = survey(written(tmp_path, files))
+    assert [script.path for script in runnable(found)] == ["leaves/cli.py"]
+
+
+def test_a_file_whose_class_another_program_asks_is_a_script_where_there_is_no_other(tmp_path):
+    source = (
+        "import torch\nfrom torchvision import models\n\n\nclass Model:\n    def load(self):\n"
+        "        self.net = models.resnet18(num_classes=3)\n        self.net.eval()\n\n"
+        "    def predict(self, request):\n        with torch.no_grad():\n            return self.net(request['x']).argmax(1)\n"
+    )
+    assert [script.path for script in survey(written(tmp_path, {"model/model.py": source})).scripts] == ["model/model.py"]

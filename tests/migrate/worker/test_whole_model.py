@@ -2,9 +2,12 @@
 
 import argparse
 import copyreg
+import functools
 import os
+import pathlib
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -113,7 +116,7 @@ def test_an_optimizer_within_the_model_does_not_matter():
     load_weights(model, "whole.pth")
     assert torch.equal(model.head.weight, trained.head.weight)
     again = load_with_classes(
-        lambda: torch.load("whole.pth", weights_only=True), "whole.pth", lambda module: module == __name__
+        lambda: torch.load("whole.pth", weights_only=True), "whole.pth", lambda module: module == __name__, lambda name: None
     )
     assert again.optimizer.param_groups[0]["lr"] == 0.1
 
@@ -125,12 +128,45 @@ def test_a_model_of_known_classes_is_loaded_as_one():
     def load():
         return torch.load("whole.pth", weights_only=True)
 
-    model = load_with_classes(load, "whole.pth", lambda module: module == __name__)
+    inert = []
+    model = load_with_classes(load, "whole.pth", lambda module: module == __name__, inert.append)
     assert torch.equal(model.head.weight, trained.head.weight)
     assert model.activation is nn.functional.relu
     with pytest.raises(pickle.UnpicklingError):
-        load_with_classes(load, "whole.pth", lambda module: False)
+        load_with_classes(load, "whole.pth", lambda module: False, inert.append)
     trained.extra = Payload()
     torch.save(trained, "whole.pth")
     with pytest.raises(pickle.UnpicklingError):
-        load_with_classes(load, "whole.pth", lambda module: True)
+        load_with_classes(load, "whole.pth", lambda module: True, inert.append)
+    assert inert == []
+
+
+class Settings:
+    def __init__(self):
+        self.width = 4
+
+
+def test_what_a_training_keeps_beside_its_weights_is_loaded_without_its_code():
+    beside = {"args": argparse.Namespace(lr=0.1, out=pathlib.Path("runs")), "best": np.float64(0.5), "settings": Settings()}
+    optimizer = functools.partial(torch.optim.SGD, lr=0.1)
+    torch.save({"model": Network().state_dict(), "optimizer": optimizer, **beside}, "last.pth")
+    inert = []
+
+    def load():
+        return torch.load("last.pth", weights_only=True)
+
+    held = load_with_classes(load, "last.pth", lambda module: False, inert.append)
+    assert held["model"].keys() == Network().state_dict().keys()
+    assert (held["args"], held["best"]) == (beside["args"], 0.5)
+    assert isinstance(held["settings"], Inert)
+    assert held["settings"].width == 4
+    assert sorted(inert) == ["functools.partial", f"{__name__}.Settings"]
+
+
+@pytest.mark.parametrize("wrapped", [lambda model: {"model": model}, lambda model: {"model": nn.Sequential(model)}])
+def test_a_model_of_an_unknown_class_is_not_loaded_as_data(wrapped):
+    torch.save(wrapped(Network()), "last.pth")
+    with pytest.raises(pickle.UnpicklingError):
+        load_with_classes(
+            lambda: torch.load("last.pth", weights_only=True), "last.pth", lambda module: False, lambda name: None
+        )

@@ -283,6 +283,8 @@ def _has_keys(stage: Stage) -> bool:
 def remedy(stage: Stage, error: BaseException) -> str | None:
     if isinstance(error, ImportError | NameError | AttributeError | TypeError) or " is not here, and " in str(error):
         return None
+    if isinstance(error, pickle.UnpicklingError) and ("holds more than weights" in str(error) or "Weights only" in str(error)):
+        return "--trust-checkpoint lets checkpoints of which you know where they come from execute code while they load"
     if isinstance(error, FileNotFoundError | NotADirectoryError | pickle.UnpicklingError) or re.search(
         r"dataset|no such file|not found", str(error), re.I
     ):

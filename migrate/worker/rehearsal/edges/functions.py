@@ -1,7 +1,8 @@
 """Functions that nobody calls here: what takes an image, in a file that only defines how one is classified, is called once.
 
 So it is with a module that another program imports, with the tasks of a queue whose workers run elsewhere, and with a class
-whose object classifies: it is made, has its model loaded where it has a method for that, and is asked.
+whose object classifies: it is made, has its model loaded where it has a method for that, and is asked. What an installed
+command calls, of a file that does not call it itself, is called as the command would.
 """
 
 from __future__ import annotations
@@ -10,23 +11,29 @@ import abc
 import contextlib
 import inspect
 import itertools
+import operator
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from ..making import Maker, photo
+from ....survey.entry_points import called_by_commands
+from .. import making
+from ..making import Maker
 from ..places import is_users
-from ..requests import ADDRESS, ENCODED, forms, jpeg, size, spoken_of
+from ..requests import ADDRESS, ENCODED, forms, jpeg, members_of, size, spoken_of
 from ..stage import Stage
 from .arguments import guess
 
 _CALLED = "functions"
 _MOST = 4
 _SAYS_SO = re.compile(r"predict|classif|infer|recogni|detect|diagnos|analy[sz]e|process", re.I)
+_AROUND = re.compile(r"pre(?!dict)|post", re.I)
+"""What is done before and after."""
 _LOADS = re.compile(r"(load|init|set_?up|build)(_|$)", re.I)
 _IMAGE = re.compile(r"image|img|pic(ture)?(_|$)|photo|file|(^|_)(path|url)$", re.I)
 _ADDRESS = re.compile(r"(^|_)(url|uri|link)$", re.I)
@@ -45,10 +52,15 @@ class _Asked:
     parameter: inspect.Parameter
     source: str
     call: Callable[[Any], Any]
+    keys: Sequence[str] = ()
+    """Of a request, which is a table: under which names it holds the image."""
 
 
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
+    command = called_by_commands(Path(stage.root)).get(stage.request.script)
+    if command is not None:
+        stage.at_end(lambda: sys.exit(operator.attrgetter(command)(sys.modules["__main__"])()))
     if stage.learned.get(_CALLED):
         stage.at_end(lambda: _call(stage))
     yield
@@ -72,7 +84,7 @@ def _taking_images(stage: Stage) -> list[_Asked]:
         needed = _arguments(value) if isinstance(value, types.FunctionType) else None
         if needed is not None:
             found.append(_Asked(name, needed[0], _source(value), partial(_ask, value, needed[1:])))
-    found.sort(key=lambda asked: _SAYS_SO.search(asked.name) is None)
+    found.sort(key=lambda asked: (_SAYS_SO.search(asked.name) is None, _AROUND.match(asked.name) is not None))
     methods = (_of_class(stage, name, value) for name, value in known if isinstance(value, type) and _is_plain(stage, value))
     return [*found, *itertools.chain.from_iterable(methods)][:_MOST]
 
@@ -106,9 +118,24 @@ def _of_class(stage: Stage, name: str, kind: type) -> list[_Asked]:
     for method, value in vars(kind).items():
         plain = isinstance(value, types.FunctionType) and not method.startswith("_") and _SAYS_SO.search(method)
         needed = _arguments(value, bound=True) if plain else None
+        call = partial(_ask_object, stage, kind, method)
         if needed is not None and len(needed) == 1:
-            found.append(_Asked(f"{name}.{method}", needed[0], _source(value), partial(_ask_object, stage, kind, method)))
-    return found
+            found.append(_Asked(f"{name}.{method}", needed[0], _source(value), call))
+        elif plain and (request := _request(kind, value)) is not None:
+            found.append(_Asked(f"{name}.{method}", request[0], _source(kind), call, request[1]))
+    return sorted(found, key=lambda asked: _AROUND.match(asked.name.rpartition(".")[2]) is not None)
+
+
+def _request(kind: type, function: types.FunctionType) -> tuple[inspect.Parameter, list[str]] | None:
+    """The one argument that a method must be told, where that is a table out of which the class takes an image."""
+    every = list(inspect.signature(function).parameters.values())[1:]
+    needed = [item for item in every if item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD]
+    if len(needed) != 1 or inspect.iscoroutinefunction(function):
+        return None
+    methods = [value for value in vars(kind).values() if isinstance(value, types.FunctionType)]
+    taking = [value for value in methods if needed[0].name in inspect.signature(value).parameters]
+    keys = [key for value in taking for key in members_of(value, needed[0].name, Mapping)]
+    return (needed[0], list(dict.fromkeys(keys))) if keys else None
 
 
 def _made(stage: Stage, kind: type) -> Any:
@@ -125,7 +152,7 @@ def _made(stage: Stage, kind: type) -> Any:
     return made
 
 
-def _source(value: types.FunctionType) -> str:
+def _source(value: types.FunctionType | type) -> str:
     with contextlib.suppress(OSError, TypeError):
         return inspect.getsource(value)
     return ""
@@ -168,7 +195,8 @@ def _answer(stage: Stage, asked: _Asked) -> Any:
     first: Exception | None = None
     for make in makers:
         try:
-            return asked.call(make())
+            image = make()
+            return asked.call(dict.fromkeys(asked.keys, image) if asked.keys else image)
         except Exception as error:  # noqa: BLE001 - whatever the user's function raises for a form that it does not take
             first = first or error
     assert first is not None
@@ -193,7 +221,7 @@ def _as_told(stage: Stage, name: str, told: str) -> Any:
     if "bytes" in told or (not told and _BYTES.search(name)):
         return jpeg(stage)
     if "Image" in told or (not told and not _PATH.search(name)):
-        return photo("image.jpg", size(stage))
+        return making.handed("image.jpg", size(stage))
     path = stage.made / "image.jpg"
     Maker(stage).file(str(path))
     return path if "Path" in told else str(path)

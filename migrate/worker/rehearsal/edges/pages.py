@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import making
 from ..making import IMAGES, Maker, photo
 from ..silent import Entries
 from ..stage import Enough, Stage
@@ -288,8 +289,9 @@ def _is_picture(component: Any) -> bool:
 
 def _picture(stage: Stage, given: dict[str, Any]) -> Any:
     side = given.get("shape") or (256, 256)
-    image = photo("image.jpg", (side[1], side[0]), given.get("image_mode", "RGB"))
     kind = given.get("type", "numpy")
+    made = making.handed if kind == "pil" else photo
+    image = made("image.jpg", (side[1], side[0]), given.get("image_mode", "RGB"))
     if kind == "pil":
         return image
     if kind in ("filepath", "file"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import inspect
 import itertools
 import re
+import threading
 import time
 import weakref
 from collections import Counter
@@ -54,16 +56,52 @@ CALLS = 1000
 """Calls of a model at one line of the user's: more is a loop over what the script makes itself, such as noise; those that time
 a model repeat it less often."""
 
+WAITS = 200
+"""Waits at one line of the user's in which no model is called: it waits for what does not come."""
+_SHORT = 0.05
+"""Seconds of a wait for what a thread does."""
+
 
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
-    stage.wrap(time, "sleep", lambda original, seconds: None if called_by_user(stage.root) else original(seconds))
+    _wait_less(stage)
     stage.when_imported("torch", lambda torch: _short(stage, torch))
     stage.when_imported(RECORDER, lambda recorder: recorder.ENOUGH.append((CALLS, Enough)))
     for name in ("pytorch_lightning", "lightning.pytorch"):
         stage.when_imported(name, lambda library: stage.wrap(library.Trainer, "__init__", _short_trainer(stage, library)))
     stage.when_imported("transformers", lambda library: _short_hugging_face(stage, library))
     yield
+
+
+def _wait_less(stage: Stage) -> None:
+    """Waits are left out, but for those of a thread and for one, and a script that only waits is ended."""
+    waits, calls = Counter[str | None](), [0]
+
+    def counted() -> None:
+        if calls[0] != stage.count():
+            calls[0] = stage.count()
+            waits.clear()
+        place = stage.place()
+        waits[place] += 1
+        if waits[place] > WAITS and threading.current_thread() is threading.main_thread():
+            raise Enough(f"ended after {WAITS} waits at {place}")
+
+    def sleep(original: Any, seconds: float) -> None:
+        if not called_by_user(stage.root):
+            original(seconds)
+            return
+        counted()
+        if threading.active_count() > 1:
+            original(min(seconds, _SHORT))
+
+    def pause(original: Any, delay: float, *result: Any) -> Any:
+        if not called_by_user(stage.root):
+            return original(delay, *result)
+        counted()
+        return original(min(delay, _SHORT), *result)
+
+    stage.wrap(time, "sleep", sleep)
+    stage.wrap(asyncio, "sleep", pause)
 
 
 def lesson(stage: Stage, error: BaseException) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ..making import Maker
 from ..stage import Stage
 
 _UNFIT = "unfit_commands"
@@ -13,6 +15,7 @@ _UNFIT = "unfit_commands"
 _WANTED = "wants_command"
 """Learned: a group that does without a command of its own showed no model."""
 _MOST = 3
+_FILE = "image.jpg"
 _BY_KIND = {"integer": "1", "int": "1", "float": "0.1"}
 
 
@@ -28,6 +31,7 @@ def stand_in(stage: Stage, guess: Callable[[str, str], str], uses: Sequence[re.P
             stage.wrap(groups, "parse_args", lambda *given: _chosen(stage, uses, *given))
 
     stage.when_imported("click.core", lambda library: ready(library, "Group", "Parameter"))
+    stage.when_imported("click.types", lambda library: stage.wrap(library.Path, "convert", lambda *given: _made(stage, *given)))
     # Typer, which was built on Click, has its own of both by now; before, its groups were Click's.
     stage.when_imported("typer.core", lambda library: ready(library, "TyperGroup", "_TyperParameter"))
 
@@ -71,6 +75,23 @@ def _paths(group: Any, ctx: Any) -> Iterator[list[str]]:
             yield [name]
 
 
+def _made(stage: Stage, original: Any, self: Any, value: Any, *others: Any) -> Any:
+    """Take a path that has to be there, and is made where it is not."""
+    try:
+        return original(self, value, *others)
+    except Exception as error:
+        if type(error).__name__ != "BadParameter" or not isinstance(value, str) or os.path.exists(value):
+            raise
+        maker = Maker(stage)
+        if not self.dir_okay or (self.file_okay and os.path.splitext(value)[1]):
+            if not maker.file(value):
+                raise
+        else:
+            maker.folder(value)
+        stage.note("data", value)
+        return original(self, value, *others)
+
+
 def _told(stage: Stage, guess: Callable[[str, str], str], original: Any, self: Any, ctx: Any, value: Any) -> Any:
     try:
         return original(self, ctx, value)
@@ -81,5 +102,7 @@ def _told(stage: Stage, guess: Callable[[str, str], str], original: Any, self: A
         choices = getattr(typed or self.type, "choices", None)
         named = typed.annotation.__name__ if typed is not None else self.type.name
         made = next(iter(choices)) if choices else _BY_KIND.get(named) or guess(self.name, getattr(self, "help", "") or "")
+        if not getattr(getattr(self, "type", None), "dir_okay", True) and not os.path.splitext(made)[1]:
+            made = _FILE
         stage.note("arguments", f"{self.name} {made} was guessed")
         return original(self, ctx, (made,) if self.multiple or self.nargs != 1 else made)

@@ -1,5 +1,6 @@
 """Scripts run as they were: which, in which order, and why the others are not."""
 
+import types
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +31,10 @@ def test_a_repository_whose_scripts_call_no_model_is_said_to_prove_nothing_by_th
     assert run_originals(migration, None) == Originals()
     (finding,) = migration.findings
     assert (finding.code, finding.severity) == ("PS408", "note")
+    assert finding.message.startswith("no script was found")
     assert "only the package is proved" in finding.message
+    run_originals(migration, types.SimpleNamespace(script=types.SimpleNamespace(path="probe.py")))
+    assert migration.findings[1].message.startswith("no call of the model of probe.py is one that rules rewrite")
 
 
 def test_the_most_useful_scripts_are_run_first_and_only_while_there_is_time(migration_of, repository, monkeypatch):

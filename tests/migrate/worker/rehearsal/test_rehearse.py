@@ -148,3 +148,14 @@ def test_an_error_in_the_place_of_another_teaches_what_that_would(rehearsed):
     )
     done = rehearsed({"main.py": chained})
     assert (done.report.ended, done.report.why) == ("stopped", "ValueError: x")
+
+
+def test_a_script_that_waits_for_ever_has_come_to_its_end(rehearsed):
+    """So that what nothing in it calls is called."""
+    source = (
+        "import time\nimport torch\nfrom PIL import Image\n\nnet = torch.nn.Linear(3, 2)\n\n\ndef classify(image):\n"
+        "    return net(torch.rand(1, 3)).argmax()\n\n\nwhile True:\n    time.sleep(1)\n"
+    )
+    done = rehearsed({"main.py": source})
+    assert done.report.ended == "enough"
+    assert [item.what for item in done.standins("time")] == ["ended after 200 waits at main.py:13"]

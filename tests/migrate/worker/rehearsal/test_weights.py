@@ -1,5 +1,7 @@
 import itertools
 import pickle
+import sys
+import types
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -386,3 +388,28 @@ def test_what_torch_loads_is_weights_whatever_it_ends_in(rehearsed, name):
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "torch.Size([2, 4])\n"), done.report.why
     assert not done.report.user_weights
+
+
+KEPT = """
+import argparse
+import torch
+
+from settings import Settings
+
+torch.save({"net": torch.nn.Linear(2, 2).state_dict(), "args": argparse.Namespace(width=2), "settings": Settings()}, "last.pth")
+with open("last.pth", "rb") as file:  # as Lightning does
+    held = torch.load(file, map_location="cpu")
+width, weights = held["args"].width, len(held["net"])
+"""
+
+
+def test_settings_beside_the_weights_are_taken_as_data_and_that_is_told(world, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1")
+    monkeypatch.setitem(sys.modules, "settings", types.ModuleType("settings"))
+    exec("class Settings: ...", vars(sys.modules["settings"]))
+    names = world.play(KEPT)
+    assert (names["width"], names["weights"]) == (2, 2)
+    assert world.said("weights") == [
+        "last.pth holds more than weights: torch.load takes it with weights_only=False alone",
+        "settings.Settings in last.pth is data without its code; --trust-checkpoint loads it as it is",
+    ]

@@ -15,5 +15,5 @@ def library():
     yield importlib.import_module
     sys.meta_path.remove(finder)
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("ts", "litserve", "bentoml", "triton_python_backend_utils"):
+        if name.partition(".")[0] in ("ts", "cog", "litserve", "bentoml", "triton_python_backend_utils"):
             del sys.modules[name]

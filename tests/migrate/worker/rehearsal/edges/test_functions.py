@@ -161,3 +161,44 @@ def test_an_object_of_a_class_that_classifies_is_made_and_asked(on_stage, capsys
 def test_the_scripts_own_object_is_asked_where_it_has_one(on_stage, capsys):
     played(on_stage, f"{CLASS}\nclassifier = Classifier('own.pth')\nclassifier.load_model()\n")
     assert capsys.readouterr().out == "Classifier.predict: own.pth\n"
+
+
+def test_a_class_is_asked_with_a_table_out_of_which_it_takes_an_image(on_stage, capsys):
+    """What another program makes, loads and asks; of its methods not the one that only prepares."""
+    text = CLASSIFY.partition("def helper")[0] + (
+        "import base64, io\n\nclass Model:\n    def __init__(self, **settings):\n        self.model = None\n\n"
+        "    def load(self):\n        self.model = model\n\n"
+        "    def preprocess(self, request):\n        data = base64.b64decode(request['picture'])\n"
+        "        return Image.open(io.BytesIO(data)).convert('RGB').resize((4, 4))\n\n"
+        "    def predict(self, request, others=None):\n        pixel = self.preprocess(request).getpixel((0, 0))\n"
+        "        return LABELS[int(self.model(torch.tensor([[float(band) for band in pixel]])).argmax())]\n"
+    )
+    world, knows, _ = played(on_stage, text)
+    assert knows
+    assert world.said("functions") == ["Model.predict was called with a made image, for nothing here calls it"]
+    assert capsys.readouterr().out in ("Model.predict: ant\n", "Model.predict: bee\n")
+
+
+POINT = '[project.scripts]\nleaves = "leaves.cli:Tool.main"\n'
+CLI = """\
+import sys
+
+
+class Tool:
+    @staticmethod
+    def main():
+        print("told", sys.argv[1:])
+        return 0
+"""
+
+
+def test_what_the_command_calls_is_called(rehearsed):
+    done = rehearsed({"pyproject.toml": POINT, "src/leaves/cli.py": CLI}, "a.jpg", script="src/leaves/cli.py")
+    assert (done.report.ended, done.stdout) == ("finished", "told ['a.jpg']\n")
+
+
+@pytest.mark.parametrize("end", ["\nif __name__ == '__main__':\n    Tool.main()\n", None])
+def test_a_file_that_calls_it_or_is_none_of_a_command_is_only_run(rehearsed, end):
+    files = {"pyproject.toml": POINT if end else "", "src/leaves/cli.py": CLI + (end or "")}
+    done = rehearsed(files, "a.jpg", script="src/leaves/cli.py")
+    assert done.stdout == ("told ['a.jpg']\n" if end else "")

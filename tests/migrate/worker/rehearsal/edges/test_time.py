@@ -320,3 +320,28 @@ for (x, _), (u, _) in zip(few, many):
     few, many, both = map(int, done.stdout.split())
     assert (many, both) == (5 * few, 6 * few)
     assert few < 16
+
+
+@pytest.mark.parametrize("wait", ["time.sleep(1)", "asyncio.run(asyncio.sleep(1e-4))"])
+def test_a_script_that_only_waits_is_ended(on_stage, wait):
+    world = on_stage(time)
+    with pytest.raises(Enough, match=f"ended after {time.WAITS} waits at main.py:3"):
+        world.play(f"import asyncio, time\nwhile True:\n    {wait}\n")
+
+
+def test_one_that_calls_a_model_between_its_waits_goes_on(on_stage):
+    world = on_stage(time)
+    calls = iter(range(10**6))
+    world.stage.seen = lambda: next(calls)
+    waits = 3 * time.WAITS
+    assert world.play(f"import time\nfor number in range({waits}):\n    time.sleep(1)\n")["number"] == waits - 1
+
+
+def test_what_a_thread_does_is_waited_for(on_stage):
+    world = on_stage(time)
+    names = world.play(
+        "import threading, time\ndone = threading.Event()\n"
+        "threading.Thread(target=lambda: (time.sleep(0.05), time.sleep(0.05), done.set())).start()\n"
+        "while not done.is_set():\n    time.sleep(0.01)\n"
+    )
+    assert names["done"].is_set()

@@ -79,3 +79,37 @@ def test_a_group_that_does_without_a_command_is_asked_so_first(rehearsed):
     pytest.importorskip("click")
     done = rehearsed({"main.py": CLICK.replace("ABOUT", "invoke_without_command=True")})
     assert (done.report.ended, done.stdout) == ("finished", "cli\n"), done.report.why
+
+
+FILES = """
+import os
+import click
+
+@click.command()
+@click.argument("images", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option("--folder", type=click.Path(exists=True, file_okay=False))
+def cli(images, folder):
+    print(images, [os.path.isfile(image) for image in images], folder and os.path.isdir(folder))
+
+cli()
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "printed", "made"),
+    [
+        ((), "('image.jpg',) [True] None\n", ["image.jpg"]),
+        (("leaf.jpg", "a.png", "--folder", "test"), "('leaf.jpg', 'a.png') [True, True] True\n", ["leaf.jpg", "a.png", "test"]),
+    ],
+)
+def test_paths_that_have_to_be_there_are_made(rehearsed, told, printed, made):
+    pytest.importorskip("click")
+    done = rehearsed({"main.py": FILES}, *told)
+    assert (done.report.ended, done.stdout) == ("finished", printed), done.report.why
+    assert set(made) <= {item.what for item in done.standins("data")}
+
+
+def test_a_file_of_which_nobody_knows_what_it_holds_is_missed(rehearsed):
+    pytest.importorskip("click")
+    done = rehearsed({"main.py": FILES}, "what.is_it")
+    assert "File 'what.is_it' does not exist" in done.stderr
