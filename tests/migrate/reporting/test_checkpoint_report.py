@@ -22,5 +22,5 @@ def test_of_the_files_that_scripts_name_the_one_that_a_run_took_is_told(tmp_path
     recipe = Recipe(root=str(tmp_path), script="new.py", source="net = Net()\n", expression="net")
     resolved = Resolved(name="Net", recipe=recipe, checkpoints=sites, weights_from=(taken,) if taken else ())
     report = Report(repository=str(tmp_path))
-    report_checkpoints(report, surveyed, resolved, loaded=True)
+    report_checkpoints(report, surveyed, resolved, loaded=True, asked=False)
     assert [item.loaded for item in sorted(report.checkpoints, key=lambda item: item.path != "old.pt")] == expected
