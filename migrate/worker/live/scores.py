@@ -46,13 +46,15 @@ def adapted(model: nn.Module, call: Call, live: LiveModel) -> nn.Module:
 
 
 def beside_images(call: Call, *, of_batch: bool) -> dict[Place, Any]:
-    """What a model is called with beside its images, by place: tensors that belong to the batch, or the others, and numbers."""
+    """What a model is called with beside its images, by place: tensors that belong to the batch, or the others, and numbers.
+    Sparse ones, such as a graph of labels, are not compared."""
     places: dict[Place, Any] = {}
     for first, values in ((0, dict(enumerate(call.args))), (1, call.kwargs)):
         for name, value in values.items():
             if isinstance(value, _PLAIN):
                 places[first, name] = value
-            places |= {(first, name, *path): leaf for path, leaf in tensors_in(value)}
+            leaves = [(path, leaf) for path, leaf in tensors_in(value) if leaf.layout == torch.strided and not leaf.is_meta]
+            places |= {(first, name, *path): leaf for path, leaf in leaves}
     rows = len(call.images)
     return {place: value for place, value in places.items() if place != call.slot and _of_batch(value, rows) == of_batch}
 

@@ -95,6 +95,15 @@ def test_so_are_tensors_that_are_not_of_the_batch() -> None:
     assert varies(seen, call(IMAGES, torch.tensor(4.0))) == {"meta": "[3.0] for one image and [4.0] for another"}
 
 
+def test_sparse_ones_are_left_alone() -> None:
+    graph = torch.eye(3).to_sparse()
+    model, made = Net("ignores"), call(IMAGES, graph)
+    seen = Seen(model, 0)
+    seen.first[True] = made
+    assert varies(seen, call(IMAGES, 2 * graph)) == {}
+    assert refused(model, made) is None
+
+
 def test_numbers_of_the_only_call_are_named() -> None:
     made = call(IMAGES, 1.5, scale=torch.tensor(2.0))
     seen = Seen(Net(), 0)
