@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -74,6 +75,15 @@ def check_apart(mesh: tuple[int, ...], device: str) -> None:
         )
 
 
+def _why(said: str) -> str:
+    """What stopped a rank, of all that it and torchrun said: its own error, or the signal of which only torchrun knows."""
+    lines = [line for line in said.splitlines() if "ChildFailedError" not in line]
+    told = (
+        line.strip() for word in (r"\w*Error\b", r"\bSignal \d+ ", r"exitcode +: ") for line in lines if re.search(word, line)
+    )
+    return next(told, "no answer")
+
+
 def measured_apart(mesh: tuple[int, ...], device: str, model: Model) -> dict[str, Any]:
     """`measure` by a job of its own on this machine, as JSON. Raises InputError where it cannot be."""
     check_apart(mesh, device)
@@ -88,8 +98,7 @@ def measured_apart(mesh: tuple[int, ...], device: str, model: Model) -> dict[str
             env.setdefault("GLOO_SOCKET_IFNAME", "lo")
         done = subprocess.run([sys.executable, *job, *program], env=env, capture_output=True, text=True, check=False)
         if done.returncode or not answered.is_file():
-            lines = [line for line in done.stderr.splitlines() if "Error" in line] or ["no answer"]
-            raise InputError(f"the rates could not be measured ({lines[0][:300]}); give --rates FILE.json")
+            raise InputError(f"the rates could not be measured ({_why(done.stderr)[:300]}); give --rates FILE.json")
         found: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))
         return found
 

@@ -96,6 +96,17 @@ def test_the_job_has_a_rank_for_each_place_of_the_mesh(monkeypatch, tmp_path):
         measured_apart((2, 3), "cpu", small())
 
 
+def test_a_rank_that_a_signal_ended_is_told(monkeypatch, tmp_path):
+    """By what torchrun says of it, which raises an error of its own."""
+    python = tmp_path / "python"
+    text = "    raise ChildFailedError(\\n  exitcode  : -9 (pid: 7)\\n  traceback : Signal 9 (SIGKILL) received by PID 7\\n"
+    python.write_text(f"#!/bin/sh\nprintf '{text}' >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(InputError, match=r"measured \(traceback : Signal 9 \(SIGKILL\) received by PID 7\); give --rates"):
+        measured_apart((1, 1), "cpu", small())
+
+
 def test_a_mesh_that_is_not_here_takes_rates():
     with pytest.raises(InputError, match=r"torchrun.*--rates"):
         measured_apart((8, 8), "cpu", small())
