@@ -11,6 +11,7 @@ Nothing is swallowed: where no form of a request is taken, the error of the firs
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 import sys
 from collections.abc import Callable, Iterable
@@ -101,3 +102,13 @@ def answered(stage: Stage, what: str, tried: Iterable[tuple[str, Callable[[], An
 
 def takes(function: Any, name: str) -> bool:
     return name in inspect.signature(function).parameters
+
+
+def settled(made: Any) -> Any:
+    """What a server takes of an answer: awaited where it is to be, and all of what is made piece by piece."""
+    made = asyncio.run(_awaited(made)) if inspect.isawaitable(made) else made
+    return list(made) if inspect.isgenerator(made) else made
+
+
+async def _awaited(value: Any) -> Any:
+    return await value

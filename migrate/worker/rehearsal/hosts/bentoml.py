@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import sys
 import types
@@ -12,7 +11,7 @@ from typing import Any
 
 from ..requests import Form, forms, is_image_key
 from ..stage import Stage
-from . import answered, at_its_class, own_values, source_of
+from . import answered, at_its_class, own_values, settled, source_of
 
 LIBRARY = "bentoml"
 _ORDER = {
@@ -105,15 +104,10 @@ def _tried(stage: Stage, own: Any, made: Any, function: Any, source: str) -> Ite
             value = Path(value) if form.name == "path" and "Path" in told else value
             value = bytes(value) if form.name == "bytes" else value
             answer = at_its_class(stage, own, made, function, **{parameter.name: [value] if listed else value})
-            answer = asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else answer
-            return list(answer) if inspect.isgenerator(answer) else answer
+            return settled(answer)
 
         return ask
 
     for form in given:
         for listed in (several, not several):
             yield f"{form.name}{' in a list' if listed else ''}", asked(form, listed)
-
-
-async def _awaited(value: Any) -> Any:
-    return await value

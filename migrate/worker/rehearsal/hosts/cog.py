@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import sys
 import types
@@ -12,7 +11,7 @@ from typing import Any
 
 from ..requests import forms, is_image_key
 from ..stage import Stage
-from . import answered, at_its_class, own_values
+from . import answered, at_its_class, own_values, settled
 
 LIBRARY = "cog"
 _BLANK = {str: "", int: 1, float: 1.0, bool: False}
@@ -79,10 +78,4 @@ def _inputs(stage: Stage, kind: Any, images: Sequence[str]) -> dict[str, Any]:
 
 
 def _answer(predictor: Any, inputs: dict[str, Any]) -> Any:
-    made = predictor.predict(**inputs)
-    made = asyncio.run(_awaited(made)) if inspect.isawaitable(made) else made
-    return list(made) if inspect.isgenerator(made) else made
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
+    return settled(predictor.predict(**inputs))

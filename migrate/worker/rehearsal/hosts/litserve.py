@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from typing import Any
 
 from ..requests import Form, forms, is_image_key, keys_of
 from ..stage import Stage
-from . import answered, at_its_class, method, own_values, source_of, takes
+from . import answered, at_its_class, method, own_values, settled, source_of, takes
 
 LIBRARY = "litserve"
 
@@ -82,15 +81,10 @@ def _answer(api: Any, request: Any) -> Any:
 
     def ask(function: Callable[..., Any], value: Any) -> Any:
         made = function(value, context=context) if takes(function, "context") else function(value)
-        made = asyncio.run(_awaited(made)) if inspect.isawaitable(made) else made
-        return list(made) if inspect.isgenerator(made) else made
+        return settled(made)
 
     x = ask(api.decode_request, request)
     if (getattr(api, "max_batch_size", 1) or 1) > 1:
         outputs = ask(api.unbatch, ask(api.predict, ask(api.batch, [x])))
         return ask(api.encode_response, next(iter(outputs)))
     return ask(api.encode_response, ask(api.predict, x))
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
