@@ -7,7 +7,8 @@ HEADRACE_RANKS, where it is set, is how many processes run the script; those aft
 HEADRACE_SLICE, where it is set, is how many rows stand for all that a loader of torch gives: "/slice" has how many of how many.
 HEADRACE_NUDGE, where it is set, is by how much the script gets each output changed, up or down: one number, or a JSON object of
 numbers by site. Noted is the output itself. "/calls" has for each row which of all recorded calls, from 0, it belongs to,
-"/models" which of the models that the site called, from 0, and "/kinds" (a JSON text) their classes.
+"/models" which of the models that the site called, from 0, and "/kinds" (a JSON text) their classes. Under torch.autocast the
+outputs are those without it, "/precision" is its dtype, and "/own" are the outputs that the script had.
 """
 
 from __future__ import annotations
@@ -46,12 +47,14 @@ class Site:
         self.classes: list[str] | None = None
         self.bytes = 0
         self.made = 0  # calls
+        self.own: list[np.ndarray] = []
+        self.precision: str | None = None  # where it is not the models' own
 
     @property
     def full(self) -> bool:
         return self.bytes >= BYTES or sum(len(batch) for batch in self.inputs) >= ROWS
 
-    def add(self, given: np.ndarray | None, outputs: Any, targets: Any, call: int, model: Any) -> None:
+    def add(self, given: np.ndarray | None, own: Any, outputs: Any, targets: Any, call: int, model: Any) -> None:
         made = as_array(first(outputs))
         if given is None or made is None or given.ndim < 2 or made.ndim < 1 or len(given) != len(made) or not len(given):
             return
@@ -61,6 +64,8 @@ class Site:
         fits = labels is not None and labels.ndim > 0 and len(labels) == len(given) and _are_classes(labels)
         self.inputs.append(given)
         self.outputs.append(made)
+        had = as_array(first(own))
+        self.own.append(made if had is None or had.shape != made.shape else had)
         self.calls.append(np.full(len(given), call, np.int64))
         number = self.known.setdefault(identity(model), len(self.known))
         self.models.append(np.full(len(given), number, np.int64))
@@ -78,6 +83,8 @@ class Site:
             found["targets"] = np.concatenate(known)[:ROWS].astype(np.int64)
         if self.classes is not None:
             found["classes"] = np.array(json.dumps(self.classes))
+        if self.precision is not None:
+            found["precision"], found["own"] = np.array(self.precision), np.concatenate(self.own)[:ROWS]
         return found
 
 
@@ -221,12 +228,40 @@ def wrap(
         if noting:
             if notes.classes is None:
                 notes.classes = class_names(value_of(loaders) or ())
-            notes.add(given, result, value_of(targets), number, model)
+            outputs = result
+            if (precision := reduced_precision(model, fed[0])) is not None:
+                notes.precision = precision
+                outputs = in_full_precision(lambda: model(*args, **kwargs), fed[0].device.type, result)
+            notes.add(given, result, outputs, value_of(targets), number, model)
             if notes.full:
                 save()
         return nudged(result, nudge_of(site))
 
     return call
+
+
+def reduced_precision(model: Any, given: Any) -> str | None:
+    """In which precision torch.autocast lets an evaluated module compute here; None in its own. Twice called, a module that
+    trains would learn twice, and of another callable nobody knows."""
+    torch = sys.modules.get("torch")
+    module = getattr(model, "__self__", model)
+    if torch is None or not isinstance(given, torch.Tensor) or not isinstance(module, torch.nn.Module) or module.training:
+        return None
+    device = given.device.type
+    if not torch.is_autocast_enabled(device):
+        return None
+    return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+
+
+def in_full_precision(call: Callable[[], Any], device: str, reduced: Any) -> Any:
+    """What a call gives without autocast, since a graph computes in the precision of its plan whatever stands around the call;
+    `reduced`, where it gives nothing without."""
+    torch = sys.modules["torch"]
+    try:
+        with torch.autocast(device, enabled=False), torch.no_grad(), torch.random.fork_rng():
+            return call()
+    except RuntimeError:  # what it is fed is of a lower precision than its weights
+        return reduced
 
 
 def identity(model: Any) -> tuple[str, float]:

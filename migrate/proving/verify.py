@@ -75,8 +75,20 @@ class Recorded:
     """Which of the models that the call was made with, in the order of their first calls, each row belongs to."""
     kinds: tuple[str, ...] = ()
     """The classes of these models."""
+    precision: str | None = None
+    """What torch.autocast let the script compute in, where it did; the outputs are those of the same calls without."""
+    own: np.ndarray | None = field(default=None, repr=False)
+    """The outputs that the script had then."""
     made: bool = False
     """Whether data stood in for the user's: then outputs can be compared on it, and it shows nothing of accuracy."""
+
+    @property
+    def reduced(self) -> float:
+        """How far the outputs that the script had are from those of the models' own precision, at most."""
+        if self.own is None:
+            return 0.0
+        both = np.isfinite(self.own) & np.isfinite(self.outputs)
+        return float(np.abs(self.own[both] - self.outputs[both]).max(initial=0.0))
 
     def of_model(self, kind: str | None) -> Recorded:
         """What the first model of a class gave, where the call was made with several: without one of it, the first of all."""
@@ -90,6 +102,7 @@ class Recorded:
             targets=self.targets[chosen] if self.targets is not None else None,
             calls=self.calls[chosen] if self.calls is not None else None,
             models=self.models[chosen],
+            own=self.own[chosen] if self.own is not None else None,
         )
 
 
@@ -334,7 +347,7 @@ def read_record(path: Path) -> dict[str, Recorded]:
     for name, array in read_left_arrays(path).items():
         site, _, part = name.rpartition("/")
         fields.setdefault(site, {})[part] = array
-        if part in ("inputs", "outputs", "targets", "calls", "models") and array.dtype.kind not in "biuf":
+        if part in ("inputs", "outputs", "own", "targets", "calls", "models") and array.dtype.kind not in "biuf":
             raise SandboxError(f"{path.name} holds {part} that are no numbers")
     return {
         site: Recorded(
@@ -342,18 +355,20 @@ def read_record(path: Path) -> dict[str, Recorded]:
             outputs=parts["outputs"],
             targets=parts.get("targets"),
             classes=_names(path, str(parts["classes"])) if "classes" in parts else None,
-            calls=_of_rows(path, parts, "calls"),
-            models=_of_rows(path, parts, "models"),
+            calls=_of_rows(path, parts, "calls", parts["inputs"].shape[:1]),
+            models=_of_rows(path, parts, "models", parts["inputs"].shape[:1]),
             kinds=_names(path, str(parts["kinds"])) if "kinds" in parts else (),
+            precision=str(parts["precision"]) if "precision" in parts else None,
+            own=_of_rows(path, parts, "own", parts["outputs"].shape),
         )
         for site, parts in fields.items()
         if {"inputs", "outputs"} <= parts.keys()
     }
 
 
-def _of_rows(path: Path, parts: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
+def _of_rows(path: Path, parts: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray | None:
     found = parts.get(name)
-    if found is not None and found.shape != parts["inputs"].shape[:1]:
+    if found is not None and found.shape != shape:
         raise SandboxError(f"{path.name} holds {name} that are not those of its rows")
     return found
 
@@ -394,7 +409,19 @@ def compare(original: ScriptRun, migrated: ScriptRun, again: ScriptRun | None = 
     if not original.sites:
         why = "no model call could be recorded; only what is printed was compared"
         return Executed(status="passed", why=why)
-    return Executed(status="passed", max_abs=worst, top1_agreement=agreement)
+    return Executed(status="passed", why=_of_autocast(original), max_abs=worst, top1_agreement=agreement)
+
+
+def _of_autocast(original: ScriptRun) -> str | None:
+    """What is to be said of a script that computes in a lower precision than its graph."""
+    lower = {site: of for site, of in original.sites.items() if of.precision is not None and of.reduced}
+    if not lower:
+        return None
+    site, largest = max(lower.items(), key=lambda item: item[1].reduced)
+    return (
+        f"torch.autocast has the original compute in {largest.precision} at {site}, which changes its outputs by up to "
+        f"{largest.reduced:.2g}; the graph computes in its plan's precision, and its outputs are those of the original without autocast"
+    )
 
 
 def stopped_at(run: ScriptRun) -> tuple[str, str] | None:

@@ -55,7 +55,7 @@ def remark_printed(
 ) -> None:
     """Say where the model's script prints other names than those that its package gives for what was recorded of it."""
     path = resolved.script.path if resolved.script is not None else ""
-    names, outputs = (labels[0] if len(labels) == 1 else None), recorded.outputs
+    names, outputs = (labels[0] if len(labels) == 1 else None), recorded.outputs if recorded.own is None else recorded.own
     live = resolved.recipe.live
     recorded_it = live is None or live.output in (None, (0,))  # of an output of several parts the recorder has the first
     original = originals.of(path)

@@ -25,16 +25,24 @@ _ALIKE = 2.0
 def unless_unsteady(migration: Migration, script: Script, original: OriginalRun, run: ScriptRun, verdict: Executed) -> Executed:
     """The verdict on a script that printed something else though its outputs agree, unless the original does so too where its
     outputs change by as little: a fit to random scores that runs away, say."""
-    if not verdict.in_print or not verdict.max_abs:
+    differs = verdict.max_abs or 0.0
+    by = {site: max(differs, recorded.reduced) for site, recorded in original.run.sites.items()}
+    if not verdict.in_print or not any(by.values()):
         return verdict
     migration.fresh_tree()
-    nudged = run_once(script, original.argv, migration, (), migrated=False, nudge=verdict.max_abs, **original.again)
+    nudged = run_once(script, original.argv, migration, (), migrated=False, nudge=by, **original.again)
     found = compare(original.run, run, nudged)
     if found.status != "passed":
         return verdict
-    why = f"where the outputs of the original change by {verdict.max_abs:.1e}, it prints something else, too"
+    why = f"where the outputs of the original change by {max(by.values()):.1e}, it prints something else, too"
+    why += "".join(f", and torch.autocast with {precision} changes them by as much" for precision in _lower(original.run))
     migration.remark("PS407", f"{verdict.why}, which was not compared: {why}", "note", script.path)
     return found
+
+
+def _lower(run: ScriptRun) -> list[str]:
+    """The precision in which autocast let a script compute."""
+    return sorted({recorded.precision for recorded in run.sites.values() if recorded.precision is not None})[:1]
 
 
 def fed_by_rounding(migration: Migration, script: Script, original: OriginalRun, run: ScriptRun) -> str | None:

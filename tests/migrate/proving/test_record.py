@@ -251,6 +251,67 @@ def test_rows_tell_which_of_several_models_gave_them(tmp_path: Path, warm_python
     assert (len(alone.inputs), alone.calls is not None and alone.calls.tolist(), alone.targets) == (2, [3, 3], None)
 
 
+LOWER = """
+import sys
+sys.path.insert(0, {folder!r})
+import record
+import torch
+from torch import nn
+
+
+class Counts(nn.Linear):
+    calls = 0
+
+    def forward(self, rows):
+        Counts.calls += 1
+        return super().forward(rows)
+
+
+torch.manual_seed(0)
+model, rows = Counts(300, 5), torch.randn(2, 300)
+
+
+def call(site, model, rows, training=False):
+    Counts.calls = 0
+    getattr(model, "__self__", model).train(training)
+    result = record.wrap(site, model, lambda: None, lambda: ())(rows)
+    print(site, Counts.calls, result.dtype)
+
+
+call("plain", model, rows)
+with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+    call("lower", model.forward, rows)
+    call("training", model, rows, True)
+    call("only", model, rows.bfloat16())
+    record.wrap("function", lambda rows: rows, lambda: None, lambda: ())(rows)
+"""
+
+
+def test_under_autocast_the_outputs_without_it_are_noted_beside_the_scripts_own(
+    tmp_path: Path, warm_python: Warm
+) -> None:
+    environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz")}
+    script = tmp_path / "lower.py"
+    script.write_text(LOWER.format(folder=str(RECORDER.parent)))
+    done = warm_python([script], cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    # One that trains is not called again, and what is fed in a lower precision gives nothing without.
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert said == {
+        "plain": "1 torch.float32", "lower": "2 torch.bfloat16", "training": "1 torch.bfloat16", "only": "2 torch.bfloat16",
+    }  # fmt: skip
+    recorded = read_record(tmp_path / "record.npz")
+    assert {site: (of.precision, of.reduced > 0) for site, of in recorded.items()} == {
+        "plain": (None, False), "lower": ("bfloat16", True), "training": (None, False), "only": ("bfloat16", False),
+        "function": (None, False),
+    }  # fmt: skip
+    lower = recorded["lower"]
+    assert np.array_equal(lower.outputs, recorded["plain"].outputs)
+    assert lower.own is not None
+    assert np.array_equal(lower.own, recorded["training"].outputs)
+    assert lower.of_model("Counts").reduced == lower.reduced < 0.02
+
+
 HELPED = """
 import subprocess
 import sys

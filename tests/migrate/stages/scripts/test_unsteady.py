@@ -13,6 +13,13 @@ from headrace.migrate.stages.scripts.originals import run_originals
 
 pytestmark = pytest.mark.usefixtures("warm_sandbox")
 
+CALL = "outputs = model(images.cuda())\n"
+LOWER = """with torch.autocast("cpu", dtype=torch.bfloat16):
+                outputs = model(images.cuda())
+            print("the largest is", outputs.float().max().item())
+"""
+HIGHER = ("evaluate.py", "dtype=torch.bfloat16", "enabled=False")
+"""What a graph makes of a call, which computes in the precision of its plan."""
 UNSTEADY, STEADY = "torch.sin(1e6 * outputs[:, :3])", "outputs[:, :3]"
 ATTACK = """
             images = images.cuda() + 0.03 * torch.sign({by})[:, :, None, None]
@@ -26,7 +33,12 @@ ROUNDING = ("model.py", "self.fc(", "1e-6 + self.fc(")
 def outcome_of(ran_with, by, *edits):
     """What is said of a script that makes images by that where the migrated one differs by these edits, and the findings."""
     after = "            total += len(labels)\n"
-    migration, _, originals = ran_with((after, after + ATTACK.format(by=by).lstrip("\n")))
+    return judged(ran_with, (after, after + ATTACK.format(by=by).lstrip("\n")), *edits)
+
+
+def judged(ran_with, edit, *edits):
+    """The same for a script that has this edit before it is migrated."""
+    migration, _, originals = ran_with(edit)
     assert originals.why_not == {}
     fresh, done = migration.fresh_tree, []
 
@@ -50,6 +62,22 @@ def test_images_of_an_attack_that_rounding_decides_are_not_compared(ran_with):
     assert re.search(
         r"not compared from evaluate\.py:\d+ on, where rounding decides .* before agrees within 1\.\de-06", outcome.why
     )
+
+
+def test_a_script_under_autocast_is_held_to_what_its_model_gives_without(ran_with):
+    outcome, codes = judged(ran_with, (CALL, LOWER), HIGHER)
+    assert (outcome.status, outcome.parity_failed) == ("passed", False), outcome.why
+    assert re.search(r"torch\.autocast .* compute in bfloat16 at evaluate\.py:\d+, which changes its outputs by", outcome.why)
+    assert "PS407" in codes
+    assert "PS401" not in codes
+
+
+def test_no_difference_hides_behind_what_autocast_rounds(ran_with):
+    """It is about as small as that."""
+    outcome, codes = judged(ran_with, (CALL, LOWER), HIGHER, ("model.py", "self.fc(", "0.001 + self.fc("))
+    assert outcome.status == "failed"
+    assert outcome.parity_failed
+    assert "PS401" in codes
 
 
 @pytest.mark.parametrize(
