@@ -7,13 +7,14 @@ HEADRACE_RANKS, where it is set, is how many processes run the script; those aft
 HEADRACE_SLICE, where it is set, is how many rows stand for all that a loader of torch gives: "/slice" has how many of how many.
 HEADRACE_NUDGE, where it is set, is by how much the script gets each output changed, up or down: one number, or a JSON object of
 numbers by site. Noted is the output itself. "/calls" has for each row which of all recorded calls, from 0, it belongs to,
-"/models" which of the models that the site called, from 0, and "/kinds" (a JSON text) their classes. Under torch.autocast the
-outputs are those without it, "/precision" is its dtype, and "/own" are the outputs that the script had.
+"/models" which of the models that the site called, from 0, and "/kinds" (a JSON text) their classes. Of a model in a
+lower precision, as torch.autocast has it, the outputs are those in float32, and "/own" those that the script had.
 """
 
 from __future__ import annotations
 
 import atexit
+import copy
 import importlib.util
 import itertools
 import json
@@ -98,6 +99,8 @@ LISTEN = socket.socket.listen
 SIGNS = np.random.default_rng(0)
 WRAPPERS = ("DataParallel", "DistributedDataParallel")
 IDENTITIES: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
+WIDENED: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""Copies in float32 of models in a lower precision."""
 CALLS = itertools.count()
 """Those of all sites, in their order."""
 ENOUGH: list[tuple[int, type[BaseException]]] = []
@@ -231,7 +234,7 @@ def wrap(
             outputs = result
             if (precision := reduced_precision(model, fed[0])) is not None:
                 notes.precision = precision
-                outputs = in_full_precision(lambda: model(*args, **kwargs), fed[0].device.type, result)
+                outputs = in_full_precision(model, args, kwargs, fed[0].device.type, result)
             notes.add(given, result, outputs, value_of(targets), number, model)
             if notes.full:
                 save()
@@ -241,27 +244,39 @@ def wrap(
 
 
 def reduced_precision(model: Any, given: Any) -> str | None:
-    """In which precision torch.autocast lets an evaluated module compute here; None in its own. Twice called, a module that
-    trains would learn twice, and of another callable nobody knows."""
+    """In which lower precision an evaluated module computes, by torch.autocast or by its own weights; None in float32. Twice
+    called, a module that trains would learn twice, and of another callable nobody knows."""
     torch = sys.modules.get("torch")
     module = getattr(model, "__self__", model)
     if torch is None or not isinstance(given, torch.Tensor) or not isinstance(module, torch.nn.Module) or module.training:
         return None
     device = given.device.type
-    if not torch.is_autocast_enabled(device):
-        return None
-    return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    if torch.is_autocast_enabled(device):
+        return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    return str(given.dtype).removeprefix("torch.") if _is_lower(given) else None
 
 
-def in_full_precision(call: Callable[[], Any], device: str, reduced: Any) -> Any:
-    """What a call gives without autocast, since a graph computes in the precision of its plan whatever stands around the call;
-    `reduced`, where it gives nothing without."""
+def in_full_precision(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: str, reduced: Any) -> Any:
+    """What a call gives in float32, since a graph computes in the precision of its plan whatever stands around the call;
+    `reduced`, where it gives nothing in it."""
     torch = sys.modules["torch"]
+    module = getattr(model, "__self__", model)
+    if any(map(_is_lower, module.parameters())):
+        if module not in WIDENED:
+            _forget_when_loaded()
+            WIDENED[module] = copy.deepcopy(module).float()
+        model = WIDENED[module]
+        args = tuple(value.float() if _is_lower(value) else value for value in args)
+        kwargs = {name: value.float() if _is_lower(value) else value for name, value in kwargs.items()}
     try:
         with torch.autocast(device, enabled=False), torch.no_grad(), torch.random.fork_rng():
-            return call()
+            return model(*args, **kwargs)
     except RuntimeError:  # what it is fed is of a lower precision than its weights
         return reduced
+
+
+def _is_lower(value: Any) -> bool:
+    return str(getattr(value, "dtype", "")) in ("torch.bfloat16", "torch.float16")
 
 
 def identity(model: Any) -> tuple[str, float]:
@@ -271,8 +286,7 @@ def identity(model: Any) -> tuple[str, float]:
         model = getattr(model, "__self__", model)  # of `model.forward`
         while type(model).__name__ in WRAPPERS:
             model = model.module
-        if not IDENTITIES:
-            _forget_when_loaded()
+        _forget_when_loaded()
         if model not in IDENTITIES:
             IDENTITIES[model] = float(sum(value.detach().double().sum() for value in model.parameters()))
         return type(model).__name__, IDENTITIES[model]
@@ -287,8 +301,9 @@ def _forget_when_loaded() -> None:
         return
 
     def forgetting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for model in [known for known in IDENTITIES if any(part is self for part in known.modules())]:
-            del IDENTITIES[model]
+        for model in [known for known in {*IDENTITIES, *WIDENED} if any(part is self for part in known.modules())]:
+            IDENTITIES.pop(model, None)
+            WIDENED.pop(model, None)
         return plain(self, *args, **kwargs)
 
     module.load_state_dict = forgetting

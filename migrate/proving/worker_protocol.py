@@ -247,6 +247,8 @@ class ModelPackaged:
     duels: tuple[Duel, ...] = ()
     outputs: tuple[str, ...] = ()
     """What each output is, for people: "logits: class scores"."""
+    precision: str | None = None
+    """Of the model's weights, where it was another than float32, which the package has."""
 
 
 @dataclass(frozen=True, kw_only=True)

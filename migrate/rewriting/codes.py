@@ -139,6 +139,9 @@ PS534 printed-otherwise
     On the images that it was run with, a script prints, or writes into a table or text, other names than those that the package
     gives for the largest outputs of its model: it looks them up in another order or table, or chooses the class otherwise. Or
     the score beside a name is another than the share of that output, as by a temperature, a calibration or other models.
+PS535 other-precision
+    The model's weights are of another precision than float32, and so are the images that its script gives it. The package has
+    both in float32, and its plan chooses a lower one where that is measured to change nothing.
 """
 
 CODES: dict[str, tuple[str, str]] = {

@@ -165,6 +165,9 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     if isinstance(made, Failed):
         model = _rejected(migration, model, made)
         return ModelOutcome(model=model, weights_loaded=weights, preprocessing=preprocessing)
+    if made.precision is not None:
+        message = f"the script's {name} computes in {made.precision}; the package has its weights and inputs in float32"
+        migration.remark("PS535", message, "note", resolved.place)
     if weights and preprocessing is not None:
         _keep_routes(migration, resolved, name, request.recipe)
     parity = Parity(**{**vars(made.parity), "batches": list(made.parity.batches)})

@@ -43,6 +43,7 @@ from ...scratch import ScratchFolder
 from ...specs import Preprocessing
 from ..proving.worker_protocol import Duel
 from .portable_parity import portable_parity
+from .precision import in_float32
 
 _CHUNK = 16
 _DUEL_SECONDS = 0.5
@@ -89,6 +90,8 @@ class Packaged:
     plan: Plan | None
     task: Task
     duels: tuple[Duel, ...]
+    precision: str | None
+    """Of the model's weights, where it was another than the package's."""
 
 
 @old_model_stays
@@ -105,6 +108,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
     example = _example(order).to(own)
     check_target(order.out, order.name)
     tell(0.0, "capturing the graph")
+    precision = in_float32(model, example)
     captured = _captured(model, example, order)
     if order.outputs is not None and order.outputs.ndim == 1 and all(spec.row_shape for spec in captured.signature.outputs):
         order = replace(order, outputs=order.outputs[:, None])  # one number for each image is a column in a package
@@ -160,7 +164,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
             provenance=_provenance(model, order, captured, () if plan is None else source.records(plan), no_portable_graph),
         )
     tell(1.0, "packaged")
-    return Packaged(path=path, parity=parity, plan=plan, task=probed.task, duels=duels)
+    return Packaged(path=path, parity=parity, plan=plan, task=probed.task, duels=duels, precision=precision)
 
 
 def _told(order: Order, captured: CapturedGraph) -> Order:

@@ -157,7 +157,7 @@ def _packaged(made: Packaged) -> ModelPackaged:
     parity = {**plain(made.parity.to_json()), "batches": tuple(made.parity.batches)}
     result = ParityResult(**{item.name: parity[item.name] for item in fields(ParityResult)})
     outputs = tuple(f"{head.output}: {head.described}" for head in made.task.heads)
-    return ModelPackaged(artifact=str(made.path), parity=result, duels=made.duels, outputs=outputs)
+    return ModelPackaged(artifact=str(made.path), parity=result, duels=made.duels, outputs=outputs, precision=made.precision)
 
 
 def _order(request: Package) -> Order:

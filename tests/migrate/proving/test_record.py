@@ -284,12 +284,14 @@ with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
     call("training", model, rows, True)
     call("only", model, rows.bfloat16())
     record.wrap("function", lambda rows: rows, lambda: None, lambda: ())(rows)
+model.bfloat16()
+call("weights", model, rows.bfloat16())
+model.load_state_dict({{name: value * 0 for name, value in model.state_dict().items()}})
+call("other weights", model, rows.bfloat16())
 """
 
 
-def test_under_autocast_the_outputs_without_it_are_noted_beside_the_scripts_own(
-    tmp_path: Path, warm_python: Warm
-) -> None:
+def test_under_autocast_the_outputs_without_it_are_noted_beside_the_scripts_own(tmp_path: Path, warm_python: Warm) -> None:
     environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz")}
     script = tmp_path / "lower.py"
     script.write_text(LOWER.format(folder=str(RECORDER.parent)))
@@ -299,11 +301,12 @@ def test_under_autocast_the_outputs_without_it_are_noted_beside_the_scripts_own(
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert said == {
         "plain": "1 torch.float32", "lower": "2 torch.bfloat16", "training": "1 torch.bfloat16", "only": "2 torch.bfloat16",
+        "weights": "2 torch.bfloat16", "other": "weights 2 torch.bfloat16",
     }  # fmt: skip
     recorded = read_record(tmp_path / "record.npz")
     assert {site: (of.precision, of.reduced > 0) for site, of in recorded.items()} == {
         "plain": (None, False), "lower": ("bfloat16", True), "training": (None, False), "only": ("bfloat16", False),
-        "function": (None, False),
+        "function": (None, False), "weights": ("bfloat16", True), "other weights": ("bfloat16", False),
     }  # fmt: skip
     lower = recorded["lower"]
     assert np.array_equal(lower.outputs, recorded["plain"].outputs)
