@@ -90,7 +90,7 @@ class Packaged:
     plan: Plan | None
     task: Task
     duels: tuple[Duel, ...]
-    precision: str | None
+    precision: str | None = None
     """Of the model's weights, where it was another than the package's."""
 
 
