@@ -151,6 +151,10 @@ class CenterCrop:
         if self.offset not in ("floor", "round"):
             raise ValueError(f"center_crop: offset must be 'floor' or 'round', got {self.offset!r}")
 
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """That of the crop."""
+        return self.size
+
     def corner(self, height: int, width: int) -> tuple[int, int]:
         """The (top, left) of the crop in an image of that size, in pixels; negative where the image is smaller."""
         excess = (height - self.size[0], width - self.size[1])
@@ -206,16 +210,58 @@ class Pad:
         return max(0, wanted[0] - height), max(0, wanted[1] - width)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Convert:
+    """Bring the image to another mode: "L" is ITU-R 601-2's luma in the fixed point of Pillow (16 bits) or of OpenCV (15 bits),
+    "RGB" three times the same."""
+
+    op: ClassVar[str] = "convert"
+    mode: Literal["RGB", "L"]
+    library: Literal["pillow", "opencv"] = "pillow"
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("RGB", "L"):
+            raise ValueError(f"convert: mode must be 'RGB' or 'L', got {self.mode!r}")
+        if self.library not in ("pillow", "opencv"):
+            raise ValueError(f"convert: library must be 'pillow' or 'opencv', got {self.library!r}")
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """That of the image."""
+        return height, width
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """Look each 8-bit value up in a table of 256, or in one for each channel, one after another: an inversion, a threshold."""
+
+    op: ClassVar[str] = "point"
+    table: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.table) not in (256, 768) or any(
+            not isinstance(value, int) or not 0 <= value <= 255 for value in self.table
+        ):
+            raise ValueError("point: the table must have 256 values of 8 bits, or as many for each of three channels")
+
+    def __str__(self) -> str:
+        what = "inverted" if self.table == tuple(range(255, -1, -1)) else f"{len(set(self.table))} values"
+        return f"Point({what})"
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """That of the image."""
+        return height, width
+
+
 _MOST_SIDE = 65_536  # pixels; no format of images has more
-Geometry = Resize | CenterCrop | Pad
-_GEOMETRY: dict[str, Any] = {kind.op: kind for kind in (Resize, CenterCrop, Pad)}
+Geometry = Resize | CenterCrop | Pad | Convert | Point
+_GEOMETRY: dict[str, Any] = {kind.op: kind for kind in (Resize, CenterCrop, Pad, Convert, Point)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
     """How encoded image bytes become one row of the model's input, recovered from the user's evaluation transform.
 
-    Decode to `mode` ("RGB" or "L") with Pillow, apply `geometry` in order on 8-bit pixels, then for each channel
+    Decode to `mode` ("RGB" or "L") with Pillow, apply `geometry` in order on 8-bit pixels, then for each channel of `row_mode`
     (pixel * scale - mean) / std in float32, in `channels` order, laid out channels first. With `upright` the decoded image is
     first turned as its EXIF data say, which is what `ImageOps.exif_transpose` does and `Image.open` does not.
     `mean` and `std` have one entry per channel and are in units of the scaled pixel.
@@ -231,20 +277,31 @@ class Preprocessing:
     source: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        count = 3 if self.mode == "RGB" else 1
         if self.mode not in ("RGB", "L"):
             raise ValueError(f"preprocessing: mode must be 'RGB' or 'L', got {self.mode!r}")
-        if self.channels not in (("RGB", "BGR") if self.mode == "RGB" else ("L",)):
-            raise ValueError(f"preprocessing: channels {self.channels!r} does not fit mode {self.mode!r}")
+        mode: str = self.mode
+        for step in self.geometry:
+            count = len(mode)
+            if isinstance(step, Pad) and len(step.fill) != count:
+                raise ValueError(f"preprocessing: mode {mode} needs {count} values of pad's fill, got {len(step.fill)}")
+            if isinstance(step, Point) and len(step.table) > 256 * count:
+                raise ValueError(f"preprocessing: mode {mode} needs a table of 256 values, got {len(step.table)}")
+            mode = step.mode if isinstance(step, Convert) else mode
+        count = len(mode)
+        if self.channels not in (("RGB", "BGR") if mode == "RGB" else ("L",)):
+            raise ValueError(f"preprocessing: channels {self.channels!r} does not fit mode {mode!r}")
         if len(self.mean) != count or len(self.std) != count:
             raise ValueError(
-                f"preprocessing: mode {self.mode} needs {count} means and stds, got {len(self.mean)} and {len(self.std)}"
+                f"preprocessing: mode {mode} needs {count} means and stds, got {len(self.mean)} and {len(self.std)}"
             )
         if not all(math.isfinite(value) for value in (self.scale, *self.mean, *self.std)) or 0 in self.std or not self.scale:
             raise ValueError("preprocessing: scale, mean and std must be finite, scale and std not zero")
-        for step in self.geometry:
-            if isinstance(step, Pad) and len(step.fill) != count:
-                raise ValueError(f"preprocessing: mode {self.mode} needs {count} values of pad's fill, got {len(step.fill)}")
+
+    @property
+    def row_mode(self) -> Literal["RGB", "L"]:
+        """The mode after all steps, whose channels a row has."""
+        converted = [step.mode for step in self.geometry if isinstance(step, Convert)]
+        return converted[-1] if converted else self.mode
 
     @property
     def row_size(self) -> tuple[int, int] | None:
@@ -252,6 +309,8 @@ class Preprocessing:
         known: tuple[int, int] | None = None
         square, longest = False, 0  # what is known of a size that is not: it is square, its long side is at most that
         for step in self.geometry:
+            if isinstance(step, Convert | Point):
+                continue
             if isinstance(step, CenterCrop):
                 known = step.size
             elif isinstance(step, Pad):

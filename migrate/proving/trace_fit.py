@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ...specs import CenterCrop, Geometry, Pad, Preprocessing, Resize
+from ...specs import CenterCrop, Convert, Geometry, Pad, Point, Preprocessing, Resize
 from .fit_numbers import Rejected, fit_numbers, snap, tolerance
 
 RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's own numbers
@@ -31,9 +31,13 @@ class Observation:
     output: np.ndarray = field(repr=False)
 
 
-def fit(observations: Sequence[Observation], mode: Literal["RGB", "L"], *, source: str = "") -> Preprocessing:
-    """The preprocessing that does to every observed image what the transform did. Raises Rejected."""
+Mode = Literal["RGB", "L"]
+
+
+def fit(observations: Sequence[Observation], mode: Mode, *, source: str = "") -> Preprocessing:
+    """The preprocessing that does to every observed image of one mode what the transform did. Raises Rejected."""
     outputs = [rows(observation.output) for observation in observations]
+    mode, observations = _decoded(observations, mode)
     geometry = fit_geometry(observations)
     inner = [observation.pixels.shape[:2] for observation in observations]
     outer = [output.shape[1:] for output in outputs]
@@ -48,12 +52,44 @@ def fit(observations: Sequence[Observation], mode: Literal["RGB", "L"], *, sourc
         crop = _crop_of_arrays(pixels, outputs)
         geometry = (*geometry, crop)
         pixels = [_cut(image, crop) for image in pixels]
-    channels, gain, offset = fit_numbers(pixels, outputs)
+    if pixels[0].ndim == 2 and outputs[0].shape[0] == 3:
+        geometry = (*geometry, Convert(mode="RGB"))
+        pixels = [np.stack([image] * 3, axis=-1) for image in pixels]
+    try:
+        channels, gain, offset = fit_numbers(pixels, outputs)
+    except Rejected:
+        if (threshold := _threshold(pixels, outputs)) is None:
+            raise
+        geometry = (*geometry, threshold)
+        pixels = [np.asarray(threshold.table, np.uint8)[image] for image in pixels]
+        channels, gain, offset = fit_numbers(pixels, outputs)
     scale, mean, std = snap(gain, offset, pixels, outputs, channels)
     in_rgb = slice(None, None, -1) if channels == "BGR" else slice(None)  # Preprocessing states mean and std per RGB channel
     return Preprocessing(
         mode=mode, geometry=geometry, scale=scale, mean=mean[in_rgb], std=std[in_rgb], channels=channels, source=source
     )
+
+
+def _decoded(observations: Sequence[Observation], mode: Mode) -> tuple[Mode, list[Observation]]:
+    """To which mode images of one mode are decoded, and what was done then: a conversion that comes first is the decoding's,
+    and of the others those remain that change the mode. What is neither color nor gray in between, as RGBA, changes none."""
+    decoded, told = mode, []
+    for observation in observations:
+        now, first, left = mode, mode, []
+        for op in observation.ops:
+            if op["op"] != "convert":
+                left.append(op)
+            elif op.get("mode") in ("RGB", "L") and op["mode"] != now:
+                now = op["mode"]
+                if first == mode and "library" not in op and all(map(_is_idle, left)):
+                    first = now
+                else:
+                    left.append(op)
+        if now != ("L" if observation.pixels.ndim == 2 else "RGB"):
+            raise Rejected("it makes colors gray in a way of its own, which the served preprocessing has no step for")
+        decoded = first
+        told.append(replace(observation, ops=left))
+    return decoded, told
 
 
 def rows(output: np.ndarray) -> np.ndarray:
@@ -80,9 +116,11 @@ def fit_geometry(observations: Sequence[Observation]) -> tuple[Geometry, ...]:
         # A size that already fits needs no operation, so a step may be missing where the sizes before and after agree.
         seen = [(size, queue[0]) for size, queue in zip(sizes, waiting, strict=True) if queue and queue[0]["op"] == name]
         step = _FITS[name](seen)
+        if isinstance(step, Convert | Point) and len(seen) < len(observations):
+            raise Rejected("it changes the colors of some images only")
         steps.append(step)
         for index, queue in enumerate(waiting):
-            expected = _after(step, sizes[index])
+            expected = step.output_size(*sizes[index])
             if queue and queue[0]["op"] == name and tuple(queue[0]["after"]) == expected:
                 queue.pop(0)
             elif expected != sizes[index]:
@@ -105,7 +143,7 @@ def _merged(steps: Sequence[Geometry]) -> tuple[Geometry, ...]:
 
 def _is_idle(op: dict[str, Any]) -> bool:
     """Operations without effect on the pixels, or that only change the mode, which the caller compares by itself."""
-    if op["op"] in ("convert", "draft"):
+    if op["op"] == "draft":
         return True
     if op["op"] == "pad":
         return tuple(op["before"]) == tuple(op["after"])
@@ -118,6 +156,8 @@ def _reject_inexpressible(op: dict[str, Any]) -> None:
     name = op["op"]
     if name not in _FITS:
         raise Rejected(f"it calls Image.{name}, which the served preprocessing has no step for")
+    if name == "point" and "table" not in op:
+        raise Rejected("it calls Image.point to another mode, which the served preprocessing has no step for")
     if op.get("reducing_gap") is not None:
         raise Rejected("its resize uses reducing_gap, an approximation that cannot be reproduced exactly")
     whole = [0, 0, op["before"][1], op["before"][0]]
@@ -251,11 +291,72 @@ def laid(image: np.ndarray, pad: Pad) -> np.ndarray:
     return canvas
 
 
-_FITS: dict[str, Callable[..., Geometry]] = {"resize": _fit_resize, "crop": _fit_crop, "pad": fit_pad}
+# -- colors
 
 
-def _after(step: Geometry, size: Size) -> Size:
-    return step.size if isinstance(step, CenterCrop) else step.output_size(*size)
+def _fit_convert(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Convert:
+    (_, first), *others = seen
+    how = (first["mode"], first.get("library", "pillow"))
+    if any((op["mode"], op.get("library", "pillow")) != how for _, op in others):
+        raise Rejected("it changes the mode of some images otherwise than that of others")
+    return Convert(mode=how[0], library=how[1])
+
+
+def _fit_point(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Point:
+    tables = [np.asarray(op["table"]).reshape(-1, 256) for _, op in seen]
+    count = max(map(len, tables))
+    table = np.full((count, 256), -1)
+    for one in tables:
+        if ((table >= 0) & (one >= 0) & (table != one)).any():
+            raise Rejected("it changes the values of pixels by a rule that is another for each image")
+        table = np.where(one >= 0, one, table)
+    for row in table:
+        row[:] = _whole_table(row)
+    return Point(table=tuple(int(value) for value in table.ravel()))
+
+
+def _threshold(pixels: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Point | None:
+    """The table that makes pixels black and white, where outputs have two values, and which follows from the pixel's."""
+    low, high = (min(output.min() for output in outputs), max(output.max() for output in outputs))
+    table = np.full(256, -1)
+    for image, output in zip(pixels, outputs, strict=True):
+        sides = output.transpose(1, 2, 0).reshape(image.shape) if output.size == image.size else output
+        if sides.shape != image.shape or not np.isin(sides, (low, high)).all():
+            return None
+        made = np.where(sides == high, 255, 0)
+        found = np.full(256, -1)
+        found[image] = made
+        if not np.array_equal(found[image], made) or ((table >= 0) & (found >= 0) & (table != found)).any():
+            return None
+        table = np.where(found >= 0, found, table)
+    return Point(table=tuple(int(value) for value in _whole_table(table)))
+
+
+def _neighbors(known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each of 256 values which of the known ones is the next below, or itself, and which the next above."""
+    every = np.arange(256)
+    below: np.ndarray = np.searchsorted(known, every, side="right") - 1
+    above: np.ndarray = np.searchsorted(known, every)
+    return below, above
+
+
+def _whole_table(table: np.ndarray) -> np.ndarray:
+    """A table of which the observed images had not every value (-1): an inversion, or a threshold, whose ends go on."""
+    known = np.flatnonzero(table >= 0)
+    if len(known) == 256:
+        return table
+    inverted = np.arange(255, -1, -1)
+    if np.array_equal(table[known], inverted[known]):
+        return inverted
+    below, above = (table[known[np.clip(at, 0, len(known) - 1)]] for at in _neighbors(known))
+    if len(set(table[known].tolist())) == 2 and (below == above).all():
+        return below
+    raise Rejected("it changes the values of pixels in a way that too few values of images show")
+
+
+_FITS: dict[str, Callable[..., Geometry]] = {
+    "resize": _fit_resize, "crop": _fit_crop, "pad": fit_pad, "convert": _fit_convert, "point": _fit_point,
+}  # fmt: skip
 
 
 def _crop_of_arrays(pixels: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> CenterCrop:

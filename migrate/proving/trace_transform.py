@@ -20,7 +20,7 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from ...errors import SandboxError
-from ...specs import CenterCrop, Preprocessing
+from ...specs import Preprocessing
 from ..reading.recipe import TransformRecipe
 from .fit_numbers import Rejected, tolerance
 from .sandbox import Sandbox, read_left_arrays, read_left_json
@@ -111,7 +111,7 @@ def confirm(recipe: TransformRecipe, read: Traced, sandbox: Sandbox, *, seed: in
     few: list[Probe] = []
     for probe in write_probes(sandbox.readable_folder(), seed):
         alike = [other for other in few if other.mode == probe.mode]
-        most = 1 if probe.mode in (*OTHER_MODES, *RARE_MODES) else _FEW * (probe.mode in modes)
+        most = _FEW if probe.mode in modes else 1
         apart = any(name in probe.path.name for name in _SAID)
         if probe.for_proof and (len(alike) < most or (alike and apart)):
             few.append(probe)
@@ -206,7 +206,8 @@ def _fit_mode(probes: list[Probe], mode: Literal["RGB", "L"], source: str) -> Pr
     mine = [probe for probe in probes if probe.mode == mode and not probe.for_proof]
     followed = [probe for probe in mine if probe.found.get("followed")]
     for probe in followed:
-        _reject_gray_detour(probe.found["ops"], mode)
+        if any(op.get("matrix") for op in probe.found["ops"]):
+            raise Rejected("it converts colors with a matrix of its own")
     if len(followed) < 4:
         if any(probe.found.get("mode") for probe in mine):
             raise Rejected("it rebuilds or pads the image outside of Pillow's resize and crop, so its steps cannot be followed")
@@ -222,17 +223,7 @@ def _fit_mode(probes: list[Probe], mode: Literal["RGB", "L"], source: str) -> Pr
         for probe in followed
         if probe.pixels is not None and probe.output is not None
     ]
-    return fit(observations, ends.pop(), source=source)
-
-
-def _reject_gray_detour(ops: Sequence[dict[str, Any]], mode: str) -> None:
-    converts = [op for op in ops if op["op"] == "convert"]
-    if any(op.get("matrix") for op in converts):
-        raise Rejected("it converts colors with a matrix of its own")
-    if mode == "RGB" and "L" in [op["mode"] for op in converts if op.get("mode")][:-1]:
-        raise Rejected(
-            "it turns the image gray and then back to three channels, which the served preprocessing has no step for"
-        )
+    return fit(observations, mode, source=source)
 
 
 def _prove_either(
@@ -275,6 +266,8 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
             if not agrees:
                 raise Rejected(f"what it does to {_said_of(probe)} could not be reproduced exactly (off by {difference:.3g})")
             worst, proofs = max(worst, difference), proofs + probe.for_proof
+        elif made.mode == "L" and probe.mode == "RGB" and wanted.shape == got.shape and not agrees:
+            raise Rejected("it makes gray of colors in a way of its own, which the served preprocessing has no step for")
         elif not agrees and probe.mode in (*OTHER_MODES, *RARE_MODES):
             others.append(_CALLED.get(probe.mode, probe.mode))
     if others:
@@ -312,13 +305,12 @@ def row_shape(made: Preprocessing, image: tuple[int, int] | None = None) -> tupl
 
     `image` is the (height, width) that all images have, where that is known.
     """
-    channels = 3 if made.mode == "RGB" else 1
     size = made.row_size
     if size is None and image is not None:
         size = image
         for step in made.geometry:
-            size = step.size if isinstance(step, CenterCrop) else step.output_size(*size)
-    return (channels, *size) if size is not None else None
+            size = step.output_size(*size)
+    return (len(made.row_mode), *size) if size is not None else None
 
 
 def write_probes(folder: Path, seed: int) -> list[Probe]:

@@ -22,6 +22,8 @@ _SCORES = {
 }
 # Characters that change the order or the visibility of others, with which code can be made to look like other code.
 _HIDING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_MOST_VALUES = 8
+"""So many of a step are worth reading."""
 _MARKUP = re.compile(r"[\\`*_\[\]|~]")
 
 
@@ -136,7 +138,9 @@ def _step(step: dict[str, Any]) -> str:
 def _value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    return " ".join(_value(item) for item in value) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        return " ".join(_value(item) for item in value) if len(value) <= _MOST_VALUES else f"of {len(value)} values"
+    return str(value)
 
 
 def _differences(agreement: Agreement) -> str:

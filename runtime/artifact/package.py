@@ -88,7 +88,7 @@ def check_fit(preprocessing: Preprocessing, signature: Signature) -> None:
             f"a model with {len(signature.inputs)} inputs cannot be fed from one image; package it without preprocessing"
         )
     spec = signature.inputs[0]
-    channels = 3 if preprocessing.mode == "RGB" else 1
+    channels = len(preprocessing.row_mode)
     size = Preprocessor(preprocessing.to_json()["steps"]).size
     if signature.takes_pixels:
         if spec.row_shape[2] != channels or size not in (None, spec.row_shape[:2]):

@@ -136,7 +136,7 @@ def _geometry(steps: Preprocessor) -> tuple[list[int], list[int], str]:
         elif step["op"] == "center_crop" and step.get("offset", "round") == "round" and not crop:
             crop = list(step["size"])
         else:
-            raise ValueError(f"step {number + 1} of the geometry, {step['op']} {step['size']}")
+            raise ValueError(f"step {number + 1} of the geometry, {step['op']} {step.get('size', '')}".rstrip())
     if not crop and len(resize) != 2:
         raise ValueError("rows whose size follows from the image")
     return resize, crop or resize, interpolation

@@ -144,10 +144,17 @@ class Preprocessor:
             elif step["op"] == "pad":
                 height, width = resized(step, (image.height, image.width))
                 if (height, width) != (image.height, image.width):
-                    canvas = Image.new(self.mode, (width, height), step["fill"])
+                    canvas = Image.new("RGB" if isinstance(step["fill"], tuple) else "L", (width, height), step["fill"])
                     top, left = _corner(step, image.height, image.width)
                     canvas.paste(image, (left, top))
                     image = canvas
+            elif step["op"] == "convert":
+                if step.get("library", "pillow") == "opencv" and image.mode == "RGB":
+                    image = Image.fromarray(opencv_gray(np.asarray(image)))
+                else:
+                    image = image.convert(step["mode"])
+            elif step["op"] == "point":
+                image = image.point(step["table"] * (3 * 256 // len(step["table"]) if image.mode == "RGB" else 1))
             else:
                 left, top, right, bottom = crop_box(step, image.height, image.width)
                 if (left, top, right, bottom) != (0, 0, image.width, image.height):
@@ -250,9 +257,18 @@ def _harm(error: Exception) -> str:
 def _checked(step: Mapping[str, Any]) -> dict[str, Any]:
     """A geometry step with its size as an int or a (height, width) tuple; raises ValueError on anything unknown."""
     op = step["op"]
-    if op not in ("resize", "center_crop", "pad"):
+    if op not in ("resize", "center_crop", "pad", "convert", "point"):
         raise ValueError(f"preprocessing: unknown step {op!r}")
     library = step.get("library", "pillow")
+    if op == "convert":
+        if step["mode"] not in ("RGB", "L") or library not in ("pillow", "opencv"):
+            raise ValueError(f"preprocessing: cannot convert to {step['mode']!r} as {library!r} does")
+        return dict(step)
+    if op == "point":
+        table = [int(value) for value in step["table"]]
+        if len(table) not in (256, 768) or not all(0 <= value <= 255 for value in table):
+            raise ValueError("preprocessing: a table of points must have 256 or 768 values of 8 bits")
+        return {**step, "table": table}
     known = _OPENCV if library == "opencv" else sorted(_FILTERS)
     if library not in ("pillow", "opencv"):
         raise ValueError(f"preprocessing: cannot resize as {library!r} does with {step.get('interpolation')!r}")
@@ -271,6 +287,8 @@ def _checked(step: Mapping[str, Any]) -> dict[str, Any]:
 def resized(step: Mapping[str, Any], size: tuple[int, int]) -> tuple[int, int]:
     """The (height, width) after a step, as in `specs`: an integer size is one side, and the other follows."""
     height, width = size
+    if step["op"] in ("convert", "point"):
+        return size
     wanted = step["size"]
     if step["op"] == "pad":
         more = _lacking(step, height, width)
@@ -312,6 +330,8 @@ def _row_size(geometry: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
     known: tuple[int, int] | None = None
     square, longest = False, 0  # what is known of a size that is not: it is square, its long side is at most that
     for step in geometry:
+        if step["op"] in ("convert", "point"):
+            continue
         size = step["size"]
         if step["op"] == "pad" and known is None:
             if step["place"] != "symmetric":
@@ -335,6 +355,14 @@ def crop_box(step: Mapping[str, Any], height: int, width: int) -> tuple[int, int
             corner.append(round(excess / 2) if excess >= 0 else -(-excess // 2))
     top, left = corner
     return left, top, left + crop_width, top + crop_height
+
+
+def opencv_gray(pixels: np.ndarray) -> np.ndarray:
+    """What `cv2.cvtColor` makes of uint8 RGB [H, W, 3], bit for bit: [H, W], with weights of 15 bits as in OpenCV 4 and 5
+    (modules/imgproc/src/color_rgb.simd.hpp)."""
+    wide: np.ndarray = pixels.astype(np.int32)
+    weighed: np.ndarray = wide @ np.array((9798, 19235, 3735), np.int32)
+    return ((weighed + (1 << 14)) >> 15).astype(np.uint8)
 
 
 def opencv_resize(pixels: np.ndarray, height: int, width: int, interpolation: str) -> np.ndarray:

@@ -65,6 +65,7 @@ class FastPreprocessor(Preprocessor):
         super().__init__(steps, max_pixels=max_pixels, pixels=pixels)
         first = self.geometry[0] if self.geometry else {}
         fits = first.get("op") == "resize" and first.get("library", "pillow") == "pillow"
+        fits = fits and not any(_is_steep(step) for step in self.geometry)
         self._resampler = Resampler(first["interpolation"]) if fits and first["interpolation"] in FILTERS else None
         self._scaled = scaled and self._resampler is not None
 
@@ -142,6 +143,11 @@ class FastPreprocessor(Preprocessor):
             if left >= 0 and top >= 0 and right <= size[1] and bottom <= size[0]:
                 return (top, left, bottom - top, right - left), 2
         return None, 1
+
+
+def _is_steep(step: Mapping[str, Any]) -> bool:
+    """Whether a step makes more of a small difference, as a threshold does, so that what is before it must be exact."""
+    return step["op"] == "point" and bool(np.abs(np.diff(np.reshape(step["table"], (-1, 256)))).max() > 1)
 
 
 @functools.cache

@@ -21,6 +21,8 @@ _WHAT = {
     "resize": "resized",
     "center_crop": "cropped to its center",
     "pad": "padded",
+    "convert": "converted",
+    "point": "changed value by value",
 }
 
 
@@ -61,6 +63,10 @@ def _turned(steps: Sequence[Mapping[str, Any]], image: Image.Image) -> bool:
 
 
 def _said(step: Mapping[str, Any]) -> str:
+    if step["op"] == "convert":
+        return "to gray" if step["mode"] == "L" else "to three channels"
+    if step["op"] == "point":
+        return f"by a table of {len(step['table'])} values"
     size = step["size"]
     if isinstance(size, int):
         said = f"its {step.get('side', 'short')} side to {size}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image
 
-from ...specs import CenterCrop, Geometry, Pad, Preprocessing, Resize
+from ...specs import CenterCrop, Convert, Geometry, Pad, Point, Preprocessing, Resize
 from .pipeline import Pipeline, without_antialias
 from .reference import Reference
 from .scores import Way
@@ -73,7 +74,7 @@ def of_rows(preprocessing: Preprocessing | None) -> Iterator[Hypothesis]:
     )
     yield row("layout", LAYOUT, "images are mirrored", lambda values: values[:, :, ::-1])
     yield row("layout", LAYOUT, "images stand on their heads", lambda values: values[:, ::-1])
-    if preprocessing is None or preprocessing.mode == "RGB":
+    if preprocessing is None or _in_color(preprocessing):
         text = "the channels are in BGR order (swapped after normalizing)"
         yield row("channel-order", CHANNELS, text, lambda values: values[::-1])
     yield row("scale", LAYOUT, "the row is divided by 255 once more", lambda values: values / 255)
@@ -132,8 +133,17 @@ def _preprocessing(fault: str, stage: str, text: str, **changes: object) -> Hypo
     return Hypothesis(fault, stage, text, change_pipeline(change))
 
 
+def _of_colors(step: Geometry) -> bool:
+    """Whether a step changes no size."""
+    return isinstance(step, Convert | Point)
+
+
+def _in_color(made: Preprocessing) -> bool:
+    return made.mode == "RGB" and not any(isinstance(step, Convert) for step in made.geometry)
+
+
 def _channels(made: Preprocessing) -> Iterator[Hypothesis]:
-    if made.mode == "L":
+    if not _in_color(made):
         return
     swapped = change_pipeline(lambda one: replace(one, pixels=_reversed))
     yield Hypothesis(
@@ -221,25 +231,30 @@ def _shapes(made: Preprocessing, first: Resize | None) -> Iterator[Hypothesis]:
         return
     short = min(size)
     how = {"interpolation": first.interpolation, "antialias": first.antialias, "library": first.library} if first else {}
-    fill = (0,) * len(made.mean)
+    before = tuple(itertools.takewhile(_of_colors, made.geometry))
+    after = tuple(step for step in made.geometry[len(before) :] if _of_colors(step))
+    fill = (0,) * len(next((step.mode for step in reversed(before) if isinstance(step, Convert)), made.mode))
+
+    def whole(*shapes: Geometry) -> tuple[Geometry, ...]:
+        return (*before, *shapes, *after)
 
     def resize(to: int | tuple[int, int], **more: object) -> Resize:
         return Resize(size=to, **how, **more)  # type: ignore[arg-type]
 
     crop = CenterCrop(size=size)
-    ways: dict[str, tuple[Geometry, ...]] = {f"images are squeezed to {size[1]}x{size[0]}": (resize(size),)}
+    ways: dict[str, tuple[Geometry, ...]] = {f"images are squeezed to {size[1]}x{size[0]}": whole(resize(size))}
     sides = {short, round(short / 0.875), round(short / 0.95), short + 32}
     sides |= {first.size} if first is not None and isinstance(first.size, int) else set()
     for side in sorted(sides):
-        ways[f"the short side is resized to {side}, then the middle is cut out"] = (resize(side), crop)
-    ways["the middle is cut out without resizing"] = (crop,)
+        ways[f"the short side is resized to {side}, then the middle is cut out"] = whole(resize(side), crop)
+    ways["the middle is cut out without resizing"] = whole(crop)
     for name, pad in (("black", fill), ("gray", tuple(114 for _ in fill))):
-        ways[f"the long side is resized to {short}, then {name} is added around"] = (
+        ways[f"the long side is resized to {short}, then {name} is added around"] = whole(
             resize(short, side="long"),
             Pad(size=size, fill=pad),
         )
     if size[0] != size[1]:
-        ways["height and width are exchanged"] = (resize((size[1], size[0])), CenterCrop(size=size))
+        ways["height and width are exchanged"] = whole(resize((size[1], size[0])), CenterCrop(size=size))
     if first is not None and isinstance(first.size, int):
         for rounding in ("floor", "round", "ratio"):
             changed = tuple(replace(step, long_side=rounding) if step is first else step for step in made.geometry)  # type: ignore[arg-type]
@@ -247,7 +262,7 @@ def _shapes(made: Preprocessing, first: Resize | None) -> Iterator[Hypothesis]:
     for text, steps in ways.items():
         if steps != made.geometry:
             yield _preprocessing("resize-shape", SHAPE, text, geometry=steps)
-    squeezed = replace(made, geometry=(resize(size),))
+    squeezed = replace(made, geometry=whole(resize(size)))
     text = "the middle square is cut out first, then resized"
     yield Hypothesis(
         "resize-shape",

@@ -116,13 +116,16 @@ def without_antialias(kernel: str) -> Resample:
 def _geometry(made: Preprocessing) -> Preprocessing:
     """The same without its arithmetic."""
     count = len(made.mean)
-    plain = {"scale": 1 / 255, "mean": (0.0,) * count, "std": (1.0,) * count, "channels": made.mode}
+    plain = {"scale": 1 / 255, "mean": (0.0,) * count, "std": (1.0,) * count, "channels": made.row_mode}
     return replace(made, **plain)  # type: ignore[arg-type]
 
 
 @functools.lru_cache(maxsize=256)
 def _ungeometric(made: Preprocessing) -> Preprocessing:
-    return replace(made, geometry=())
+    count = len(made.mode)
+    return Preprocessing(
+        mode=made.mode, channels=made.mode, mean=(0.0,) * count, std=(1.0,) * count, upright=made.upright, source=made.source
+    )
 
 
 @functools.lru_cache(maxsize=64)  # most others differ in what becomes of the pixels

@@ -30,7 +30,8 @@ from PIL import Image
 from torch.utils.data import Subset
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from ...proving.trace_probe import NOT_REACHED, Journal, note
+from ...proving.trace_journal import Journal, note
+from ...proving.trace_probe import NOT_REACHED
 from ...reading.recipe import Recipe
 from ..rehearsal import Taken, making, torchvision_sets
 from ..rehearsal.edges.libraries import image_extension

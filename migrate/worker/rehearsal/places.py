@@ -22,7 +22,7 @@ _WORKER = os.path.dirname(os.path.dirname(_OWN)) + os.sep
 _BETWEEN = (
     os.path.join(_WORKER, "live", "calls.py"),
     os.path.join(_WORKER, "live", "transform.py"),
-    os.path.join(os.path.dirname(os.path.dirname(_WORKER)), "proving", "trace_probe.py"),
+    os.path.join(os.path.dirname(os.path.dirname(_WORKER)), "proving", "trace_journal.py"),
 )
 """What opens images and checkpoints for the script where it is followed what the script does to them."""
 _STAGE = os.path.join(_OWN, "stage.py")

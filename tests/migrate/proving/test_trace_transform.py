@@ -218,8 +218,6 @@ def test_the_mode_that_the_script_converts_to_before_it_calls_the_transform(tmp_
         ("array(image.resize((32, 32))) if random.random() < 0.5 else array(image.resize((32, 32)))[:, :, ::-1]", "random"),
         ("array(image.resize((32, 32)).rotate(3))", "Image.rotate"),
         ("array(image.resize((32, 32), reducing_gap=2.0))", "reducing_gap"),
-        ("array(image.convert('L').convert('RGB').resize((32, 32)))", "gray"),
-        ("np.repeat(array(image.convert('L').resize((32, 32))), 3, axis=0)", "gray channel"),
         ("array(image.convert('RGB').crop((1, 2, 31, 30)))", "centered"),
         ("array(image.convert('RGB').resize((32, 32))) ** 2", "scale and shift"),
         ("(lambda a: (a - a.mean()) / a.std())(array(image.convert('RGB').resize((32, 32))))", "scale and shift"),

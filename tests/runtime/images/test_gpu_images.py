@@ -12,7 +12,7 @@ from headrace.errors import BackendError
 from headrace.runtime.images import gpu_images
 from headrace.runtime.images.gpu_images import GpuImages
 from headrace.runtime.images.preprocessing import Preprocessor
-from headrace.specs import CenterCrop, Pad, Preprocessing, Resize
+from headrace.specs import CenterCrop, Pad, Point, Preprocessing, Resize
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # The steps, and how many levels rows may lie from Pillow's, which rounds after each of its two passes.
@@ -173,6 +173,7 @@ def test_after_an_error_nothing_is_under_way(pillow_decoder):
         ((Resize(size=48), CenterCrop(size=(40, 40)), CenterCrop(size=(20, 20))), {}, "step 3"),
         ((Resize(size=48),), {}, "size follows from the image"),
         ((), {}, "size follows from the image"),
+        ((Resize(size=(8, 8)), Point(table=tuple(range(256)))), {}, "step 2 of the geometry, point"),
         ((Resize(size=(8, 8)),), {"mode": "L", "channels": "L", "mean": (0.5,), "std": (0.5,)}, "gray"),
     ],
 )

@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 
 from headrace.runtime.images import preprocessing
 from headrace.runtime.images.preprocessing import ImageError, Preprocessor, image_to_row
-from headrace.specs import INTERPOLATIONS, CenterCrop, Pad, Preprocessing, Resize
+from headrace.specs import INTERPOLATIONS, CenterCrop, Convert, Pad, Point, Preprocessing, Resize
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PILLOW = {name: getattr(Image.Resampling, name.upper()) for name in INTERPOLATIONS}
@@ -357,6 +357,8 @@ def test_threads_share_one_preprocessor():
             {"op": "resize", "size": 3, "interpolation": "x"},
             *Preprocessing().to_json()["steps"][-3:],
         ],
+        [{"op": "decode", "mode": "RGB"}, {"op": "convert", "mode": "P"}, *Preprocessing().to_json()["steps"][-3:]],
+        [{"op": "decode", "mode": "RGB"}, {"op": "point", "table": [0] * 255}, *Preprocessing().to_json()["steps"][-3:]],
     ],
 )
 def test_steps_it_does_not_know_are_refused(steps):
@@ -463,6 +465,67 @@ def test_square_padding_fixes_the_size_of_a_short_side():
     assert size(Resize(size=64), Pad(size=(64, 64))) is None
     assert size(Pad()) is None
     assert size(Resize(size=(20, 31)), Pad()) == (31, 31)
+
+
+def row_of(data, mode, *geometry):
+    """The 8-bit values of a row, [H, W, C]."""
+    row = [mode, *(step.mode for step in geometry if isinstance(step, Convert))][-1]
+    numbers = {"scale": 1.0, "mean": (0.0,) * len(row), "std": (1.0,) * len(row)}
+    made = Preprocessing(mode=mode, channels=row, geometry=geometry, **numbers)
+    assert Preprocessing.from_json(made.to_json()) == made
+    assert made.row_mode == row
+    preprocessor = Preprocessor(made.to_json()["steps"])
+    assert preprocessor.size == made.row_size
+    return preprocessor(data).transpose(1, 2, 0).astype(np.uint8)
+
+
+def test_colors_change_as_pillow_and_opencv_change_them():
+    image = photo(45, 61)
+    data = encode(image)
+    small = image.resize((20, 30), PILLOW["bilinear"])
+    inverted, resize = Point(table=tuple(range(255, -1, -1))), Resize(size=(30, 20))
+    gray = np.asarray(small.convert("L"))
+    assert np.array_equal(row_of(data, "RGB", resize, Convert(mode="L"))[:, :, 0], gray)
+    three = row_of(data, "RGB", resize, Convert(mode="L"), Convert(mode="RGB"))
+    assert np.array_equal(three, np.stack([gray] * 3, axis=-1))
+    before = np.asarray(ImageOps.invert(image).resize((20, 30), PILLOW["bilinear"]))
+    assert np.array_equal(row_of(data, "RGB", inverted, resize), before)
+    assert np.array_equal(
+        row_of(data, "L", resize, inverted)[:, :, 0], 255 - np.asarray(image.convert("L").resize((20, 30), 2))
+    )
+    pad = Pad(size=(50, 70), fill=(9,))
+    assert row_of(data, "L", pad, Convert(mode="RGB")).shape == (50, 70, 3)
+    assert (row_of(data, "L", pad, Convert(mode="RGB"))[0] == 9).all()
+    tables = (*range(256), *range(255, -1, -1), *(value // 2 for value in range(256)))
+    assert np.array_equal(row_of(data, "RGB", Point(table=tables)), np.asarray(image.point(list(tables))))
+
+
+def test_gray_of_opencv_is_bit_exact():
+    cv2 = pytest.importorskip("cv2")
+    for height, width in ((1, 1), (7, 33), (64, 257)):
+        pixels = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
+        made = row_of(encode(Image.fromarray(pixels)), "RGB", Convert(mode="L", library="opencv"))
+        assert np.array_equal(made[:, :, 0], cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"geometry": (Convert(mode="L"),)}, "does not fit mode 'L'"),
+        ({"geometry": (Convert(mode="L"), Pad(fill=(0, 0, 0)), Convert(mode="RGB"))}, "1 values of pad's fill"),
+        ({"geometry": (Convert(mode="L"), Point(table=(0,) * 768), Convert(mode="RGB"))}, "table of 256"),
+        ({"mode": "L", "channels": "L"}, "1 means"),
+    ],
+)
+def test_steps_for_other_channels_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Preprocessing(**options)
+
+
+@pytest.mark.parametrize("table", [(0,) * 255, (0,) * 512, (*[0] * 255, 256), (*[0] * 255, -1), (*[0] * 255, 0.5)])
+def test_tables_that_are_none_are_refused(table):
+    with pytest.raises(ValueError, match="point"):
+        Point(table=table)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from headrace.runtime.images.preprocessing import ImageError, Preprocessor
 from headrace.serving.config import ServeConfig
 from headrace.serving.images import fast_preprocessing
 from headrace.serving.images.fast_preprocessing import FastPreprocessor, make_preprocessor
-from headrace.specs import CenterCrop, Pad, Preprocessing, Resize
+from headrace.specs import CenterCrop, Convert, Pad, Point, Preprocessing, Resize
 
 simplejpeg = pytest.importorskip("simplejpeg")
 resample = pytest.importorskip("headrace.serving.images.resample", exc_type=ImportError)
@@ -29,6 +29,12 @@ GEOMETRIES = {
     "crop first": (CenterCrop(size=(50, 50)), Resize(size=40)),
     "twice": (Resize(size=60), CenterCrop(size=(56, 56)), Resize(size=32, interpolation="bicubic")),
     "nothing": (),
+    "gray after": (Resize(size=48), CenterCrop(size=(40, 40)), Convert(mode="L")),
+    "gray in three": (Resize(size=(40, 40)), Convert(mode="L", library="opencv"), Convert(mode="RGB")),
+    "gray before": (Convert(mode="L"), Resize(size=(40, 40))),
+    "inverted": (Point(table=tuple(range(255, -1, -1))), Resize(size=(40, 40)), Point(table=tuple(range(255, -1, -1)))),
+    "threshold": (Resize(size=(40, 40)), Point(table=(0,) * 128 + (255,) * 128)),
+    "threshold before": (Point(table=(0,) * 128 + (255,) * 128), Resize(size=(40, 40))),
 }
 
 
@@ -97,8 +103,9 @@ CORPUS = corpus()
 
 
 def steps_of(geometry=GEOMETRIES["torchvision"], mode="RGB"):
-    count = 3 if mode == "RGB" else 1
-    return Preprocessing(mode=mode, channels=mode, geometry=geometry, mean=MEAN[:count], std=STD[:count]).to_json()["steps"]
+    row = [mode, *(step.mode for step in geometry if isinstance(step, Convert))][-1]
+    numbers = {"mean": MEAN[: len(row)], "std": STD[: len(row)]}
+    return Preprocessing(mode=mode, channels=row, geometry=geometry, **numbers).to_json()["steps"]
 
 
 def pair(steps, **options):
@@ -128,7 +135,8 @@ def test_the_fast_path_is_in_use_here():
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_the_corpus_is_as_the_exact_path_has_it(geometry):
-    bound = 0 if geometry in ("nearest", "opencv", "nothing", "crop first") else BOUND
+    exactly = ("nearest", "opencv", "nothing", "crop first", "gray before", "inverted", "threshold", "threshold before")
+    bound = 0 if geometry in exactly else BOUND
     exact, fast = pair(steps_of(GEOMETRIES[geometry]))
     for name, data in CORPUS.items():
         try:

@@ -10,7 +10,7 @@ from PIL import Image
 from headrace.errors import InputError
 from headrace.runtime.images.preprocessing import Preprocessor
 from headrace.serving.images.preview import preview
-from headrace.specs import CenterCrop, Preprocessing, Resize
+from headrace.specs import CenterCrop, Convert, Point, Preprocessing, Resize
 
 PREPROCESSING = Preprocessing(
     geometry=(Resize(size=40), CenterCrop(size=(32, 32))), mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), channels="BGR"
@@ -42,6 +42,17 @@ def test_each_step_is_what_the_model_gets():
     assert np.abs(_drawn(steps[3]) - stretched).max() <= 0.51
     assert "red and blue change places" in steps[3]["how"]
     assert f"from {row.min():.3g} to {row.max():.3g}" in steps[3]["how"]
+
+
+def test_what_is_done_to_colors_is_drawn():
+    inverted = Point(table=tuple(range(255, -1, -1)))
+    made = Preprocessing(geometry=(Resize(size=(20, 30)), Convert(mode="L"), inverted, Convert(mode="RGB")))
+    data = _photo()
+    steps = _steps(data, made)
+    gray = Image.open(io.BytesIO(data)).resize((30, 20), Image.Resampling.BILINEAR).convert("L")
+    assert np.array_equal(_drawn(steps[2]), np.asarray(gray))
+    assert np.array_equal(_drawn(steps[3]), 255 - np.asarray(gray))
+    assert [step["how"] for step in steps[2:5]] == ["to gray", "by a table of 256 values", "to three channels"]
 
 
 def test_large_images_are_drawn_small():

@@ -15,7 +15,7 @@ from headrace.serving.verify.hypotheses import Setup, of_preprocessing
 from headrace.serving.verify.images import PHOTO, samples
 from headrace.serving.verify.pipeline import Pipeline, without_antialias
 from headrace.serving.verify.scores import Way
-from headrace.specs import CenterCrop, Pad, Preprocessing, Resize
+from headrace.specs import CenterCrop, Convert, Pad, Point, Preprocessing, Resize
 
 MADE = Preprocessing(geometry=(Resize(size=20), CenterCrop(size=(16, 16))), mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))
 
@@ -63,6 +63,21 @@ def test_a_shifted_crop_stays_inside_of_the_image():
             geometry=(Resize(size=16, side="long"), Pad(size=(16, 16))), channels="BGR", scale=1.0, mean=(123.0, 117.0, 104.0)
         ),
         Preprocessing(mode="L", channels="L", geometry=(Resize(size=(16, 16)),), mean=(0.13,), std=(0.3,)),
+        Preprocessing(
+            mode="L",
+            geometry=(Convert(mode="RGB"), Point(table=tuple(range(255, -1, -1))), Resize(size=20), CenterCrop(size=(16, 16))),
+        ),
+        Preprocessing(
+            channels="L",
+            geometry=(
+                Resize(size=16, side="long"),
+                Pad(size=(16, 16)),
+                Convert(mode="L"),
+                Point(table=(0,) * 99 + (255,) * 157),
+            ),
+            mean=(0.13,),
+            std=(0.3,),
+        ),
         Preprocessing(geometry=(CenterCrop(size=(16, 16)),)),
         Preprocessing(),
     ],

@@ -1,0 +1,143 @@
+"""Colors made gray, gray in three channels, inversions and thresholds are followed where a fixed step does them, and refused
+where the image decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.specs import Convert, Geometry, Point, Resize
+from tests.migrate import probes
+from tests.migrate.proving.test_trace_transform import traced
+
+pytestmark = pytest.mark.usefixtures("light_sandbox")
+
+INVERTED = Point(table=tuple(range(255, -1, -1)))
+SMALL = Resize(size=(28, 28))
+GRAY, COLOR = Convert(mode="L"), Convert(mode="RGB")
+OPENCV = Convert(mode="L", library="opencv")
+
+
+def above(least: int) -> Point:
+    return Point(table=tuple(255 * (value > least) for value in range(256)))
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    probes.take(probes.SMALL, monkeypatch.setattr)
+
+
+def small(image: str) -> str:
+    return f"array({image}.resize((28, 28), Image.BILINEAR))"
+
+
+@pytest.mark.parametrize(
+    ("body", "mode", "geometry"),
+    [
+        (small("image.convert('L').convert('RGB')"), "L", (COLOR, SMALL)),
+        (small("Image.fromarray(np.dstack([np.array(image.convert('L'))] * 3))"), "L", (COLOR, SMALL)),
+        (f"np.repeat({small('image.convert(chr(76))')}, 3, axis=0)", "L", (SMALL, COLOR)),
+        ("array(image.resize((28, 28), Image.BILINEAR).convert('L'))", "RGB", (SMALL, GRAY)),
+        ("array(image.convert('RGBA').resize((28, 28), Image.BILINEAR).convert('L'))", "RGB", (SMALL, GRAY)),
+        ("array(image.resize((28, 28), Image.BILINEAR).convert('L').convert('RGB'))", "RGB", (SMALL, GRAY, COLOR)),
+        (small("PIL.ImageOps.invert(image.convert('L'))"), "L", (INVERTED, SMALL)),
+        (small("PIL.ImageOps.invert(image.convert('RGB'))"), "RGB", (INVERTED, SMALL)),
+        (small("Image.fromarray(255 - np.array(image.convert('L')))"), "L", (INVERTED, SMALL)),
+        (small("image.convert('L').point(lambda value: 255 if value > 90 else 0)"), "L", (above(90), SMALL)),
+        (
+            small("Image.fromarray(np.where(np.array(image.convert('L')) > 90, 255, 0).astype(np.uint8))"),
+            "L",
+            (above(90), SMALL),
+        ),
+        (
+            "(np.array(image.convert('L').resize((28, 28), Image.BILINEAR)) > 120)[None].astype(np.float32)",
+            "L",
+            (SMALL, above(120)),
+        ),
+        (
+            small("image.convert('RGB').point([*range(256), *range(255, -1, -1), *[value // 2 for value in range(256)]])"),
+            "RGB",
+            (Point(table=(*range(256), *range(255, -1, -1), *(value // 2 for value in range(256)))), SMALL),
+        ),
+    ],
+)
+def test_what_a_fixed_step_does_to_colors_is_followed(
+    tmp_path: Path, body: str, mode: str, geometry: tuple[Geometry, ...]
+) -> None:
+    found = traced(tmp_path, f"import PIL.ImageOps\ntransform = lambda image: {body}")
+    assert found.why is None
+    made = found.candidates[0]
+    assert (made.mode, made.geometry) == (mode, geometry)
+    assert [other.row_mode for other in found.candidates].count(made.row_mode) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (small("PIL.ImageOps.autocontrast(image.convert('L'))"), "another for each image"),
+        (small("(lambda gray: PIL.ImageOps.invert(gray) if np.array(gray).mean() > 127 else gray)(image.convert('L'))"), ""),
+        (small("image.convert('RGB').split()[0]"), "gray in a way of its own"),
+        (small("image.convert('YCbCr').getchannel(0)"), "gray in a way of its own"),
+        ("array(image.convert('RGB').resize((28, 28))).mean(axis=0, keepdims=True)", "1 channel(s) out of 3"),
+        (
+            "(lambda a: (a > a.mean()).astype(np.float32)[None])(np.array(image.convert('L').resize((28, 28))))",
+            "scale and shift",
+        ),
+        (small("image.convert('L').point(lambda value: value > 90 and 255, '1').convert('L')"), "Image.point"),
+    ],
+)
+def test_what_the_image_decides_is_refused(tmp_path: Path, body: str, reason: str) -> None:
+    found = traced(tmp_path, f"import PIL.ImageOps\ntransform = lambda image: {body}")
+    assert found.candidates == ()
+    assert reason in (found.why or "")
+
+
+READ = """
+import cv2
+def transform(path):
+    image = cv2.imread(path)
+    {body}
+    return (image[None] if image.ndim == 2 else image.transpose(2, 0, 1)).astype(np.float32) / 255
+"""
+LINEAR = Resize(size=(28, 28), library="opencv", antialias=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "geometry"),
+    [
+        ("image = cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), (28, 28))", (OPENCV, LINEAR)),
+        ("image = cv2.bitwise_not(cv2.cvtColor(cv2.resize(image, (28, 28)), cv2.COLOR_BGR2GRAY))", (LINEAR, OPENCV)),
+        (
+            "image = cv2.threshold(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), 90, 255, cv2.THRESH_BINARY)[1]\n"
+            "    image = cv2.resize(image, (28, 28))",
+            (OPENCV, above(90), LINEAR),
+        ),
+        (
+            "image = cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), (28, 28))\n"
+            "    image = cv2.cvtColor(image, cv2.COLOR_GRAY2RGB)",
+            (OPENCV, LINEAR, COLOR),
+        ),
+    ],
+)
+def test_gray_of_opencv(tmp_path: Path, body: str, geometry: tuple[Geometry, ...]) -> None:
+    pytest.importorskip("cv2")
+    found = traced(tmp_path, READ.format(body=body), takes="path")
+    assert found.why is None
+    (made,) = found.candidates
+    assert (made.mode, made.geometry) == ("RGB", geometry)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # The colors are weighed in the wrong order, which gray images do not show.
+        "image = cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), (28, 28))",
+        "image = cv2.threshold(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), 0, 255, cv2.THRESH_OTSU)[1]\n"
+        "    image = cv2.resize(image, (28, 28))",
+    ],
+)
+def test_gray_of_opencv_that_no_step_is_is_refused(tmp_path: Path, body: str) -> None:
+    pytest.importorskip("cv2")
+    found = traced(tmp_path, READ.format(body=body), takes="path")
+    assert found.candidates == ()
