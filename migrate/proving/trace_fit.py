@@ -334,10 +334,8 @@ def _threshold(pixels: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> P
 
 def _neighbors(known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each of 256 values which of the known ones is the next below, or itself, and which the next above."""
-    every: np.ndarray = np.arange(256)
-    below: np.ndarray = np.searchsorted(known, every, side="right") - 1
-    above: np.ndarray = np.searchsorted(known, every)
-    return below, above
+    every = range(256)
+    return np.asarray(np.searchsorted(known, every, side="right")) - 1, np.asarray(np.searchsorted(known, every))
 
 
 def _whole_table(table: np.ndarray) -> np.ndarray:
