@@ -11,6 +11,7 @@ import contextlib
 import difflib
 import inspect
 import linecache
+import os
 import re
 import sys
 import traceback
@@ -183,7 +184,15 @@ def last_lesson(stage: Stage, error: BaseException) -> bool:
 
 def last_in_vain(stage: Stage) -> bool:
     """A script may want to be told what to do (`--eval`), or its guessed configuration may be for other data than images."""
-    return _switch_on(stage) or configurations.take_any_other(stage) or click_commands.take_another(stage)
+    return _name_image(stage) or _switch_on(stage) or configurations.take_any_other(stage) or click_commands.take_another(stage)
+
+
+def _name_image(stage: Stage) -> bool:
+    """Have a script that goes through all that its command line names, without a parser, be told of one image."""
+    if stage.options or stage.request.argv or stage.learned.get("argv"):
+        return False
+    lines = linecache.getlines(os.path.join(stage.root, stage.request.script))
+    return any(re.search(r"\bargv\[1:\]", line) for line in lines) and stage.learn("argv", ["image"])
 
 
 def _switch_on(stage: Stage) -> bool:

@@ -328,6 +328,21 @@ def test_a_script_that_called_no_model_is_told_to_evaluate_and_then_to_train(on_
     assert "--eval was set, for without it no model is called" in [item.what for item in done.standins("arguments")]
 
 
+@pytest.mark.parametrize(
+    ("text", "argv", "named"),
+    [
+        ("import sys\nfor path in sys.argv[1:]:\n    print(path)\n", (), True),
+        ("from sys import argv\nmain(argv[1:])\n", (), True),
+        ("import sys\nfor path in sys.argv[1:]:\n    print(path)\n", ("a.jpg",), False),
+        ("import sys\nprint(len(sys.argv))\n", (), False),
+    ],
+)
+def test_a_script_that_goes_through_what_it_is_told_and_was_told_nothing_is_told_of_an_image(on_stage, text, argv, named):
+    stage = on_stage(arguments, files={"main.py": text}, argv=argv).stage
+    assert [arguments.last_in_vain(stage) for _ in range(2)] == [named, False]
+    assert stage.learned.get("argv") == (["image"] if named else None)
+
+
 def test_an_option_of_several_values_whose_default_is_one_gets_that_one(rehearsed):
     text = (
         "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--batch_size', nargs='+', default=128)\n"
