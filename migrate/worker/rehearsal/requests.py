@@ -31,8 +31,9 @@ ADDRESS = "http://images.invalid/image.jpg"
 _SMALL = (32, 32)
 """Of an image whose pixels are written out as numbers."""
 _IMAGE = re.compile(r"image|img|pic|photo|file|content|data|body|input|instances?$|b64|base64|bytes|buffer|url|path|^x$", re.I)
-_HEADER = re.compile(r"split\(\s*['\"](,|base64,)|;base64,|partition\(\s*['\"],")
-"""What takes a browser's header off an encoded image."""
+_NAMES_HEADER = re.compile(r"base64,(?=['\"(.\\])|data:image")
+_HEADER = re.compile(_NAMES_HEADER.pattern + r"|split\((sep=)?\s*['\"],|partition\(\s*['\"],|\[2[123]:\]")
+"""What takes a browser's header off an encoded image, by its words (`import base64, io` is none), its comma or its length."""
 _HINTS = (
     ("header", _HEADER.pattern),
     ("base64", r"b64decode|decodebytes|a2b_base64"),
@@ -261,7 +262,7 @@ def _taken(path: Path) -> Images:
     offered: dict[str, str] = {}
     with contextlib.suppress(SyntaxError, ValueError):
         tree = ast.parse(path.read_bytes())
-        with_header = ";base64," in path.read_text(encoding="utf-8", errors="replace")
+        with_header = _NAMES_HEADER.search(path.read_text(encoding="utf-8", errors="replace")) is not None
         bodies, offered, cut = _bodies(tree), _offered(tree), _cut(tree)
         for held, key in _named(tree):
             if re.search(r"request\.(files|FILES)", held):
@@ -273,7 +274,7 @@ def _taken(path: Path) -> Images:
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             if "b64decode" in ast.unparse(call.func):
                 found["entries"] |= dict.fromkeys(key for held, key in _named(call) if "request." not in held)
-                with_header |= "split" in ast.unparse(call)
+                with_header |= _HEADER.search(ast.unparse(call)) is not None
                 with_header |= any(isinstance(node, ast.Name) and node.id in cut for node in ast.walk(call))
         for node in ast.walk(tree):
             match node:

@@ -78,7 +78,13 @@ def test_what_the_sources_take_out_of_a_request_is_found_in_all_or_in_one_of_the
         ("x = x.split(',')[1]", True),
         ("head, x = x.split(',', 1)", True),
         ("x = x.partition(',')[2]", True),
+        ("x = re.search(r'base64,(.*)', x).group(1)", True),
+        ("x = re.sub('^data:image/.+;base64,', '', x)", True),
+        ("x = x[x.find('base64,') + 7:]", True),
+        ("x = x[22:]", True),
         ("y = row.split(',')", False),
+        ("y = row[22:]", False),
+        ("import base64, io", False),
         ("x = x.strip()", False),
     ],
 )
