@@ -263,7 +263,8 @@ class Preprocessing:
 
     Decode to `mode` ("RGB" or "L") with Pillow, apply `geometry` in order on 8-bit pixels, then for each channel of `row_mode`
     (pixel * scale - mean) / std in float32, in `channels` order, laid out channels first. With `upright` the decoded image is
-    first turned as its EXIF data say, which is what `ImageOps.exif_transpose` does and `Image.open` does not.
+    first turned as its EXIF data say, which is what `ImageOps.exif_transpose` does and `Image.open` does not. `gray` says who
+    makes gray of colors for mode "L": Pillow's `convert`, or OpenCV's `imread` (a JPEG's own luma, a PNG's by libpng).
     `mean` and `std` have one entry per channel and are in units of the scaled pixel.
     """
 
@@ -274,11 +275,14 @@ class Preprocessing:
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
     channels: Literal["RGB", "BGR", "L"] = "RGB"
     upright: bool = False
+    gray: Literal["pillow", "opencv"] = "pillow"
     source: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.mode not in ("RGB", "L"):
             raise ValueError(f"preprocessing: mode must be 'RGB' or 'L', got {self.mode!r}")
+        if self.gray not in ("pillow", "opencv") or (self.gray == "opencv" and self.mode != "L"):
+            raise ValueError(f"preprocessing: mode {self.mode!r} cannot be gray as {self.gray!r} makes it")
         mode: str = self.mode
         for step in self.geometry:
             count = len(mode)
@@ -329,7 +333,9 @@ class Preprocessing:
 
     def to_json(self) -> dict[str, Any]:
         """The steps as a list of operations, the form that reports and artifacts carry."""
-        steps: list[dict[str, Any]] = [{"op": "decode", "mode": self.mode, **({"upright": True} if self.upright else {})}]
+        steps: list[dict[str, Any]] = [{"op": "decode", "mode": self.mode}]
+        steps[0] |= {"upright": True} if self.upright else {}
+        steps[0] |= {"gray": self.gray} if self.gray != "pillow" else {}
         implied = (("library", "pillow"), ("side", "short"))  # what a resize means that does not say
         for step in self.geometry:
             stated = {key: value for key, value in asdict(step).items() if (key, value) not in implied}
@@ -361,6 +367,7 @@ class Preprocessing:
             std=tuple(steps[-2]["std"]),
             channels=steps[-1]["channels"],
             upright=steps[0].get("upright", False),
+            gray=steps[0].get("gray", "pillow"),
             source=data.get("source", ""),
         )
 

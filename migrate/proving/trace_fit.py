@@ -65,9 +65,18 @@ def fit(observations: Sequence[Observation], mode: Mode, *, source: str = "") ->
         channels, gain, offset = fit_numbers(pixels, outputs)
     scale, mean, std = snap(gain, offset, pixels, outputs, channels)
     in_rgb = slice(None, None, -1) if channels == "BGR" else slice(None)  # Preprocessing states mean and std per RGB channel
-    return Preprocessing(
+    made = Preprocessing(
         mode=mode, geometry=geometry, scale=scale, mean=mean[in_rgb], std=std[in_rgb], channels=channels, source=source
     )
+    return replace(made, gray="opencv") if _read_gray(observations) else made
+
+
+def _read_gray(observations: Sequence[Observation]) -> bool:
+    """Whether OpenCV's reader made the images gray."""
+    read = [any(op["op"] == "decode" for op in observation.ops) for observation in observations]
+    if any(read) and not all(read):
+        raise Rejected("it reads some images as gray and others in color")
+    return any(read)
 
 
 def _decoded(observations: Sequence[Observation], mode: Mode) -> tuple[Mode, list[Observation]]:
@@ -75,16 +84,20 @@ def _decoded(observations: Sequence[Observation], mode: Mode) -> tuple[Mode, lis
     and of the others those remain that change the mode. What is neither color nor gray in between, as RGBA, changes none."""
     decoded, told = mode, []
     for observation in observations:
-        now, first, left = mode, mode, []
+        now, first, left, begins = mode, mode, [], True
         for op in observation.ops:
             if op["op"] != "convert":
                 left.append(op)
+                if op["op"] == "decode":  # by OpenCV's reader, to gray
+                    now = first = "L"
+                begins = begins and _is_idle(op) and op["op"] != "decode"
             elif op.get("mode") in ("RGB", "L") and op["mode"] != now:
                 now = op["mode"]
-                if first == mode and "library" not in op and all(map(_is_idle, left)):
+                if begins and "library" not in op:
                     first = now
                 else:
                     left.append(op)
+                begins = False
         if now != ("L" if observation.pixels.ndim == 2 else "RGB"):
             raise Rejected("it makes colors gray in a way of its own, which the served preprocessing has no step for")
         decoded = first
@@ -143,7 +156,7 @@ def _merged(steps: Sequence[Geometry]) -> tuple[Geometry, ...]:
 
 def _is_idle(op: dict[str, Any]) -> bool:
     """Operations without effect on the pixels, or that only change the mode, which the caller compares by itself."""
-    if op["op"] == "draft":
+    if op["op"] in ("decode", "draft"):
         return True
     if op["op"] == "pad":
         return tuple(op["before"]) == tuple(op["after"])

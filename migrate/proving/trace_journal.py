@@ -174,8 +174,12 @@ class Journal:
             @functools.wraps(plain)
             def read(*args: Any, **kwargs: Any) -> Any:
                 found = plain(*args, **kwargs)
-                if isinstance(found, np.ndarray) and found.dtype == np.uint8 and found.ndim == 3 and found.shape[2] == 3:
-                    self.read = ([], "RGB", found[:, :, ::-1].copy())
+                if isinstance(found, np.ndarray) and found.dtype == np.uint8:
+                    if found.ndim == 3 and found.shape[2] == 3:
+                        self.read = ([], "RGB", found[:, :, ::-1].copy())
+                    elif found.ndim == 2:
+                        op = {"op": "decode", "library": "opencv", "before": found.shape, "after": found.shape}
+                        self.read = ([op], "L", found.copy())
                 return found
 
             return read

@@ -86,6 +86,9 @@ class Preprocessor:
         self.dtype = np.dtype(np.uint8 if pixels else np.float32)
         self.mode: str = steps[0]["mode"]
         self.upright: bool = steps[0].get("upright", False)
+        self.gray: str = steps[0].get("gray", "pillow")
+        if self.gray not in ("pillow", "opencv"):
+            raise ValueError(f"preprocessing: cannot make gray as {self.gray!r} does")
         self.geometry = [_checked(step) for step in steps[1:-3]]
         self.size = _row_size(self.geometry)
         scale, normalize, layout = steps[-3:]
@@ -202,10 +205,18 @@ class Preprocessor:
     def load(self, image: Image.Image) -> Image.Image:
         """An opened image decoded, in the wanted mode. Raises ImageError."""
         try:
+            form = image.format
+            if self.gray == "opencv":
+                image.draft("L", None)  # a JPEG's own luma
             image.load()
             if self.upright:
                 image = ImageOps.exif_transpose(image)
-            return image if image.mode == self.mode else image.convert(self.mode)
+            if image.mode == self.mode:
+                return image
+            if self.gray == "opencv":
+                bits = 14 if form == "BMP" and image.mode == "RGB" else 15
+                return Image.fromarray(opencv_gray(np.asarray(image.convert("RGB")), bits, rounded=form != "PNG"))
+            return image.convert(self.mode)
         except _DAMAGED as error:
             what = str(error) or "its parts contradict each other"
             raise ImageError(f"the {image.format} image is {_harm(error)} ({what})") from error
@@ -357,12 +368,14 @@ def crop_box(step: Mapping[str, Any], height: int, width: int) -> tuple[int, int
     return left, top, left + crop_width, top + crop_height
 
 
-def opencv_gray(pixels: np.ndarray) -> np.ndarray:
+def opencv_gray(pixels: np.ndarray, bits: int = 15, *, rounded: bool = True) -> np.ndarray:
     """What `cv2.cvtColor` makes of uint8 RGB [H, W, 3], bit for bit: [H, W], with weights of 15 bits as in OpenCV 4 and 5
-    (modules/imgproc/src/color_rgb.simd.hpp)."""
+    (modules/imgproc/src/color_rgb.simd.hpp). Its reader of BMP files has 14 (modules/imgcodecs/src/utils.cpp), and for PNG
+    files libpng cuts weights and sums off (`png_set_rgb_to_gray`)."""
+    weights = (9797, 19234, 3737) if not rounded else (9798, 19235, 3735) if bits == 15 else (4899, 9617, 1868)
     wide: np.ndarray = pixels.astype(np.int32)
-    weighed: np.ndarray = wide @ np.array((9798, 19235, 3735), np.int32)
-    return ((weighed + (1 << 14)) >> 15).astype(np.uint8)
+    weighed: np.ndarray = wide @ np.array(weights, np.int32)
+    return ((weighed + (rounded << bits - 1)) >> bits).astype(np.uint8)
 
 
 def opencv_resize(pixels: np.ndarray, height: int, width: int, interpolation: str) -> np.ndarray:

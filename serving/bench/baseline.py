@@ -26,7 +26,7 @@ import numpy as np
 import torch
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from ...errors import SandboxError
 from ...migrate.worker.recipe import Recipe, build_model
@@ -45,9 +45,7 @@ def transform(preprocessing: Preprocessing) -> Callable[[Image.Image], torch.Ten
     std = torch.tensor(preprocessing.std).view(-1, 1, 1)
 
     def apply(image: Image.Image) -> torch.Tensor:
-        if preprocessing.upright:
-            image = ImageOps.exif_transpose(image)
-        image = shapes.shape(image.convert(preprocessing.mode), shapes.geometry)
+        image = shapes.shape(shapes.load(image), shapes.geometry)
         pixels = np.array(image)
         if pixels.ndim == 2:
             pixels = pixels[:, :, None]

@@ -83,7 +83,7 @@ class FastPreprocessor(Preprocessor):
     def _usual(self, data: bytes) -> tuple[int, int] | None:
         """The (height, width) of an image that need not be opened to be checked; None for one that must."""
         header = usual_header(data)
-        if header is None or (self.upright and header.may_lie) or (header.components == 3 and self.mode == "L"):
+        if header is None or (self.upright and header.may_lie) or (header.components == 3 and not self._taken("RGB")):
             return None
         size = header.height, header.width
         return size if self.fits(size, min(self.max_pixels, MAX_PIXELS)) else None  # Pillow has a limit of its own
@@ -96,7 +96,7 @@ class FastPreprocessor(Preprocessor):
             return None
         if self.orientation(image) != 1:
             return None
-        if image.mode != self.mode and (image.mode, self.mode) != ("L", "RGB"):
+        if not self._taken(image.mode):
             return None
         try:
             *size, _, subsampling = simplejpeg.decode_jpeg_header(data)
@@ -104,6 +104,10 @@ class FastPreprocessor(Preprocessor):
             return None
         usual = tuple(size) == (image.height, image.width) and subsampling in _SUBSAMPLINGS
         return (image.height, image.width) if usual else None
+
+    def _taken(self, mode: str) -> bool:
+        """Whether libjpeg-turbo makes of an image of this mode what it is to be: of colors their luma, not Pillow's gray."""
+        return mode == self.mode or (mode, self.mode, self.gray) in (("L", "RGB", "pillow"), ("RGB", "L", "opencv"))
 
     def _turbo(self, data: bytes, size: tuple[int, int]) -> np.ndarray | None:
         """What `decode` gives, of an image of this size; None where libjpeg-turbo has as much as a warning."""

@@ -93,6 +93,28 @@ def test_what_the_image_decides_is_refused(tmp_path: Path, body: str, reason: st
     assert reason in (found.why or "")
 
 
+@pytest.mark.parametrize(
+    ("then", "row_mode", "geometry"),
+    [
+        ("cv2.resize(image, (28, 28))[None]", "L", ("LINEAR",)),
+        ("cv2.cvtColor(cv2.resize(image, (28, 28)), cv2.COLOR_GRAY2RGB).transpose(2, 0, 1)", "RGB", ("LINEAR", "COLOR")),
+    ],
+)
+def test_what_opencv_reads_as_gray(tmp_path: Path, then: str, row_mode: str, geometry: tuple[str, ...]) -> None:
+    pytest.importorskip("cv2")
+    body = f"""
+    import cv2
+    def transform(path):
+        image = cv2.imread(path, cv2.IMREAD_GRAYSCALE)
+        return {then}.astype(np.float32) / 255
+    """
+    found = traced(tmp_path, body, takes="path")
+    assert found.why is None
+    (made,) = found.candidates
+    assert (made.mode, made.gray, made.row_mode) == ("L", "opencv", row_mode)
+    assert made.geometry == tuple({"LINEAR": LINEAR, "COLOR": COLOR}[name] for name in geometry)
+
+
 READ = """
 import cv2
 def transform(path):

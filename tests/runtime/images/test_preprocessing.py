@@ -357,6 +357,7 @@ def test_threads_share_one_preprocessor():
             {"op": "resize", "size": 3, "interpolation": "x"},
             *Preprocessing().to_json()["steps"][-3:],
         ],
+        [{"op": "decode", "mode": "L", "gray": "magick"}, *Preprocessing().to_json()["steps"][-3:]],
         [{"op": "decode", "mode": "RGB"}, {"op": "convert", "mode": "P"}, *Preprocessing().to_json()["steps"][-3:]],
         [{"op": "decode", "mode": "RGB"}, {"op": "point", "table": [0] * 255}, *Preprocessing().to_json()["steps"][-3:]],
     ],
@@ -508,9 +509,35 @@ def test_gray_of_opencv_is_bit_exact():
         assert np.array_equal(made[:, :, 0], cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY))
 
 
+def saved(kind, mode, **options):
+    rng = np.random.default_rng(3)
+    noise = Image.fromarray(rng.integers(0, 256, (31, 45, 4), dtype=np.uint8), "RGBA")
+    return encode(noise.convert(mode if mode in ("RGBA", "LA") else "RGB").convert(mode), kind, **options)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(saved("PNG", mode) for mode in ("RGB", "RGBA", "P", "L", "LA", "1")),
+        *(saved("BMP", mode) for mode in ("RGB", "P", "L")),
+        *(saved("WEBP", mode, lossless=True) for mode in ("RGB", "RGBA")),
+        *(saved("JPEG", "RGB", **options) for options in ({}, {"subsampling": 0}, {"progressive": True}, {"quality": 30})),
+        saved("JPEG", "L"),
+    ],
+)
+def test_gray_as_opencv_reads_it(data):
+    cv2 = pytest.importorskip("cv2")
+    made = Preprocessing(mode="L", channels="L", gray="opencv", scale=1.0, mean=(0.0,), std=(1.0,))
+    assert Preprocessing.from_json(made.to_json()) == made
+    row = Preprocessor(made.to_json()["steps"])(data)
+    assert np.array_equal(row[0], cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"gray": "opencv"}, "cannot be gray"),
+        ({"gray": "magick", "mode": "L", "channels": "L", "mean": (0.0,), "std": (1.0,)}, "cannot be gray"),
         ({"geometry": (Convert(mode="L"),)}, "does not fit mode 'L'"),
         ({"geometry": (Convert(mode="L"), Pad(fill=(0, 0, 0)), Convert(mode="RGB"))}, "1 values of pad's fill"),
         ({"geometry": (Convert(mode="L"), Point(table=(0,) * 768), Convert(mode="RGB"))}, "table of 256"),

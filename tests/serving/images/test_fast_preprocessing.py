@@ -145,10 +145,20 @@ def test_the_corpus_is_as_the_exact_path_has_it(geometry):
             raise AssertionError(f"{name}: {error}") from error
 
 
-def test_the_corpus_as_gray():
-    exact, fast = pair(steps_of(mode="L"))
+@pytest.mark.parametrize("gray", [{}, {"gray": "opencv"}])
+def test_the_corpus_as_gray(gray):
+    first, *steps = steps_of(mode="L")
+    exact, fast = pair([first | gray, *steps])
     for data in CORPUS.values():
         same(outcome(exact, data), outcome(fast, data), BOUND)
+
+
+def test_a_luma_is_decoded_by_libjpeg_turbo(monkeypatch):
+    first, *steps = steps_of(geometry=(), mode="L")
+    exact, fast = pair([first | {"gray": "opencv"}, *steps])
+    wanted = exact.decode(CORPUS["4:2:0"])
+    monkeypatch.setattr(FastPreprocessor, "load", None)
+    assert np.array_equal(fast.decode(CORPUS["4:2:0"]), wanted)
 
 
 @pytest.mark.parametrize("name", ["4:4:4", "4:2:2", "4:2:0", "gray", "orientation 6", "restart markers", "stored as RGB"])

@@ -63,6 +63,7 @@ def test_a_shifted_crop_stays_inside_of_the_image():
             geometry=(Resize(size=16, side="long"), Pad(size=(16, 16))), channels="BGR", scale=1.0, mean=(123.0, 117.0, 104.0)
         ),
         Preprocessing(mode="L", channels="L", geometry=(Resize(size=(16, 16)),), mean=(0.13,), std=(0.3,)),
+        Preprocessing(mode="L", channels="L", gray="opencv", geometry=(Resize(size=(16, 16)),), mean=(0.13,), std=(0.3,)),
         Preprocessing(
             mode="L",
             geometry=(Convert(mode="RGB"), Point(table=tuple(range(255, -1, -1))), Resize(size=20), CenterCrop(size=(16, 16))),
