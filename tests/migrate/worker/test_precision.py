@@ -23,6 +23,14 @@ class Converts(Fresh):
         return super().forward(rows.double())
 
 
+class Casts(Fresh):
+    """Gives a lower precision, and an int beside it."""
+
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def forward(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.fc(rows), rows.argmax(1)
+
+
 class Mixed(Fresh):
     """Its parameters are of two precisions."""
 
@@ -50,6 +58,17 @@ def test_what_takes_no_float32_is_brought_to_it(dtype: torch.dtype) -> None:
     wanted = rows.double() @ weight.double().T + model.fc.bias.double() + 1
     assert torch.allclose(given.double(), wanted, atol=1e-5)
     assert in_float32(model, rows) is None
+
+
+def test_what_an_autocast_within_gives_is_given_in_float32() -> None:
+    model, rows = Casts().eval(), torch.randn(2, 4)
+    before, chosen = model(rows)
+    assert before.dtype == torch.bfloat16
+    assert in_float32(model, rows) is None
+    after, same = model(rows)
+    assert (after.dtype, same.dtype) == (torch.float32, torch.int64)
+    assert torch.equal(after, before.float())
+    assert torch.equal(same, chosen)
 
 
 @pytest.mark.parametrize("model", [Fresh(), Converts().double(), Mixed(), nn.Flatten()], ids=lambda model: type(model).__name__)
