@@ -249,6 +249,7 @@ def test_preparing_prints_nothing_and_leaves_torchs_threads_alone(graph, tmp_pat
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow  # a package that is opened: artifact/test_artifact, a server that never imports torch
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
 def test_opening_a_portable_graph_does_not_import_torch(graph, tmp_path, name):
     backends.get(name).prepare(graph, Target(), tmp_path)
