@@ -218,7 +218,7 @@ def test_compile_writes_a_model_that_loads_and_computes_the_same(tmp_path, headr
         "--name",
         "small",
         "--max-tuning-seconds",
-        "2",
+        "0.2",
     ]
     done = headrace_warm("compile", "tiny.py:Tiny(classes=7)", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -233,12 +233,12 @@ NO_GPU = visible_gpus() == 0
 
 def test_a_plan_is_made_for_the_device_that_is_asked_for(tmp_path, headrace_warm):
     (tmp_path / "tiny.py").write_text(MODEL)
-    options = ["--input-size", "3,20,24", "--out", "models", "--max-tuning-seconds", "1"]
+    options = ["--input-size", "3,20,24", "--out", "models", "--max-tuning-seconds", "0.2"]
     done = headrace_warm("compile", "tiny.py:tiny", *options, "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     record = tmp_path / "models" / "Tiny" / "1" / "headrace.json"
     assert [plan["device"] for plan in json.loads(record.read_text())["plans"]] == ["cpu"]
-    tuning = ["--buckets", "1", "--max-tuning-seconds", "1", "--format", "json"]
+    tuning = ["--buckets", "1", "--max-tuning-seconds", "0.2", "--format", "json"]
     done = headrace_warm("tune", "models/Tiny", *tuning, "--device", "cpu", cwd=tmp_path)
     assert json.loads(done.stdout)["device"] == "cpu", done.stderr
     if NO_GPU:

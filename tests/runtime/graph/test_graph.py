@@ -84,9 +84,7 @@ def test_changed_parameters_are_seen_at_the_next_call(graph, small):
     images = torch.randn(2, 3, 16, 16)
     changes = {
         "in place": lambda: small.head.weight.mul_(-2),
-        "load_state_dict": lambda: small.load_state_dict(
-            {name: 1.5 * value for name, value in small.state_dict().items()}
-        ),
+        "load_state_dict": lambda: small.load_state_dict({name: 1.5 * value for name, value in small.state_dict().items()}),
         "replaced parameter": lambda: setattr(small.head, "weight", nn.Parameter(torch.randn(5, 3))),
         "replaced module": lambda: setattr(small, "head", nn.Linear(3, 5)),
         "buffer": lambda: small.norm.running_mean.add_(1),

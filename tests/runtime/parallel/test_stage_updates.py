@@ -75,7 +75,9 @@ def test_parameters_in_16_bits(ranks):
         assert dtypes == ["torch.bfloat16"]
 
 
-@pytest.mark.parametrize(("zero", "most"), [*(pytest.param(*one, marks=pytest.mark.slow) for one in ((0, 8), (1, 11))), (2, 16)])
+@pytest.mark.parametrize(
+    ("zero", "most"), [*(pytest.param(*one, marks=pytest.mark.slow) for one in ((0, 8), (1, 11))), (2, 16)]
+)
 def test_collectives_are_not_as_many_as_parameters(ranks, zero, most):
     """A step's checks, its loss, a gather, and of gradients one sum, or one of each kind for a stage and a microbatch."""
     for found, parameters in ranks.run(2, "posted", program="update_program.py", zero=zero):
