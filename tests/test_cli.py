@@ -78,10 +78,10 @@ def test_a_full_disk_is_one_line_and_no_traceback():
         ["compile", "net.py:net", "--input-size", "1,4,4", "--random-weights", "--out=file/models"],
     ],
 )
-def test_a_place_that_is_something_else_is_one_line_and_no_traceback(tmp_path, arguments):
+def test_a_place_that_is_something_else_is_one_line_and_no_traceback(tmp_path, arguments, headrace_warm):
     (tmp_path / "net.py").write_text("import torch\nnet = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))\n")
     (tmp_path / "file").write_text("mine")
-    done = headrace(*arguments, cwd=tmp_path)
+    done = headrace_warm(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert (tmp_path / "file").read_text() == "mine"
@@ -136,8 +136,8 @@ time.sleep(60)
 @pytest.mark.parametrize(
     ("typed", "meant"), [("predct", "'predict'"), ("serv", "'serve'"), ("plan-paralel", "'plan-parallel'")]
 )
-def test_a_command_that_is_none_is_said_with_those_that_are_near(typed, meant):
-    done = headrace(typed, "models")
+def test_a_command_that_is_none_is_said_with_those_that_are_near(typed, meant, warm_headrace):
+    done = warm_headrace(typed, "models")
     assert done.returncode == 2
     assert f"No such command {typed!r}. Did you mean {meant}" in done.stderr
 

@@ -104,7 +104,7 @@ def test_classes_split_over_another_axis(ranks):
     check(ranks.run(4, "staged", shape=[2, 2], trainings=trainings), trainings)
 
 
-@pytest.mark.slow  # split over an axis without stages on four ranks: test_graph; stages whose state is split: `test_checkpoints`
+@pytest.mark.slow  # split over an axis without stages on four ranks: test_graph; of stages: `test_checkpoints`
 @pytest.mark.parametrize("zero", [2, 3])
 def test_parameters_split_over_an_axis_and_their_state_over_another(ranks, zero):
     options = {"optimizer": "groups", "accumulate": 2, "zero": zero, "tensor": "model"}

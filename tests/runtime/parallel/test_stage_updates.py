@@ -89,6 +89,7 @@ def test_two_networks_with_an_optimizer_each(ranks):
     assert max(ranks.run(2, "two_optimizers", program="update_program.py", zero=2)) < 1e-6
 
 
+@pytest.mark.slow  # of two ranks, with their checkpoints: test_stage_parameters
 def test_ranks_without_parameters(ranks):
     results = ranks.run(4, "without_parameters", program="update_program.py", zero=2)
     assert max(max(furthest) for *furthest, _ in results) < 1e-6

@@ -659,7 +659,9 @@ def test_between_the_ends_only_forms_that_won_there_are_compiled(conv_net, tuned
     assert seen
 
 
-@pytest.mark.parametrize(("parted", "streams"), [(0.7, [2, 2, None]), (1.1, [None, None, None])])
+@pytest.mark.parametrize(
+    ("parted", "streams"), [(0.7, [2, 2, None]), pytest.param(1.1, [None, None, None], marks=pytest.mark.slow)]
+)
 def test_what_won_in_parts_at_the_next_larger_size_is_compiled_for_one_that_nobody_measured(
     conv_net, tuned, monkeypatch, parted, streams
 ):

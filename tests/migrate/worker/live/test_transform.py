@@ -256,6 +256,7 @@ def test_nothing_is_confirmed_where_no_image_comes_to_the_model(tmp_path: Path) 
     assert confirm(recipe, Traced(candidates=(plain,)), sandbox) is None
 
 
+@pytest.mark.slow  # the same and more: past a training step, below
 def test_through_a_loader_after_training(tmp_path: Path) -> None:
     found = traced(tmp_path, LOADED, (3, 20, 24))
     (made,) = found.candidates

@@ -30,7 +30,15 @@ def test_it_gets_the_answers_that_are_right(server, photos, reference):
     assert over_grpc.answers == over_http.answers == right
 
 
-@pytest.mark.parametrize("kind", [{"kind": "closed"}, {"kind": "poisson", "rate": 80.0}, {"kind": "closed", "processes": 2}])
+# Of several processes: test_loadgen.
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"kind": "closed"},
+        {"kind": "poisson", "rate": 80.0},
+        pytest.param({"kind": "closed", "processes": 2}, marks=pytest.mark.slow),
+    ],
+)
 def test_it_measures(server, photos, kind):
     request = LoadRequest(
         url=f"grpc://{server.grpc}/tiny_classify", images=photos, connections=4, warm_up_seconds=0.2, seconds=0.4, **kind
