@@ -17,6 +17,7 @@ needs_triton = pytest.mark.skipif(_launch.triton is None, reason="needs Triton: 
 # Each takes no more accumulators of a thread and no more shared memory than one of as many warps that stays.
 SMALLER = (
     [128, 256, 64, 8, 3],
+    [64, 64, 64, 4, 4],
     [128, 128, 64, 8, 3],
     [64, 256, 64, 8, 3],
     [128, 128, 32, 8, 4],

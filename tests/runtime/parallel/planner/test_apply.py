@@ -91,6 +91,7 @@ def test_two_ranks(ranks, tmp_path):
 FOUR = [("chain", (2, 2), "split stages", ())]
 
 
+@pytest.mark.slow  # plans on ranks: above; such stages on four: test_stage_parameters, also in `test_checkpoints`
 def test_four_ranks(ranks, tmp_path):
     check(ranks.run(4, "planned", trainings=trainings(tmp_path, FOUR, 4)), FOUR)
 
