@@ -78,10 +78,10 @@ def test_a_full_disk_is_one_line_and_no_traceback():
         ["compile", "net.py:net", "--input-size", "1,4,4", "--random-weights", "--out=file/models"],
     ],
 )
-def test_a_place_that_is_something_else_is_one_line_and_no_traceback(tmp_path, arguments):
+def test_a_place_that_is_something_else_is_one_line_and_no_traceback(tmp_path, arguments, headrace_warm):
     (tmp_path / "net.py").write_text("import torch\nnet = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))\n")
     (tmp_path / "file").write_text("mine")
-    done = headrace(*arguments, cwd=tmp_path)
+    done = headrace_warm(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert (tmp_path / "file").read_text() == "mine"
@@ -136,8 +136,8 @@ time.sleep(60)
 @pytest.mark.parametrize(
     ("typed", "meant"), [("predct", "'predict'"), ("serv", "'serve'"), ("plan-paralel", "'plan-parallel'")]
 )
-def test_a_command_that_is_none_is_said_with_those_that_are_near(typed, meant):
-    done = headrace(typed, "models")
+def test_a_command_that_is_none_is_said_with_those_that_are_near(typed, meant, warm_headrace):
+    done = warm_headrace(typed, "models")
     assert done.returncode == 2
     assert f"No such command {typed!r}. Did you mean {meant}" in done.stderr
 
@@ -218,7 +218,7 @@ def test_compile_writes_a_model_that_loads_and_computes_the_same(tmp_path, headr
         "--name",
         "small",
         "--max-tuning-seconds",
-        "2",
+        "0.2",
     ]
     done = headrace_warm("compile", "tiny.py:Tiny(classes=7)", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -233,12 +233,12 @@ NO_GPU = visible_gpus() == 0
 
 def test_a_plan_is_made_for_the_device_that_is_asked_for(tmp_path, headrace_warm):
     (tmp_path / "tiny.py").write_text(MODEL)
-    options = ["--input-size", "3,20,24", "--out", "models", "--max-tuning-seconds", "1"]
+    options = ["--input-size", "3,20,24", "--out", "models", "--max-tuning-seconds", "0.2"]
     done = headrace_warm("compile", "tiny.py:tiny", *options, "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     record = tmp_path / "models" / "Tiny" / "1" / "headrace.json"
     assert [plan["device"] for plan in json.loads(record.read_text())["plans"]] == ["cpu"]
-    tuning = ["--buckets", "1", "--max-tuning-seconds", "1", "--format", "json"]
+    tuning = ["--buckets", "1", "--max-tuning-seconds", "0.2", "--format", "json"]
     done = headrace_warm("tune", "models/Tiny", *tuning, "--device", "cpu", cwd=tmp_path)
     assert json.loads(done.stdout)["device"] == "cpu", done.stderr
     if NO_GPU:

@@ -33,8 +33,8 @@ TELLS = re.compile(r"^headrace (migrate(?!.*--(out|write))|migrate .*--check|ver
 # Every command that these show is on README.md or on a page that stays; or serves with options, whose three places
 # serving/test_options holds, and the modes of model control serving/models and serving/processes.
 REPEATS = (
-    "docs/console.md", "docs/index.md", "docs/model-control.md", "docs/serve-options.md", "docs/triton.md",
-    "docs/tutorials/repository.md", "docs/tutorials/timm.md",
+    "docs/console.md", "docs/index.md", "docs/model-control.md", "docs/names.md", "docs/serve-options.md", "docs/triton.md",
+    "docs/tutorials/repository.md", "docs/tutorials/timm.md", "docs/tutorials/torchserve.md",
 )  # fmt: skip
 
 

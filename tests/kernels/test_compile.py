@@ -14,8 +14,16 @@ from tests.benchmarks.kernel_variants import VARIANTS
 
 ROOT = Path(__file__).parents[2]
 needs_triton = pytest.mark.skipif(_launch.triton is None, reason="needs Triton: pip install triton")
-# Each takes no more registers of a thread and no more shared memory than one of as many warps that stays.
-SMALLER = ([128, 128, 64, 8, 3], [64, 256, 64, 8, 3], [128, 128, 32, 8, 4], [64, 128, 64, 4, 3], [32, 64, 64, 4, 4])
+# Each takes no more accumulators of a thread and no more shared memory than one of as many warps that stays.
+SMALLER = (
+    [128, 256, 64, 8, 3],
+    [64, 64, 64, 4, 4],
+    [128, 128, 64, 8, 3],
+    [64, 256, 64, 8, 3],
+    [128, 128, 32, 8, 4],
+    [64, 128, 64, 4, 3],
+    [32, 64, 64, 4, 4],
+)
 
 
 @pytest.fixture(autouse=True)

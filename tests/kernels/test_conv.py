@@ -218,12 +218,12 @@ def test_any_tile_computes_the_same(generator, device):
 
 
 TURNS = ((40, [32, 16, 64, 1, 2, 3]), (64, [16, 32, 64, 1, 3, 16]), (20, [32, 32, 32, 1, 1, 2]))
-TURNED = {(0, 0, True), (0, 2, False), (1, 1, False), (1, 2, True), (2, 0, False), (2, 1, True)}
+TURNED = {(0, 0, True), (1, 2, False), (1, 2, True), (2, 1, False)}
 
 
 @pytest.mark.parametrize(
     ("channels", "tile", "dtype", "adds"),
-    [  # each tile with floats and, but for the last, with levels, and each type with an addition and without
+    [  # each tile, each type, and levels with an addition and without
         pytest.param(channels, tile, dtype, adds, marks=[] if (at, place, adds) in TURNED else pytest.mark.slow)
         for at, (channels, tile) in enumerate(TURNS)
         for place, dtype in enumerate((torch.float32, torch.bfloat16, torch.int8))

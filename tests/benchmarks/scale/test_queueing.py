@@ -65,7 +65,9 @@ def test_m_g_1(load):
     assert mean_wait(only_batches(service), rate, service.mean) == pytest.approx(expected, rel=0.1)
 
 
-@pytest.mark.parametrize(("threads", "load"), [(1, 0.7), pytest.param(4, 0.8, marks=pytest.mark.slow), (16, 0.8)])
+@pytest.mark.parametrize(
+    ("threads", "load"), [*(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, 0.7), (4, 0.8))), (16, 0.8)]
+)
 def test_m_m_c(threads, load):
     """Erlang's C for a pool of threads with a core each: mean wait C / (c * mu - lambda)."""
     service = 0.01

@@ -120,6 +120,7 @@ def test_overload_is_refused_and_costs_little_goodput():
     assert result.outcomes["refused"] > 0.3 * len(result.records)
 
 
+@pytest.mark.slow  # by how much: test_queueing
 def test_more_servers_carry_more():
     spec = dataclasses.replace(SPEC, batch={1: constant(0.005), 4: constant(0.013)})
     one, three = (sustainable(Cluster(spec=spec, servers=count), limit=0.1, requests=1500, start=100.0) for count in (1, 3))

@@ -149,6 +149,7 @@ def test_every_form_computes_what_the_module_computes(conv_net, packaged, tmp_pa
     assert all(sizes.values())
 
 
+@pytest.mark.slow  # int8 of given images: runtime/lowering/test_quantize; of pixels: test_uint8_input; other forms: above
 def test_int8_of_pixels_is_calibrated_with_the_given_images(conv_net, packaged, tmp_path):
     other = int8_wins(conv_net, packaged, images(tmp_path))
     made = {variant.form: variant for variant in write_variants(conv_net, other, tmp_path / "out", images=images(tmp_path))}

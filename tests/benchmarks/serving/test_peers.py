@@ -67,7 +67,7 @@ class Net(torch.nn.Module):
         return self.drop(self.conv(x).relu().mean((2, 3)))
 
 
-@pytest.mark.parametrize("framework", ["eager", "onnxruntime", "openvino"])
+@pytest.mark.parametrize("framework", ["eager", "onnxruntime", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_a_framework_by_hand_computes_the_model(framework):
     torch.manual_seed(0)
     model = Net()

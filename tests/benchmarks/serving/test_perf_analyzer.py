@@ -16,7 +16,7 @@ HEADER = (
     "Concurrency,Inferences/Second,Client Send,Network+Server Send/Recv,Server Queue,Server Compute Input,"
     "Server Compute Infer,Server Compute Output,Client Recv,p50 latency,p90 latency,p95 latency,p99 latency\n"
 )
-QUICK = {"concurrency": (2,), "window_seconds": 0.4, "stability_percent": 999.0, "timeout_seconds": 60.0}
+QUICK = {"concurrency": (2,), "window_seconds": 0.15, "stability_percent": 999.0, "timeout_seconds": 60.0}
 
 
 @pytest.fixture(scope="session")

@@ -147,17 +147,21 @@ def test_what_goes_away_while_it_is_copied_is_left_out(root: Path, tmp_path: Pat
         thread.join()
 
 
-def test_a_tree_deeper_than_python_recurses(root: Path, tmp_path: Path) -> None:
-    deep = str(root)
-    for _ in range(1100):  # Python recurses to a thousand
+def test_a_tree_deeper_than_python_recurses(root: Path, tmp_path: Path, warm_commands: WarmPython) -> None:
+    deep, limit = str(root), sys.getrecursionlimit()
+    for _ in range(450):
         deep += "/d"
         os.mkdir(deep)
     Path(deep, "deep.py").write_bytes(EVALUATE)
+    code = f"import sys; sys.setrecursionlimit(400); {BOUNDED}"
     try:
-        assert checked(root).returncode in (1, 3)
+        done = warm_commands.python(["-c", code, "migrate", root, "--check"], cwd=root, timeout=200)
+        assert done.returncode in (1, 3), done.stderr
+        sys.setrecursionlimit(400)
         copy_tree(root, tmp_path / "copy")
         assert (tmp_path / "copy" / "evaluate.py").read_bytes() == EVALUATE
         assert os.path.isfile(deep.replace(str(root), str(tmp_path / "copy"), 1) + "/deep.py")
     finally:  # pytest's own removal recurses
         remove_tree(root)
         remove_tree(tmp_path / "copy")
+        sys.setrecursionlimit(limit)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.trust import REMEDY, VARIABLE
+from tests.warm_python import WarmPython
 
 SCRIPT = """
 import torch
@@ -25,11 +26,14 @@ def clone(tmp_path: Path) -> Path:
     return root
 
 
+def kept() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != VARIABLE}
+
+
 def headrace(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
     return subprocess.run(
         [sys.executable, "-m", "headrace", *map(str, arguments)],
-        cwd=cwd, env={**kept, **environment}, capture_output=True, text=True, check=False, timeout=240,
+        cwd=cwd, env={**kept(), **environment}, capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
 
 
@@ -73,14 +77,14 @@ os._exit(0)
 """
 
 
-def test_code_that_is_compiled_reaches_no_other_model(tmp_path: Path) -> None:
+def test_code_that_is_compiled_reaches_no_other_model(tmp_path: Path, warm_torch: WarmPython) -> None:
     """The folder of --out may hold other models, and their configs say what runs them."""
     other = tmp_path / "models/other/config.pbtxt"
     other.parent.mkdir(parents=True)
     other.write_text('name: "other"\n')
     places = [str(other), str(tmp_path / "models/planted"), str(tmp_path / "models/other/1/model.py")]
     (tmp_path / "net.py").write_text(HOSTILE.format(places=places))
-    done = headrace("compile", "net.py:model", "--out", "models", cwd=tmp_path)
+    done = warm_torch.python(["-m", "headrace", "compile", "net.py:model", "--out", "models"], cwd=tmp_path, env=kept())
     assert done.returncode == 2, done.stderr
     assert other.read_text() == 'name: "other"\n'
     assert sorted(path.name for path in (tmp_path / "models").rglob("*")) == ["config.pbtxt", "other"]

@@ -130,6 +130,7 @@ def test_what_decides_the_package_finds_another(tmp_path, monkeypatch):
         packaged(changed, cache=cache, options=SIZE)
 
 
+@pytest.mark.slow  # of a repository: test_folders; of a model that serves: serving/named/test_planner
 def test_compile_puts_the_plan_in_the_place_of_the_quick_package(tmp_path):
     what = code(tmp_path)
     options = Options(input_size=(3, 16, 16), checkpoint=weights(tmp_path), max_tuning_seconds=0.2)

@@ -741,7 +741,7 @@ def test_a_script_that_only_leads_to_torch_is_run_where_the_others_show_no_model
 @pytest.mark.usefixtures("torch_sandbox")
 def test_a_run_that_no_signal_ends_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that solves equations for minutes; more time for the migration gives it none."""
-    monkeypatch.setattr(rehearsal, "_SECONDS", 2.0)
+    monkeypatch.setattr(rehearsal, "_SECONDS", 0.7)
     blocks = (
         "import signal, time\nimport torch\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\nwhile True:\n    pass\n"
     )

@@ -116,11 +116,13 @@ def test_a_traceback_shows_the_users_lines(root: Path, warm_python: Callable[...
     assert said == [wanted[0], *wanted[first:]]
 
 
-def test_where_nothing_can_be_rewritten_it_says_why_and_runs(root: Path) -> None:
+def test_where_nothing_can_be_rewritten_it_says_why_and_runs(
+    root: Path, warm_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     source = (root / "tools/engine.py").read_text().replace("model(images)", "model(images, scale=[sys.maxsize])")
     (root / "tools/engine.py").write_text(source)
     (root / "tools/net.py").write_text(NET.replace("self, x)", "self, x, scale=())"))
-    done = python("-m", "headrace", "run", "--trust-repository", "tools/main.py", cwd=root)
+    done = warm_python(["-m", "headrace", "run", "--trust-repository", "tools/main.py"], cwd=root, stdin="typed")
     assert done.returncode == 0, done.stderr
     assert "correct" in done.stdout
     assert "runs as it stands, without graphs" in done.stderr

@@ -149,7 +149,7 @@ def in_fp8_and_computed(*shape):
 
 
 @pytest.mark.usefixtures("fp8_products")
-@pytest.mark.parametrize("shape", [(256,), (6, 256)])
+@pytest.mark.parametrize("shape", [pytest.param((256,), marks=pytest.mark.slow), (6, 256)])
 def test_fp8_kernels_are_measured_at_another_batch_and_run_any(shape):
     program, rows, expected = in_fp8_and_computed(*shape)
     tuned = runnable(at_batch(program, 32, MAX_BATCH))

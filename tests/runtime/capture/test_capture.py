@@ -54,8 +54,8 @@ def test_signature_has_the_modules_names_and_a_batch(conv_net):
         (nn.Sequential(nn.Linear(5, 48), nn.Unflatten(1, (3, 4, 4))), "dense map"),
     ],
 )
-def test_a_graph_knows_what_its_outputs_are(conv_net, head, found):
-    captured = capture(nn.Sequential(conv_net, head).eval(), torch.randn(1, 3, 20, 12))
+def test_a_graph_knows_what_its_outputs_are(head, found):
+    captured = capture(nn.Sequential(nn.Flatten(), nn.Linear(12, 5), head).eval(), torch.randn(1, 3, 2, 2))
     assert str(captured.task.heads[0]) == found
 
 

@@ -82,7 +82,8 @@ def two_threads():
     ("backend", "mode"),
     [
         *(pytest.param(name, torch.enable_grad, marks=pytest.mark.slow if name == SECOND else []) for name in BACKENDS),
-        *(("eager", mode) for mode in (torch.no_grad, torch.inference_mode)),
+        pytest.param("eager", torch.no_grad, marks=pytest.mark.slow),
+        ("eager", torch.inference_mode),
     ],
 )
 def test_what_surrounds_a_capture_is_as_it_was(conv_net, backend, mode):
@@ -146,15 +147,32 @@ def together(*functions):
         raise error
 
 
-def test_many_threads_with_several_shapes_while_parameters_change_in_between(conv_net):
-    graph = headrace.compile(conv_net, config=GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1))
+class Small(nn.Module):
+    """What graphs in several threads need of a network."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 5)
+
+    def forward(self, images):
+        return self.head(self.norm(self.stem(images)).mean((2, 3)))
+
+
+@pytest.fixture
+def small():
+    torch.manual_seed(0)
+    return Small().eval()
+
+
+def test_many_threads_with_several_shapes_while_parameters_change_in_between(small):
+    graph = headrace.compile(small, config=GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1))
     rounds, sizes = 2, (8, 10, 12)
     images = {(size, batch): torch.randn(batch, 3, size, size) for size in sizes for batch in (1, 3, 4, 6)}
     for turn in range(rounds):
         with torch.no_grad():
-            conv_net.head.bias.add_(turn)
-            conv_net.stem.weight = nn.Parameter(conv_net.stem.weight.flip(0).clone())
-            expected = {key: conv_net(value) for key, value in images.items()}
+            small.head.bias.add_(turn)
+            small.stem.weight = nn.Parameter(small.stem.weight.flip(0).clone())
+            expected = {key: small(value) for key, value in images.items()}
 
         def work(size, expected=expected):
             for key in expected:
@@ -166,11 +184,11 @@ def test_many_threads_with_several_shapes_while_parameters_change_in_between(con
     assert sum("model.stem.weight was replaced" in item.reason for item in graph.recompiles) == (rounds - 1) * len(sizes)
 
 
-def test_threads_that_drop_each_others_captures_still_get_their_own_answers(conv_net):
-    graph = headrace.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1, max_captures=1))
+def test_threads_that_drop_each_others_captures_still_get_their_own_answers(small):
+    graph = headrace.compile(small, config=GraphConfig(backend="eager", buckets=(1,), threads=1, max_captures=1))
     images = {(size, batch): torch.randn(batch, 3, size, size) for size in (7, 9, 11) for batch in (1, 2, 3)}
     with torch.no_grad():
-        expected = {key: conv_net(value) for key, value in images.items()}
+        expected = {key: small(value) for key, value in images.items()}
 
     def work(size):
         for key, value in images.items():
@@ -183,16 +201,16 @@ def test_threads_that_drop_each_others_captures_still_get_their_own_answers(conv
     assert len(graph._kept) == 1
 
 
-def test_a_graph_answers_while_another_captures(conv_net):
+def test_a_graph_answers_while_another_captures(small):
     eager = GraphConfig(backend="eager", buckets=(1, 4), threads=1)
-    ready = headrace.compile(conv_net, torch.randn(4, 3, 8, 8), config=eager)
+    ready = headrace.compile(small, torch.randn(4, 3, 8, 8), config=eager)
     images = torch.randn(3, 3, 8, 8)
     expected, captured, answers = ready(images), threading.Event(), []
 
     def capture():
         try:
             for size in (9, 10, 11):
-                headrace.compile(conv_net, torch.randn(1, 3, size, size), config=eager)
+                headrace.compile(small, torch.randn(1, 3, size, size), config=eager)
         finally:
             captured.set()
 
@@ -206,22 +224,22 @@ def test_a_graph_answers_while_another_captures(conv_net):
         torch.testing.assert_close(item, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_graphs_that_share_a_module_captured_at_once_leave_it_in_its_mode(conv_net):
-    conv_net.train()
-    before = {name: value.clone() for name, value in conv_net.state_dict().items()}
-    graphs = [headrace.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1)) for _ in range(4)]
+def test_graphs_that_share_a_module_captured_at_once_leave_it_in_its_mode(small):
+    small.train()
+    before = {name: value.clone() for name, value in small.state_dict().items()}
+    graphs = [headrace.compile(small, config=GraphConfig(backend="eager", buckets=(1,), threads=1)) for _ in range(4)]
     images, results = torch.randn(3, 3, 10, 10), {}
     together(*(lambda item=item: results.update({item: item(images)}) for item in graphs))
-    assert all(item.training for item in conv_net.modules())
-    assert all(torch.equal(value, before[name]) for name, value in conv_net.state_dict().items())
+    assert all(item.training for item in small.modules())
+    assert all(torch.equal(value, before[name]) for name, value in small.state_dict().items())
     with torch.no_grad():
-        expected = conv_net.eval()(images)
+        expected = small.eval()(images)
     for item in graphs:
         torch.testing.assert_close(results[item], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_graph_that_nobody_needs_is_freed_at_once(conv_net):
-    graph = headrace.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1)).debug(0)
+def test_a_graph_that_nobody_needs_is_freed_at_once(small):
+    graph = headrace.compile(small, config=GraphConfig(backend="eager", buckets=(1,), threads=1)).debug(0)
     graph(torch.randn(2, 3, 8, 8))
     known, folder = weakref.ref(graph), graph._latest.folder.path
     gc.collect()

@@ -286,8 +286,14 @@ class Writes(nn.Module):
         return self.linear(x.relu_().add_(self.norm.weight)) + self.norm(x.square_())
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(
+    ("shared", "precision"),
+    [
+        (True, "fp16"),
+        (False, "bf16"),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((True, "bf16"), (False, "fp16"))),
+    ],
+)
 def test_values_that_are_written_to(shared, precision):
     torch.manual_seed(0)
     module = Writes(shared).eval()

@@ -46,12 +46,14 @@ def test_data_parallel_and_zero_give_the_gradients_of_one_process(four, zero):
     assert split == (zero > 0)
 
 
-@pytest.mark.parametrize("name", ["cnn", "vit"])
+@pytest.mark.parametrize("name", [pytest.param("cnn", marks=pytest.mark.slow), "vit"])  # its layers: test_batch_norm
 def test_networks_with_batch_norm_and_attention(four, name):
     check(name)
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", pytest.param("vit", marks=pytest.mark.slow)])  # vit: with ZeRO, below
+@pytest.mark.parametrize(
+    "name", ["cnn", *(pytest.param(one, marks=pytest.mark.slow) for one in ("mlp", "vit"))]
+)  # vit: with ZeRO, below
 def test_tensor_parallel_beside_data_parallel(four, name):
     check(name, (2, 2), tensor=True)
 

@@ -57,9 +57,6 @@ def test_zero(ranks):
     trainings = [
         {"name": "cnn", "steps": 3, "optimizer": "adam", "zero": zero, "accumulate": 1 + (zero > 1)} for zero in (0, 1, 2, 3)
     ] + [
-        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "zero": 1, "later": 24},
-        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "normed", "zero": 2, "accumulate": 2, "schedule": "gpipe"},
-        {"name": "odd", "steps": 2, "optimizer": "adagrad", "zero": 1},
         {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "zero": 3, "later": 24, "again": True, "bucket": 1024},
         {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "normed", "zero": 3, "schedule": "gpipe"},
     ]
@@ -71,6 +68,17 @@ def test_zero(ranks):
         assert split < 0.52 * min(whole), "of a frozen layer each rank has all"
 
 
+@pytest.mark.slow  # 3 splits all that these do: `test_zero`
+def test_zero_that_splits_less(ranks):
+    trainings = [
+        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "groups", "zero": 1, "later": 24},
+        {"name": "odd", "steps": 3, "clip": 0.1, "optimizer": "normed", "zero": 2, "accumulate": 2, "schedule": "gpipe"},
+        {"name": "odd", "steps": 2, "optimizer": "adagrad", "zero": 1},
+    ]
+    check(ranks.run(2, "staged", shape=[2, 1], trainings=trainings), trainings, cut=False)
+
+
+@pytest.mark.slow  # such shares: test_shares; what is split so over two ranks: `test_zero`
 def test_more_ranks_than_rows_of_a_parameter(ranks):
     trainings = [
         {"name": "odd", "steps": 2, "clip": 0.1, "optimizer": "nadam", "zero": zero, "microbatches": 1} for zero in (2, 3)
@@ -78,6 +86,7 @@ def test_more_ranks_than_rows_of_a_parameter(ranks):
     check(ranks.run(4, "staged", shape=[4, 1], trainings=trainings), trainings, cut=False)
 
 
+@pytest.mark.slow  # losses of a network that lies so on these ranks: `test_checkpoints`
 def test_parameters_split_over_another_axis(ranks):
     """Rows and columns, lengths that do not divide, with stages over the second axis; classes are in `test_checkpoints`."""
     trainings = [
@@ -95,7 +104,8 @@ def test_classes_split_over_another_axis(ranks):
     check(ranks.run(4, "staged", shape=[2, 2], trainings=trainings), trainings)
 
 
-@pytest.mark.parametrize("zero", [pytest.param(2, marks=pytest.mark.slow), 3])  # 3 splits all that 2 does
+@pytest.mark.slow  # split over an axis without stages on four ranks: test_graph; of stages: `test_checkpoints`
+@pytest.mark.parametrize("zero", [2, 3])
 def test_parameters_split_over_an_axis_and_their_state_over_another(ranks, zero):
     options = {"optimizer": "groups", "accumulate": 2, "zero": zero, "tensor": "model"}
     trainings = [{"name": "odd", "steps": 3, "clip": 0.1, **options}]

@@ -58,10 +58,15 @@ def test_each_change_by_itself(ranks, zero):
         check(ranks, 2, shape, [("Adam", RATE, one) for one in options])
 
 
-def test_ranks_that_share_out_nothing_evenly(ranks):
-    norm = {"clip_grad_norm": 0.2, "accumulate": 2}
-    check(ranks, 3, [3, 1], [("AdamW", RATE, {"stages": 2, "zero": 2, "clip_grad_value": 0.05, **norm})])
-    check(ranks, 3, [3], [("AdamW", RATE, {"zero": 1, **norm})])
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ([3, 1], {"stages": 2, "zero": 2, "clip_grad_value": 0.05}),
+        pytest.param([3], {"zero": 1}, marks=pytest.mark.slow),  # shared out in the same way: test_shares, and as above
+    ],
+)
+def test_ranks_that_share_out_nothing_evenly(ranks, shape, options):
+    check(ranks, 3, shape, [("AdamW", RATE, {"clip_grad_norm": 0.2, "accumulate": 2, **options})])
 
 
 def test_parameters_in_16_bits(ranks):
@@ -70,7 +75,9 @@ def test_parameters_in_16_bits(ranks):
         assert dtypes == ["torch.bfloat16"]
 
 
-@pytest.mark.parametrize(("zero", "most"), [(0, 8), pytest.param(1, 11, marks=pytest.mark.slow), (2, 16)])
+@pytest.mark.parametrize(
+    ("zero", "most"), [*(pytest.param(*one, marks=pytest.mark.slow) for one in ((0, 8), (1, 11))), (2, 16)]
+)
 def test_collectives_are_not_as_many_as_parameters(ranks, zero, most):
     """A step's checks, its loss, a gather, and of gradients one sum, or one of each kind for a stage and a microbatch."""
     for found, parameters in ranks.run(2, "posted", program="update_program.py", zero=zero):
@@ -82,6 +89,7 @@ def test_two_networks_with_an_optimizer_each(ranks):
     assert max(ranks.run(2, "two_optimizers", program="update_program.py", zero=2)) < 1e-6
 
 
+@pytest.mark.slow  # of two ranks, with their checkpoints: test_stage_parameters
 def test_ranks_without_parameters(ranks):
     results = ranks.run(4, "without_parameters", program="update_program.py", zero=2)
     assert max(max(furthest) for *furthest, _ in results) < 1e-6

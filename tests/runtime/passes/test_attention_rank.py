@@ -47,7 +47,7 @@ def ranks(captured):
         pytest.param((6, 8), None, {}, marks=pytest.mark.slow),
         ((6, 8), None, {"causal": True}),
         pytest.param((6, 8), (6, 6), {"scale": 0.3}, marks=pytest.mark.slow),
-        ((6, 8), (1, 6, 6), {}),
+        pytest.param((6, 8), (1, 6, 6), {}, marks=pytest.mark.slow),
         pytest.param((3, 2, 2, 4), None, {}, marks=pytest.mark.slow),
         ((3, 2, 2, 4), (2, 2, 2), {}),
         ((3, 2, 2, 4), (1, 3, 2, 2, 2), {}),

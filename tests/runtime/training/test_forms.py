@@ -99,7 +99,7 @@ def test_what_is_tried_follows_what_may_be_computed_in():
         assert [str(form) for form in forms_for(("fp32", "bf16"), [rows], other, updates=True)] == []
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["sgd", pytest.param("adam", marks=pytest.mark.slow), "adamw"])
 def test_every_form_does_what_eager_does(name):
     model, data = network(), batch()
     optimizer = OPTIMIZERS[name](model.parameters())

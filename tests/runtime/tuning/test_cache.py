@@ -14,7 +14,7 @@ from headrace.runtime.capture.capture import capture
 from headrace.runtime.tuning import autotuner as tune
 from headrace.runtime.tuning.cache import cache_key
 
-FAST = GraphConfig(threads=1, max_tuning_seconds=3)
+FAST = GraphConfig(threads=1, max_tuning_seconds=0.3)
 PINNED = GraphConfig(threads=1, backend="eager")  # what a plan is made of is up to the tests that take `FAST`
 
 
@@ -116,7 +116,7 @@ def test_it_works_across_processes(cache, tmp_path, warm_python):
         "import torch, headrace\n"
         "torch.manual_seed(0)\n"
         "model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 4))\n"
-        "graph = headrace.compile(model, config=headrace.GraphConfig(threads=1, max_tuning_seconds=3))\n"
+        "graph = headrace.compile(model, config=headrace.GraphConfig(threads=1, max_tuning_seconds=0.3))\n"
         "graph(torch.rand(2, 3, 8, 8))\n"
         "print([(item.median_ms, item.spread_ms) for item in graph.plan.measurements])\n"
     )

@@ -3,7 +3,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 
@@ -225,14 +224,17 @@ def test_the_table_explains_what_was_refused_and_skipped(folder):
     assert text.count("won") == len(won), "one line for each form, also where it won at several batch sizes"
 
 
-def test_sigterm_leaves_no_temporary_folder(folder, tmp_path):
+def test_sigterm_leaves_no_temporary_folder(folder, tmp_path, warm_torch):
     """What is measured there are copies of the model."""
     (temporary := tmp_path / "temporary").mkdir()
-    command = [sys.executable, "-m", "headrace", "tune", str(folder), "--buckets", "1,2,4,8,16"]
-    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary)}, stdout=subprocess.DEVNULL) as tuning:
+    command = ["-m", "headrace", "tune", folder, "--buckets", "1,2,4,8,16"]
+    tuning = warm_torch.popen(command, env={**os.environ, "TMPDIR": str(temporary)}, stdout=subprocess.DEVNULL)
+    try:
         while not any(temporary.glob("headrace-*")):
             assert tuning.poll() is None
             time.sleep(0.02)
         tuning.terminate()
         assert tuning.wait(120) == 128 + signal.SIGTERM
+    finally:
+        tuning.kill()
     assert not any(temporary.glob("headrace-*"))

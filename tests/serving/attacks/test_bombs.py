@@ -43,7 +43,7 @@ def test_nested_encodings_are_not_unpacked(target, request_to, encodings):
     assert request_to(target.http, "POST", "/v2/models/tiny/infer", _nested(), {"Content-Encoding": encodings})[0] == 501
 
 
-@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, pytest.param(grpc.Compression.Deflate, marks=pytest.mark.slow)])
 def test_compressed_messages(target, compression):
     with grpc.insecure_channel(target.grpc, options=[("grpc.max_send_message_length", -1)]) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)

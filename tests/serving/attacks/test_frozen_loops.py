@@ -67,7 +67,13 @@ def patient(models, launch):
 
 
 # Packed blanks are sent again and again below; a control call reads its body as the index does.
-ALSO = ("packed blanks", "empty lists for a control call")
+ALSO = (
+    "packed blanks",
+    "packed lists",
+    "blanks before a head that is cut",
+    "a string with no end",
+    "empty lists for a control call",
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in ALSO else name for name in BODIES])

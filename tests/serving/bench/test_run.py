@@ -167,7 +167,12 @@ def test_a_measurement_that_other_programs_disturb_is_repeated(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [("embedding", "embedding (a cosine of at least 0.99)"), ("multi-label", "labels above their thresholds")]
+    ("kind", "said"),
+    [
+        ("embedding", "embedding (a cosine of at least 0.99)"),
+        # Compared as vectors are, by what each kind is: load/test_answers.
+        pytest.param("multi-label", "labels above their thresholds", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.usefixtures("forked")
 def test_vectors_and_labels_are_measured_and_compared_as_what_they_are(tmp_path, kind, said):

@@ -70,12 +70,13 @@ def test_a_number_is_always_the_same_case(name):
     assert len({sent(make(5, number, World(), known)[1]) for number in range(200)}) > 100
 
 
-def test_the_openapi_document_is_what_the_server_does(served):
+@pytest.mark.parametrize("examples", [80, pytest.param(200, marks=pytest.mark.slow)])
+def test_the_openapi_document_is_what_the_server_does(served, examples):
     server, _ = served
-    counts, problems = explore(server.url, 200, number=1)
+    counts, problems = explore(server.url, examples, number=1)
     assert problems == [], "\n".join(problems)
-    assert counts.total() > 100
-    assert counts["200"] > 33
+    assert counts.total() > examples / 2
+    assert counts["200"] > examples / 6
 
 
 def test_a_document_that_lies_is_found_out(served):

@@ -138,7 +138,7 @@ def test_what_clients_of_grpc_see(folders, start):
 def test_batches_are_in_several_stages_at_a_time(folders, start, frontends, monkeypatch):
     """While there is load the stages are busy for more of the time, all together, than one of them could be."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "waiting_stages"))
-    monkeypatch.setenv("STAGES_WAIT", "0.02 0.02 0.03")  # the last one longest: those before it are blocked
+    monkeypatch.setenv("STAGES_WAIT", "0.1 0.1 0.15")  # the last one longest: those before it are blocked
     server = start(folders[1], frontends=frontends)
 
     def shares():
@@ -204,7 +204,9 @@ def test_a_killed_engine_comes_back_with_its_stages(folders, start):
     assert ask(server, "/v1/classify/faces", photo(1))[0] == 200
 
 
-@pytest.mark.parametrize("stopped", [None, 0, pytest.param(2, marks=pytest.mark.slow)])  # 0 waits the same way
+@pytest.mark.parametrize(
+    "stopped", [0, *(pytest.param(one, marks=pytest.mark.slow) for one in (None, 2))]
+)  # 0: likewise, or harder
 def test_a_server_ends_in_order_while_requests_are_in_the_pipe(folders, start, stopped):
     server = start(folders[1])
     stages = stages_of(server)
@@ -231,6 +233,7 @@ def test_a_server_ends_in_order_while_requests_are_in_the_pipe(folders, start, s
     assert set(outcomes) <= {200, 503}
 
 
+@pytest.mark.slow  # members of a set are away in one way: test_several_sets_of_ranks
 def test_two_instances_are_two_pipelines(folders, start):
     server = start(folders[1], instances=2)
     first, second = stages_of(server)[::2], stages_of(server)[1::2]

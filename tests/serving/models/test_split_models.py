@@ -67,8 +67,9 @@ def test_answers_are_those_of_the_whole_model(folders, start, frontends):
 @pytest.mark.parametrize(
     ("number", "frontends"),
     [
-        (signal.SIGSTOP, 2),
-        # Killed ones: stages, in test_pipeline_models, and ranks in test_several_sets_of_ranks.
+        # In one way: a stage that is killed, in test_pipeline_models, a rank that is killed and those that stand still, in
+        # test_several_sets_of_ranks.
+        pytest.param(signal.SIGSTOP, 2, marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, 0, marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, 2, marks=pytest.mark.slow),
         pytest.param(signal.SIGSTOP, 0, marks=pytest.mark.slow),

@@ -49,7 +49,14 @@ def slowed(monkeypatch, place, name, seconds):
     monkeypatch.setattr(place, name, slow)
 
 
-@pytest.mark.parametrize("slow", [*ORDER, "archive"])
+# Each but the first and the last has some before and some behind it; an archive is unpacked where files are read.
+@pytest.mark.parametrize(
+    "slow",
+    [
+        one if one in ("decode", "write", "archive") else pytest.param(one, marks=pytest.mark.slow)
+        for one in (*ORDER, "archive")
+    ],
+)
 def test_stages_before_a_slow_one_are_blocked_and_those_behind_it_starve(
     job, folder, jpegs, make_tar, tmp_path, monkeypatch, slow
 ):

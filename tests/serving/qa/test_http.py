@@ -118,7 +118,7 @@ def test_header_lengths_out_of_range(server):
     assert process.memory_info().rss - before < 16 << 20
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [pytest.param(False, marks=pytest.mark.slow), True])  # plain ones: attacks
 def test_size_limits(server, packed):
     """L0_http: http_input_size_limit_test.py, test_loading_large_invalid_model, test_large_string_in_json."""
     texts = (b'{"inputs": [%s]}' % (b" " * LIMIT), b'{"id": "%s"}' % (b"x" * LIMIT), bytes(LIMIT + 1))

@@ -50,6 +50,7 @@ def test_at_least_twenty_kinds_of_faults_are_planted():
     assert {planted.fault for planted in FAULTS.values()} <= set(NAMES)
 
 
+@pytest.mark.slow  # two of them: below
 def test_two_faults_at_once_are_both_named(fish):
     def gray_world(pixels):
         return ((pixels[:, :, ::-1] / 255 - np.array(STD)) / np.array(MEAN)).transpose(2, 0, 1).astype(np.float32)

@@ -105,7 +105,7 @@ def test_a_wrong_script_fails_also_where_rounding_decides_its_images(ran_with, e
 @pytest.mark.parametrize(
     ("by", "edits"),
     [
-        (STEADY, [ROUNDING, ("evaluate.py", "0.03 *", "0.0301 *")]),
+        pytest.param(STEADY, [ROUNDING, ("evaluate.py", "0.03 *", "0.0301 *")], marks=pytest.mark.slow),  # the plainest
         (UNSTEADY, [("evaluate.py", "0.03 *", "-0.03 *")]),
         (f"torch.sin(1e6 * images.cuda().mean((2, 3))) + 0 * {STEADY}", [ROUNDING, ("evaluate.py", "sin(1e6", "cos(1e6")]),
     ],

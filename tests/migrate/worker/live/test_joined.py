@@ -106,7 +106,7 @@ def whole(recipe: Recipe) -> SeenModel:
         "scores = nn.Softmax(1)(head(nn.Flatten()(body(images))))",
     ],
 )
-@pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+@pytest.mark.parametrize("mode", [pytest.param("no_grad", marks=pytest.mark.slow), "inference_mode"])
 def test_parts_that_are_called_one_after_the_other_are_one_model(tmp_path: Path, call: str, mode: str) -> None:
     recipe = script(tmp_path, LOOP.format(call=call).replace("no_grad", mode))
     model = whole(recipe)

@@ -80,7 +80,7 @@ def test_a_model_that_cannot_be_asked_is_left_to_what_says_why() -> None:
     assert type(model) is nn.Linear
 
 
-@pytest.mark.parametrize("returned", ["scores", "scores.log_softmax(scores.dim() - 1)"])
+@pytest.mark.parametrize("returned", [pytest.param("scores", marks=pytest.mark.slow), "scores.log_softmax(scores.dim() - 1)"])
 def test_such_a_model_becomes_one_graph(returned: str) -> None:
     model, images = made(returned), torch.rand(3, 3, 8, 8)
     config = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1, max_tuning_seconds=0.2)

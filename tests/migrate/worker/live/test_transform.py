@@ -256,6 +256,7 @@ def test_nothing_is_confirmed_where_no_image_comes_to_the_model(tmp_path: Path) 
     assert confirm(recipe, Traced(candidates=(plain,)), sandbox) is None
 
 
+@pytest.mark.slow  # the same and more: past a training step, below
 def test_through_a_loader_after_training(tmp_path: Path) -> None:
     found = traced(tmp_path, LOADED, (3, 20, 24))
     (made,) = found.candidates
@@ -263,7 +264,13 @@ def test_through_a_loader_after_training(tmp_path: Path) -> None:
     assert (made.mean, made.std, made.channels) == ((0.5,) * 3, (0.25,) * 3, "RGB")
 
 
-@pytest.mark.parametrize("of", ["Subset(Photos(), range(0, 8, 2))", "Subset(random_split(Photos(), [6, 2])[0], [0, 2, 4, 5])"])
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param("Subset(Photos(), range(0, 8, 2))", marks=pytest.mark.slow),
+        "Subset(random_split(Photos(), [6, 2])[0], [0, 2, 4, 5])",
+    ],
+)
 def test_of_images_of_any_size_that_are_a_part_of_a_data_set(tmp_path: Path, of: str) -> None:
     text = "from torch.utils.data import Subset, random_split\n" + BATCHED.replace("DataLoader(Photos()", f"DataLoader({of}")
     (made,) = traced(tmp_path, text, (3, 30, 40)).candidates

@@ -75,7 +75,7 @@ def test_two_ranks_find_each_other_in_copies_of_their_own(request_of, launch, tm
     assert any("2 processes with gloo stood in for nccl" in item.what for item in report.standins)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])  # rank 0's words are those that are shown
 def test_a_rank_that_fails_ends_all(request_of, launch, rank):
     started = time.monotonic()
     done = launch(request_of(rank))

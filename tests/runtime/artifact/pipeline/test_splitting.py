@@ -97,6 +97,7 @@ def test_skips_and_early_outputs_go_over_the_cuts(tmp_path, stages):
         several.close()
 
 
+@pytest.mark.slow  # what layers take: test_measurement; stages of it: test_partition
 def test_stages_are_balanced_by_what_they_take(tmp_path):
     """Six equal blocks of some milliseconds each, and little else: three stages of two."""
     done = cut_model(deep_package(tmp_path, deep(width=1500, blocks=6)), tmp_path / "out", 3)

@@ -75,7 +75,8 @@ def check(results, wanted):
             assert ("ZeRO 3" in " ".join(found["steps"])) == (one[2] == "gathered stages")
 
 
-# What these leave out, a pipeline and a split with nothing else, a split update, all networks and meshes: `test_every_kind`.
+# What these leave out, a pipeline and a split with nothing else, a split update, stages whose parameters are gathered, all
+# networks and meshes: `test_every_kind`. Each of these trains in test_stage_parameters too.
 TWO = [
     ("mlp", (2,), "zero", ()),
     ("cnn", (2,), "split", ("head=split(0)",)),
@@ -87,12 +88,10 @@ def test_two_ranks(ranks, tmp_path):
     check(ranks.run(2, "planned", trainings=trainings(tmp_path, TWO, 4)), TWO)
 
 
-FOUR = [
-    ("mlp", (2, 2), "gathered stages", ()),
-    ("chain", (2, 2), "split stages", ()),
-]
+FOUR = [("chain", (2, 2), "split stages", ())]
 
 
+@pytest.mark.slow  # plans on ranks: above; such stages on four: test_stage_parameters, also in `test_checkpoints`
 def test_four_ranks(ranks, tmp_path):
     check(ranks.run(4, "planned", trainings=trainings(tmp_path, FOUR, 4)), FOUR)
 

@@ -10,6 +10,7 @@ from tests.runtime.parallel import cases
 pytestmark = pytest.mark.timeout(900)  # several processes that wait for each other, on whatever cores there are
 
 
+@pytest.mark.slow  # of shared stages and of a graph without: test_stage_parameters::test_checkpoints
 def test_training_goes_on_on_another_number_of_ranks(ranks, tmp_path):
     folder = tmp_path / "checkpoints"
     (whole, *_) = ranks.run(1, "going_on", folder=str(tmp_path / "other"), until=7, every=100, zero=0, way="eager")

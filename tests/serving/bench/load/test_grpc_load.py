@@ -30,10 +30,18 @@ def test_it_gets_the_answers_that_are_right(server, photos, reference):
     assert over_grpc.answers == over_http.answers == right
 
 
-@pytest.mark.parametrize("kind", [{"kind": "closed"}, {"kind": "poisson", "rate": 80.0}, {"kind": "closed", "processes": 2}])
+# Of several processes: test_loadgen.
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"kind": "closed"},
+        {"kind": "poisson", "rate": 80.0},
+        pytest.param({"kind": "closed", "processes": 2}, marks=pytest.mark.slow),
+    ],
+)
 def test_it_measures(server, photos, kind):
     request = LoadRequest(
-        url=f"grpc://{server.grpc}/tiny_classify", images=photos, connections=4, warm_up_seconds=0.2, seconds=0.4, **kind
+        url=f"grpc://{server.grpc}/tiny_classify", images=photos, connections=4, warm_up_seconds=0.1, seconds=0.2, **kind
     )
     result = run(request)
     assert result.errors == result.rejected == {}
@@ -47,7 +55,7 @@ def test_it_measures(server, photos, kind):
 def test_rejections_errors_and_models_without_images_are_told_apart(start, slow_models, server, photos, tmp_path):
     slow = start(slow_models, max_queue=1)
     loaded = run(
-        LoadRequest(url=f"grpc://{slow.grpc}/slow_classify", images=photos, connections=12, warm_up_seconds=0.0, seconds=1.0)
+        LoadRequest(url=f"grpc://{slow.grpc}/slow_classify", images=photos, connections=12, warm_up_seconds=0.0, seconds=0.5)
     )
     assert loaded.rejected["UNAVAILABLE"] > 0
     assert loaded.errors == {}
