@@ -22,7 +22,7 @@ from .reading.facts import Factory, Survey
 from .reading.finding import Finding
 from .reading.source import SourceFile
 from .reporting.cell_locations import locate_in_cells
-from .reporting.checkpoint_report import report_checkpoints
+from .reporting.checkpoint_report import report_checkpoints, warn_of_pickles
 from .reporting.progress import Stages
 from .reporting.report import ModelReport, Parity, PreprocessingReport, Report, ScriptReport
 from .resolving.resolve import resolve
@@ -291,6 +291,7 @@ def _try_everything(
         if entry.path in scripts:
             _add_script(report, entry, scripts[entry.path])
     _add_findings(report, migration.findings)
+    warn_of_pickles(report)
     return migration.sandbox.models if any(outcome.packaged for outcome in outcomes) else None, changes
 
 

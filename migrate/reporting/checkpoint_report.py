@@ -3,8 +3,10 @@
 import ast
 import os
 import posixpath
+from dataclasses import replace
 
 from ..reading.facts import CheckpointSite, Survey
+from ..reading.finding import Finding
 from ..resolving.resolved import Resolved
 from ..survey.pointers import pointer_in
 from .report import CheckpointReport, Report
@@ -40,6 +42,29 @@ def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, 
             source=source, path=path, key=site.key, strip=site.strip, loaded=mine and loaded and given is None, why=why
         )
         report.checkpoints.append(entry)
+
+
+def warn_of_pickles(report: Report) -> None:
+    """Say where a file that a run had to take otherwise is loaded as torch refuses it since 2.6, in place of the note that some
+    may be: the script fails there without its remedy, before as after."""
+    said = [finding.message for finding in report.findings if finding.code == "PS517"]
+    pickles = {
+        entry.source: entry.path
+        for entry in report.checkpoints
+        if any(f"{posixpath.basename(entry.path)} holds more than weights" in message for message in said)
+    }
+
+    def warned(finding: Finding) -> Finding:
+        path = pickles.get(f"{finding.path}:{finding.line}")
+        if path is None or finding.code != "PS113" or finding.cell:
+            return finding
+        message = (
+            f"torch.load refuses {path} here since torch 2.6, because it holds more than weights: add weights_only=False to "
+            "load a file that you trust, whose code then runs"
+        )
+        return replace(finding, message=message, severity="warning")
+
+    report.findings = [warned(finding) for finding in report.findings]
 
 
 def file_of(site: CheckpointSite, surveyed: Survey, resolved: Resolved) -> str:

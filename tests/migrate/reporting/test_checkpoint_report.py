@@ -3,9 +3,10 @@
 import pytest
 
 from headrace.migrate.reading.facts import CheckpointSite
+from headrace.migrate.reading.finding import Finding
 from headrace.migrate.reading.recipe import Recipe
-from headrace.migrate.reporting.checkpoint_report import report_checkpoints
-from headrace.migrate.reporting.report import Report
+from headrace.migrate.reporting.checkpoint_report import report_checkpoints, warn_of_pickles
+from headrace.migrate.reporting.report import CheckpointReport, Report
 from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.survey.survey import survey
 
@@ -24,3 +25,19 @@ def test_of_the_files_that_scripts_name_the_one_that_a_run_took_is_told(tmp_path
     report = Report(repository=str(tmp_path))
     report_checkpoints(report, surveyed, resolved, loaded=True, asked=False)
     assert [item.loaded for item in sorted(report.checkpoints, key=lambda item: item.path != "old.pt")] == expected
+
+
+def test_where_torch_refuses_a_file_that_a_run_took_a_warning_says_so():
+    report = Report(repository="r")
+    report.checkpoints = [
+        CheckpointReport(source="a.py:3", path="kept/best.pt"),
+        CheckpointReport(source="a.py:9", path="b.pt"),
+    ]
+    stood_in = Finding("a.py", 1, 0, "PS517", "run to see its model: weights: best.pt holds more than weights: torch.load ...")
+    notes = [Finding("a.py", line, 8, "PS113", "torch.load reads only tensors") for line in (3, 9)]
+    report.findings = [stood_in, *notes, Finding("a.py", 3, 8, "PS202", "the prediction calls model eagerly")]
+    warn_of_pickles(report)
+    assert [(finding.code, finding.line, finding.severity) for finding in report.findings] == [
+        ("PS517", 1, "note"), ("PS113", 3, "warning"), ("PS113", 9, "note"), ("PS202", 3, "note"),
+    ]  # fmt: skip
+    assert "torch.load refuses kept/best.pt here since torch 2.6" in report.findings[1].message
