@@ -93,7 +93,10 @@ def _decoded(observations: Sequence[Observation], mode: Mode) -> tuple[Mode, lis
                 begins = begins and _is_idle(op) and op["op"] != "decode"
             elif op.get("mode") in ("RGB", "L") and op["mode"] != now:
                 now = op["mode"]
-                if begins and "library" not in op:
+                if now == mode == "L" and all(map(_is_idle, left)):  # gray made of gray in three channels is the same
+                    first, begins = now, True
+                    continue
+                if begins and op.get("library") != "opencv":
                     first = now
                 else:
                     left.append(op)
@@ -312,7 +315,7 @@ def _fit_convert(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Convert:
     how = (first["mode"], first.get("library", "pillow"))
     if any((op["mode"], op.get("library", "pillow")) != how for _, op in others):
         raise Rejected("it changes the mode of some images otherwise than that of others")
-    return Convert(mode=how[0], library=how[1])
+    return Convert(mode=how[0], library="pillow" if how[1] == "torch" else how[1])  # what torch does, images show within bounds
 
 
 def _fit_point(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Point:

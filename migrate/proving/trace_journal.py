@@ -25,6 +25,8 @@ CHANGING = ("thumbnail", "draft", "paste", "alpha_composite", "putalpha", "putda
 
 _VALUES = 16
 """So many values of one image tell that a table changes them."""
+_LUMA = np.array((0.2989, 0.587, 0.114), np.float32)
+"""Of torchvision's gray tensors (`_rgb_to_grayscale_image`)."""
 _ROUNDING = 1e-3  # levels by which a pixel may be off for being a float between 0 and 1
 OPENCV_LINEAR = 1  # cv2.INTER_LINEAR, the default of cv2.resize
 OPENCV_GRAY = {6: True, 7: False}  # cv2.COLOR_BGR2GRAY and COLOR_RGB2GRAY, and whether blue comes first
@@ -236,8 +238,10 @@ class Journal:
     def _note_tensor_resize(self, given: dict[str, Any], made: Any) -> None:
         before, scale = levels(given["input"])
         after, _ = levels(made, scale)
-        known = self._history(np.rint(before).astype(np.uint8)) if before is not None else None
-        if before is None or after is None or known is None or np.abs(before - np.rint(before)).max() > _ROUNDING:
+        known = self._gray_history(before) or self._history(np.rint(before).astype(np.uint8)) if before is not None else None
+        if before is None or after is None or known is None:
+            return
+        if known.pixels is not before and np.abs(before - np.rint(before)).max() > _ROUNDING:
             return
         op = {
             "op": "resize",
@@ -248,6 +252,15 @@ class Journal:
             "after": after.shape[:2],
         }
         self.read = ([*known.ops, op], known.mode, after[:, :, ::-1].copy() if known.turned else after)
+
+    def _gray_history(self, image: np.ndarray) -> History | None:
+        """What led to a tensor that is gray where what was read last is in color: torchvision's luma, in floats or cut off."""
+        if self.read is None or self.read[0] is None or self.read[1] != "RGB" or image.shape != self.read[2].shape[:2]:
+            return None
+        if np.abs(self.read[2] @ _LUMA - image).max() > 1:
+            return None
+        op = {"op": "convert", "mode": "L", "library": "torch", "before": image.shape, "after": image.shape}
+        return History([*self.read[0], op], "L", image, turned=False)
 
     def _history(self, array: Any) -> History | None:
         """What led to an array: it is what was read last, its channels perhaps turned around, or one channel three times, or

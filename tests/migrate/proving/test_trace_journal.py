@@ -163,3 +163,32 @@ def test_gray_of_opencv_that_no_step_is_is_refused(tmp_path: Path, body: str) ->
     pytest.importorskip("cv2")
     found = traced(tmp_path, READ.format(body=body), takes="path")
     assert found.candidates == ()
+
+
+TENSORS = """
+import torch
+def luma(tensor, whole):
+    made = (0.2989 * tensor[0] + 0.587 * tensor[1] + 0.114 * tensor[2])[None]
+    return made.floor() if whole else made
+def small(tensor):
+    return torch.nn.functional.interpolate(tensor[None], size=(28, 28), mode="bilinear", antialias=True)[0]
+def tensor(image):
+    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).float()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "followed"),
+    [
+        ("small(luma(tensor(image), True)).round() / 255", True),
+        ("small(luma(tensor(image) / 255, False))", True),
+        ("small(tensor(image)[:1]) / 255", False),
+        ("small(luma(tensor(image).flip(0), True)) / 255", False),
+    ],
+)
+def test_gray_that_torchvision_makes_of_tensors_is_served_with_the_difference_told(
+    tmp_path: Path, body: str, followed: bool
+) -> None:
+    found = traced(tmp_path, TENSORS + f"transform = lambda image: ({body}).numpy()")
+    assert [(made.mode, made.geometry) for made in found.candidates] == [("L", (SMALL,))] * followed, found.why
+    assert any("it resizes tensors" in note for note in found.notes) is followed
