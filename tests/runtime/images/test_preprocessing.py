@@ -315,7 +315,7 @@ def _behind_the_palette(blocks: bytes) -> bytes:
         RLE + b"\x01\x07" * 3_000_000,
         RLE + b"\x00\x02\x00\x00" * 1_500_000,
     ],
-    ids="comments mpf bare fill unended zeros chunks gif gif-comment gif-junk runs moves".split(),
+    ids=["comments", "mpf", "bare", "fill", "unended", "zeros", "chunks", "gif", "gif-comment", "gif-junk", "runs", "moves"],
 )  # fmt: skip
 def test_an_image_of_endless_parts_is_refused(data):
     """Each of these took Pillow tens of seconds where it filled 60 MiB, and a GIF minutes."""
