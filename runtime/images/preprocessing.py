@@ -166,7 +166,7 @@ class Preprocessor:
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
             raise ImageError(f"the image has more than {self.max_pixels:,} pixels, the limit here") from error
         except UnidentifiedImageError as error:
-            raise ImageError(f"the bytes are not an image; {_READABLE}") from error
+            raise ImageError(f"the bytes are not an image of a format that is read here; {_READABLE}") from error
         except _DAMAGED as error:
             raise ImageError(f"the image is {_harm(error)} in its header ({error})") from error
         size = (image.height, image.width)

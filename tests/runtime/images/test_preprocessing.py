@@ -353,7 +353,7 @@ def test_what_is_no_image_is_refused(data, message):
 
 def test_formats_outside_the_list_are_refused():
     for kind in ("TIFF", "PPM", "ICO"):
-        with pytest.raises(ImageError, match="not an image; JPEG, PNG, WebP, BMP and GIF"):
+        with pytest.raises(ImageError, match="not an image of a format that is read here; JPEG, PNG, WebP, BMP and GIF"):
             image_to_row(encode(photo(16, 16), kind), Preprocessing().to_json()["steps"])
 
 
