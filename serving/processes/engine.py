@@ -42,10 +42,15 @@ _AGAIN_SECONDS = 0.5
 
 
 class Engine:
-    """Owns the repository and serves every front end that the supervisor connects."""
+    """Owns the repository and serves every front end that the supervisor connects. `restored` is what the engine before it
+    handed on."""
 
     def __init__(
-        self, config: ServeConfig, control: ControlLink, metrics: socket.socket | None, restored: Mapping[str, Standing] | None
+        self,
+        config: ServeConfig,
+        control: ControlLink,
+        metrics: socket.socket | None,
+        restored: Mapping[str, Standing] | None = None,
     ) -> None:
         self._config = config
         self._control = control
