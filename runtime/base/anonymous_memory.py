@@ -20,6 +20,17 @@ def create_memory(size: int) -> int:
     return descriptor
 
 
+def write_memory(data: bytes) -> int:
+    """A file descriptor of such memory that holds these bytes. Raises OSError."""
+    descriptor = create_memory(len(data))
+    try:
+        os.pwrite(descriptor, data, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def map_memory(descriptor: int) -> mmap.mmap:
     """The memory behind a descriptor, which is closed; the memory lives as long as something refers to the mapping."""
     try:

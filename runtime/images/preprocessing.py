@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,19 +45,15 @@ FORMATS = tuple(
 )
 _READABLE = "JPEG, PNG, WebP, BMP and GIF images can be read"
 
-# Every scan of a progressive JPEG passes over the whole image, so a few kilobytes of empty scans cost minutes.
-# Encoders write about ten.
-_MAX_JPEG_SCANS = 200
+# Pillow goes through the parts of an image in Python, and millions of empty ones cost minutes: some 2 us each, a GIF's block
+# longer the more there are, a run-length encoded BMP 0.4 us for a byte. Every scan of a progressive JPEG passes over the whole
+# image; encoders write about ten.
+_MAX_PARTS = 50_000
+_MAX_JPEG_SCANS, _MAX_GIF_BLOCKS, _MAX_RLE_BYTES = 200, 5_000, 4_000_000
+_JPEG_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
+_WITHOUT_LENGTH = frozenset((*range(0xC0), 0xC8, 0xD8, 0xD9, *range(0xF0, 0xFE)))
 
-_FILTERS = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-    "box": Image.Resampling.BOX,
-    "hamming": Image.Resampling.HAMMING,
-}
-
+_FILTERS = {name: Image.Resampling[name.upper()] for name in ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")}
 _OPENCV = ["area", "bilinear", "nearest"]
 
 # What Pillow's readers raise on damaged files, beside its own UnidentifiedImageError (an OSError).
@@ -169,14 +166,17 @@ class Preprocessor:
         if not data:
             raise ImageError(f"the image is empty; {_READABLE}")
         self._check_webp(data)
-        if data[:2] == b"\xff\xd8" and data.count(b"\xff\xda") > _MAX_JPEG_SCANS:
-            raise ImageError(f"the JPEG has more than {_MAX_JPEG_SCANS} scans; save it as a baseline JPEG")
+        parts = 0
+        for more in _parts(data):
+            parts += more
+            if parts > _MAX_PARTS:
+                raise ImageError("the image has too many parts (segments, scans, chunks, blocks or runs); save it anew")
         try:
             image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
             raise ImageError(f"the image has more than {self.max_pixels:,} pixels, the limit here") from error
         except UnidentifiedImageError as error:
-            raise ImageError(f"the bytes are not an image; {_READABLE}") from error
+            raise ImageError(f"the bytes are not an image of a format that is read here; {_READABLE}") from error
         except _DAMAGED as error:
             raise ImageError(f"the image is {_harm(error)} in its header ({error})") from error
         size = (image.height, image.width)
@@ -259,6 +259,49 @@ def image_to_row(
 ) -> np.ndarray:
     """One encoded image as a float32 row [C, H, W]; a server keeps a `Preprocessor` instead. Raises ImageError."""
     return Preprocessor(steps, max_pixels=max_pixels)(data, out)
+
+
+def _parts(data: bytes) -> Iterator[int]:
+    """What Pillow has to go through, one by one: a JPEG's scans and all before them, a PNG's chunks, a GIF's blocks before its
+    first frame, a BMP's runs. What follows an image in its file, as a film does in a phone's, is no part of it."""
+    if data[:2] == b"\xff\xd8":
+        at, scanning = 2, False
+        while (marker := _jpeg_marker(data, at)) and not (scanning and marker[1] == b"\xd9"):
+            yield 1 if scanning else marker.end() - at - 1
+            at = marker.end()
+            if marker[1] == b"\xda":
+                if not scanning and data.count(b"\xff\xda", at) < _MAX_JPEG_SCANS:
+                    return
+                scanning = True
+                yield _MAX_PARTS // _MAX_JPEG_SCANS
+            if data[at - 1] not in _WITHOUT_LENGTH:
+                at += max(2, int.from_bytes(data[at : at + 2], "big"))
+        yield 0 if scanning else len(data) - at
+    elif data[:4] == b"\x89PNG":
+        at = 8
+        while at < len(data) and data[at + 4 : at + 8] != b"IEND":
+            yield 1
+            at += 12 + int.from_bytes(data[at : at + 4], "big")
+    elif data[:3] == b"GIF" and len(data) > 10:
+        at = 13 + (6 << (data[10] & 7) if data[10] & 0x80 else 0)
+        while at < len(data) and data[at] not in b",;":
+            yield 1
+            extends, at = data[at] == 0x21, at + 1
+            while extends and at + 1 < len(data) and (size := data[at + 1]):  # behind the label, or the block before
+                yield _MAX_PARTS // _MAX_GIF_BLOCKS
+                at += 1 + size
+            at += 2 if extends else 0
+    elif data[:2] == b"BM" and data[30:34] in (b"\1\0\0\0", b"\2\0\0\0"):
+        yield _MAX_PARTS * len(data) // _MAX_RLE_BYTES
+
+
+def _jpeg_marker(data: bytes, at: int) -> re.Match[bytes] | None:
+    """The next one. It is looked for in pieces, since a search keeps the interpreter from all other threads."""
+    found = None
+    while found is None and at < len(data):
+        found = _JPEG_MARKER.search(data, at, at + 65_536)
+        at += 65_535
+    return found
 
 
 def _harm(error: Exception) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -28,25 +28,28 @@ _LONG_JOIN = 4 << 20
 
 
 class BodyReader:
-    """Reads bodies of at most `limit` bytes each, held on `budget`. How long one may take is the connection's business."""
+    """Reads bodies of at most `limit` bytes each, held on `budget`. How long one may take is the connection's business. Of each
+    that has ended `give_back` is told the bytes: what it took may stay with the process otherwise."""
 
-    def __init__(self, *, limit: int, budget: ByteBudget) -> None:
+    def __init__(self, *, limit: int, budget: ByteBudget, give_back: Callable[[int], None] = lambda size: None) -> None:
         self._limit = limit
         self._budget = budget
+        self._give_back = give_back
 
     def read(self, request: Request) -> AbstractAsyncContextManager[bytes]:
         """The body as it was sent; its bytes count as held until the block ends. Raises TooLargeError before it reads beyond
         the limit, OverloadedError when too much is in memory, and ClientDisconnect."""
-        return _Reading(request, self._limit, self._budget)
+        return _Reading(request, self._limit, self._budget, self._give_back)
 
 
 class _Reading(AbstractAsyncContextManager[bytes]):
     """One body. A class, and not a generator, since every request passes here."""
 
-    def __init__(self, request: Request, limit: int, budget: ByteBudget) -> None:
+    def __init__(self, request: Request, limit: int, budget: ByteBudget, give_back: Callable[[int], None]) -> None:
         self._request = request
         self._limit = limit
         self._budget = budget
+        self._give_back = give_back
         self._held = 0
         self._client = client_of(request)
 
@@ -57,11 +60,12 @@ class _Reading(AbstractAsyncContextManager[bytes]):
         try:
             return await self._whole()
         except BaseException:
-            self._budget.give(self._held, self._client)
+            await self.__aexit__()
             raise
 
     async def __aexit__(self, *_: object) -> None:
         self._budget.give(self._held, self._client)
+        self._give_back(self._held)
 
     async def _whole(self) -> bytes:
         chunks: list[bytes] = []

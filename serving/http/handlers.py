@@ -40,7 +40,7 @@ class Handlers:
     def __init__(self, plane: DataPlane) -> None:
         self._plane = plane
         self._limits = plane.config.limits
-        self._bodies = BodyReader(limit=self._limits.max_body_bytes, budget=plane.bytes)
+        self._bodies = BodyReader(limit=self._limits.max_body_bytes, budget=plane.bytes, give_back=plane.give_back_soon)
         self._control_bodies = BodyReader(limit=min(SMALL_JSON, self._limits.max_body_bytes), budget=plane.bytes)
         self._pages = ConsolePages()
         self._document: bytes | memoryview = b""
@@ -116,7 +116,6 @@ class Handlers:
         decode = partial(
             decode_request, body, length, max_depth=self._limits.max_json_depth, max_values=self._limits.max_json_values
         )
-        held.callback(plane.give_back_soon, len(body))
         if (text := len(body) if length is None else length) > SMALL_JSON:
             message = await parsed_beside(plane, request, memoryview(body)[:text], decode, held)
         elif len(body) > MANY_STRINGS_BYTES and b"BYTES" in memoryview(body)[:text].tobytes():

@@ -32,7 +32,8 @@ class InstanceHandlers:
 
     def __init__(self, plane: DataPlane) -> None:
         self._plane = plane
-        self._bodies = BodyReader(limit=plane.config.limits.max_body_bytes, budget=plane.bytes)
+        limit = plane.config.limits.max_body_bytes
+        self._bodies = BodyReader(limit=limit, budget=plane.bytes, give_back=plane.give_back_soon)
 
     async def v1_models(self) -> Response:
         """The names of the models that serve."""
@@ -85,7 +86,6 @@ class InstanceHandlers:
             if len(body) <= SMALL_JSON:
                 return _predicted(await while_connected(request, self._predictions(name, read())))
             with ExitStack() as held:  # images decoded from base64 are three quarters of the body beside it
-                held.callback(plane.give_back_soon, len(body))
                 asked = await parsed_beside(plane, request, memoryview(body), read, held, more=len(body))
                 return _predicted(await while_connected(request, self._predictions(name, asked)))
 

@@ -29,7 +29,8 @@ class KeptHandlers:
     def __init__(self, plane: DataPlane, kept: KeptRoutes) -> None:
         self._plane = plane
         self._kept = kept
-        self._bodies = BodyReader(limit=plane.config.limits.max_body_bytes, budget=plane.bytes)
+        limit = plane.config.limits.max_body_bytes
+        self._bodies = BodyReader(limit=limit, budget=plane.bytes, give_back=plane.give_back_soon)
 
     async def kept(self, request: Request, model: str, number: str) -> Response:
         """An image as the application took it, answered as the application did."""
@@ -68,7 +69,6 @@ class KeptHandlers:
         read = partial(image_of_json, body, form.name, max_depth=limits.max_json_depth, max_values=limits.max_json_values)
         if len(body) <= SMALL_JSON:
             return FormFile("", "", read())
-        held.callback(plane.give_back_soon, len(body))
         # An image that is decoded from base64 is three quarters of the body beside it.
         return FormFile("", "", await parsed_beside(plane, request, memoryview(body), read, held, more=len(body)))
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 _SOF0, _DHT, _SOS, _DQT, _DRI, _COM, _APP0 = 0xC0, 0xC4, 0xDA, 0xDB, 0xDD, 0xFE, 0xE0
 _SKIPPED = frozenset((_DHT, _DRI, _COM))
+_MOST_SEGMENTS = 1_000  # a color profile may take 255
 _TABLE_BYTES = 65  # a quantization table of 8 bits, with its number
 _XMP = b"http://ns.adobe.com/xap/1.0/\0"
 # What the samplings of 4:4:4, 4:2:2 and 4:2:0 are: of luma; those of chroma are 1x1.
@@ -34,7 +35,9 @@ def usual_header(data: bytes) -> JpegHeader | None:
         return None
     at, end, frame = 2, len(data), b""
     has_exif = has_xmp = has_density = False
-    while at + 4 <= end and data[at] == 0xFF:
+    for _ in range(_MOST_SEGMENTS):
+        if at + 4 > end or data[at] != 0xFF:
+            return None
         marker, size = data[at + 1], (data[at + 2] << 8) + data[at + 3]
         begin, at = at + 4, at + 2 + size
         if size < 2 or at > end:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from ...errors import ArtifactError
 from ...runtime.artifact.artifact import versions
-from ...runtime.artifact.model_config import FILE, ModelConfig
+from ...runtime.artifact.model_config import FILE, ModelConfig, parse_config_json
 from ..config import ServeConfig
 from .foreign.files import declared_config, is_packaged
 from .foreign.loading import load_foreign
@@ -20,7 +21,7 @@ from .memory_bound import MemoryBound
 from .models import Model, QueuedModel, TensorModel
 from .oversight.shadow import Agreement
 from .response_cache import ResponseCache
-from .snapshots import Key, Members, Snapshot, rows
+from .snapshots import Key, Members, Snapshot, Standing, rows
 from .versions import VersionPolicy, version_signature
 
 log = logging.getLogger("headrace.serving")
@@ -87,6 +88,21 @@ class ModelGroup:
             self._members = members
             self._loading = {(name, "") for name in wanted}
         self._renew()
+
+    @property
+    def standing(self) -> Standing:
+        """What calls have made of it, for `restore`; without waiting for one that is under way."""
+        override = self._override
+        return Standing(
+            wanted=sorted(self._wanted), config=None if override is None else override.message, stamp=self._overridden
+        )
+
+    def restore(self, standing: Standing) -> None:
+        """Have the configuration that another process served with; `load` then loads the names."""
+        if standing.config is not None and standing.stamp is not None:
+            with self._turn:
+                self._override = parse_config_json(json.dumps(standing.config), where="the configuration given before")
+                self._overridden = tuple(standing.stamp)
 
     def load(
         self,

@@ -30,7 +30,7 @@ from .oversight.service_history import STEP_SECONDS, ServiceHistory
 from .repository_protocol import lacking
 from .response_cache import ResponseCache
 from .scan import scan, steps_below
-from .snapshots import Entry, Members
+from .snapshots import Entry, Members, Standing
 
 log = logging.getLogger("headrace.serving")
 
@@ -49,10 +49,18 @@ class ModelRepository:
     again, and followed. Names in requests are only ever compared with the names that were found, so none can lead out of the
     folder. Any thread may call any method; only `load` and `close` take long. `on_change` is called, in any thread, whenever
     something begins or ceases to serve or the index changes; what is retired is not closed before its `leases` are released.
+    With `restored`, what `standing` said in a process that this one follows, that is what serves from the start.
     """
 
-    def __init__(self, config: ServeConfig, on_change: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        config: ServeConfig,
+        on_change: Callable[[], None] = lambda: None,
+        *,
+        restored: Mapping[str, Standing] | None = None,
+    ) -> None:
         self._config = config
+        self._restored = restored
         self.notifications = Notifications(on_change)
         self.past = ServiceHistory()
         self._root = config.models.resolve()
@@ -75,12 +83,14 @@ class ModelRepository:
         names = {name for group, found in members.items() for name in found.names(group)}
         if not names and self._mode == "none":
             raise ArtifactError(f"{config.models} holds no models; write one with headrace migrate or headrace compile")
-        if unknown := sorted(set(config.control.load_models) - names - {"*"}):
+        if restored is None and (unknown := sorted(set(config.control.load_models) - names - {"*"})):
             raise ArtifactError(
                 f"{config.models} holds no model {unknown[0]!r} to load; it has {', '.join(sorted(names)) or 'none'}"
             )
         for name, group in self._groups.items():
             group.expect(members[name], self._wanted_at_start(name, members[name]))
+            if restored is not None and name in restored:
+                group.restore(restored[name])
 
     def load(self, progress: Callable[[str], None] = lambda _: None) -> None:
         """Load what is to serve from the start, some models side by side; one that fails stays out with its reason. In
@@ -93,7 +103,7 @@ class ModelRepository:
 
         def load(name: str) -> None:
             if wanted[name] and not self._draining.is_set():
-                self._groups[name].load(members[name], wanted[name], early=True)
+                self._groups[name].load(members[name], wanted[name], configure=self._restored is None, early=True)
 
         with ThreadPoolExecutor(min(_LOADERS, os.cpu_count() or 1), thread_name_prefix="headrace-load") as pool:
             for loading in [pool.submit(load, name) for name in wanted]:
@@ -111,6 +121,8 @@ class ModelRepository:
 
     def _wanted_at_start(self, group: str, members: Members) -> set[str]:
         names = set(members.names(group))
+        if self._restored is not None:
+            return names & set(self._restored.get(group, Standing()).wanted)
         if self._mode != "explicit" or "*" in self._config.control.load_models:
             return names
         given = set(self._config.control.load_models)
@@ -123,6 +135,10 @@ class ModelRepository:
         unloads the last model is not told that the server is broken."""
         serving = self._mode == "explicit" or any(group.snapshot.models for group in self._by_name.values())
         return self._loaded.is_set() and not self._draining.is_set() and serving
+
+    def standing(self) -> dict[str, Standing]:
+        """What control calls have made of every group, for `restored` in a process that follows this one."""
+        return {name: group.standing for name, group in list(self._groups.items())}
 
     @property
     def entries(self) -> list[Entry]:

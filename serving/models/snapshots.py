@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .models import Model, QueuedModel
 
@@ -34,6 +35,16 @@ class Members:
     def names(self, name: str) -> tuple[str, ...]:
         """All of them, the tensor model called `name` first."""
         return (name, *self.companions) if self.tensor else self.companions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What control calls have made of a group, as JSON can hold it: its names that are to serve, and the configuration that
+    stands for its `config.pbtxt`, with the stamp of that file then."""
+
+    wanted: Sequence[str] = ()
+    config: Mapping[str, Any] | None = None
+    stamp: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
 import mmap
+import os
 import socket
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
 
 from ...errors import ArtifactError, ExecutionError, HeadraceError, OverloadedError, RequestError
-from ...runtime.base.anonymous_memory import map_memory
+from ...runtime.base.anonymous_memory import map_memory, write_memory
 from ..batching.batcher import Batcher
 from ..config import ServeConfig
 from ..models.live_stats import model_live_stats
 from ..models.models import Model, TensorModel
 from ..models.repository import ModelRepository
+from ..models.snapshots import Standing
 from ..observe.logs import LogSettings
 from ..observe.metrics import metrics_app
 from ..ready_file import report
@@ -33,17 +38,25 @@ _NAMED, _FAILURE_LENGTH = 100, 8000
 _SEEN_SECONDS = 5.0
 # Of a loop's time that announcements may take where changes follow each other, as while hundreds of models are loaded.
 _ANNOUNCING = 0.2
+_AGAIN_SECONDS = 0.5
 
 
 class Engine:
-    """Owns the repository and serves every front end that the supervisor connects."""
+    """Owns the repository and serves every front end that the supervisor connects. `restored` is what the engine before it
+    handed on."""
 
-    def __init__(self, config: ServeConfig, control: ControlLink, metrics: socket.socket | None) -> None:
+    def __init__(
+        self,
+        config: ServeConfig,
+        control: ControlLink,
+        metrics: socket.socket | None,
+        restored: Mapping[str, Standing] | None = None,
+    ) -> None:
         self._config = config
         self._control = control
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._repository = ModelRepository(config, self._on_change)
+        self._repository = ModelRepository(config, self._on_change, restored=restored)
         self._stop = asyncio.Event()
         self._loaded = False
         self._sessions: set[EngineSession] = set()
@@ -217,6 +230,7 @@ class Engine:
                 await self._repository.load_model(asked.name, asked.config)
             else:
                 await self._repository.unload_model(asked.name, dependents=asked.dependents)
+            self._hand_on()
             async with asyncio.timeout(_SEEN_SECONDS):
                 await self._seen_by_all.wait()
         except TimeoutError:
@@ -232,6 +246,18 @@ class Engine:
             return
         session.channel.send(messages.Settled(asked.question, 0, 0, ""))
 
+    def _hand_on(self) -> None:
+        """Give the supervisor what serves by clients' calls, which the engine after this one is to serve."""
+        standing = {name: asdict(one) for name, one in self._repository.standing().items()}
+        try:
+            descriptor = write_memory(json.dumps(standing).encode())
+            try:
+                self._control.send(messages.Controlled(), [descriptor])
+            finally:
+                os.close(descriptor)
+        except OSError:  # no descriptor or no room is left for now
+            self._loop.call_later(_AGAIN_SECONDS, self._hand_on)
+
     def _report(self, failure: str) -> None:
         """Report to the supervisor how loading ended, in few enough words for one message."""
         catalog = self._catalog()
@@ -245,7 +271,11 @@ class Engine:
 
 
 async def _serve(control: ControlLink, start: messages.StartEngine, descriptors: list[int], _: LogSettings) -> None:
-    await Engine(start.config, control, socket.socket(fileno=descriptors[0]) if descriptors else None).run()
+    restored = None
+    if start.follows:
+        with map_memory(descriptors.pop()) as memory:
+            restored = {name: Standing(**one) for name, one in json.loads(memory[:]).items()}
+    await Engine(start.config, control, socket.socket(fileno=descriptors[0]) if descriptors else None, restored).run()
 
 
 if __name__ == "__main__":

@@ -246,9 +246,11 @@ class UnloadModel:
 
 @dataclass(frozen=True)
 class StartEngine:
-    """The engine's first message. With it comes the listening socket of the metrics, if there is one."""
+    """The engine's first message. With it comes the listening socket of the metrics, if there is one, and after it, for one
+    that `follows` another under explicit control, the file of that one's last `Controlled`."""
 
     config: ServeConfig
+    follows: bool = False
 
 
 @dataclass(frozen=True)
@@ -287,6 +289,12 @@ class Loaded:
 
 
 @dataclass(frozen=True)
+class Controlled:
+    """What serves at the engine has changed by a client's call. With it comes a file of what is to serve from now on, for the
+    engine after this one."""
+
+
+@dataclass(frozen=True)
 class Serving:
     """A front end answers for what the engine has loaded."""
 
@@ -294,5 +302,5 @@ class Serving:
 Message = (
     Alive | Admit | Submit | Cancel | Expire | Rejected | Count | Done | Failed | Seen | Released | Settled | AskStatistics
     | AskHistory | Statistics | History | Catalog | LoadModel | UnloadModel | StartEngine | StartFrontEnd | Connect | Stop
-    | Loaded | Serving
+    | Loaded | Serving | Controlled
 )  # fmt: skip

@@ -23,7 +23,7 @@ from ..guard.tls import load_tls
 from ..models.kept_routes import kept_routes
 from ..ready_file import announce, report
 from .control import ControlLink
-from .messages import Alive, Connect, Loaded, Message, Serving, StartEngine, StartFrontEnd, Stop
+from .messages import Alive, Connect, Controlled, Loaded, Message, Serving, StartEngine, StartFrontEnd, Stop
 from .ports import Ports
 
 log = logging.getLogger("headrace.serving")
@@ -75,6 +75,7 @@ class Supervisor:
         self._failed: asyncio.Future[None] | None = None
         self._processes: dict[str, _Process] = {}
         self._loaded: Loaded | None = None
+        self._controlled: int | None = None  # the file of the engine's last `Controlled`
         self._front_ends = [f"front end {number + 1}" for number in range(config.front_ends)]
 
     async def run(self) -> None:
@@ -177,7 +178,9 @@ class Supervisor:
                 raise
         process = self._processes[name] = _Process(name, running, link)
         if name == _ENGINE:
-            process.send(StartEngine(self._config), [one.fileno() for one in self._ports.listening.values()])
+            follows = [] if self._controlled is None else [self._controlled]
+            listening = [one.fileno() for one in self._ports.listening.values()]
+            process.send(StartEngine(self._config, follows=bool(follows)), listening + follows)
         else:
             others = any(other in self._processes for other in self._front_ends if other != name)
             joins = others and self._serving.is_set()
@@ -201,7 +204,7 @@ class Supervisor:
             one.close()
         os.close(memory)
 
-    def _on_event(self, process: _Process, event: Message, _: list[int]) -> None:
+    def _on_event(self, process: _Process, event: Message, descriptors: list[int]) -> None:
         process.silent = 0
         match event:
             case Alive():
@@ -212,6 +215,10 @@ class Supervisor:
                     self._fail(ArtifactError(event.failure))
             case Serving():
                 process.serving = True
+            case Controlled():
+                if self._controlled is not None:
+                    os.close(self._controlled)
+                (self._controlled,) = descriptors
             case _:
                 log.error("%s sent a %s", process.name, type(event).__name__)
         serving = {process.name for process in self._processes.values() if process.serving}

@@ -289,6 +289,60 @@ def test_a_jpeg_of_endless_scans_is_refused():
         image_to_row(data[:-2] + b"\xff\xda\x00\x08\x01\x01\x00\x01\x3f\x00" * 5000, Preprocessing().to_json()["steps"])
 
 
+CHANNELS = {"RGB": {}, "L": {"channels": "L", "mean": (0.0,), "std": (1.0,)}}
+JPEG, PNG, GIF = (encode(photo(64, 64), kind) for kind in ("JPEG", "PNG", "GIF"))
+RLE = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 0, 0, 0, 1078, 40, 10, 10, 1, 8, 1, 0, 0, 0, 256, 0) + bytes(1024)
+
+
+def _behind_the_palette(blocks: bytes) -> bytes:
+    at = 13 + 3 * 2 ** ((GIF[10] & 7) + 1)
+    return GIF[:at] + blocks + GIF[at:]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        JPEG[:2] + b"\xff\xfe\x00\x02" * 1_000_000 + JPEG[2:],
+        JPEG[:2] + b"\xff\xe2\x00\x06MPF\0" * 100_000 + JPEG[2:],
+        JPEG[:2] + b"\xff\xd0\xff\xf0" * 100_000 + JPEG[2:],
+        JPEG[:2] + b"\xff" * 1_000_000 + JPEG[2:],
+        JPEG[:2] + b"\xff" * 1_000_000,
+        JPEG[:2] + bytes(1_000_000) + JPEG[2:],
+        PNG[:33] + (b"\0\0\0\0abCd" + struct.pack(">I", zlib.crc32(b"abCd"))) * 200_000 + PNG[33:],
+        _behind_the_palette(b"!\xfe\x01a\0" * 200_000),
+        _behind_the_palette(b"!\xfe" + b"\x01a" * 200_000 + b"\0"),
+        _behind_the_palette(b"x" * 200_000),
+        RLE + b"\x01\x07" * 3_000_000,
+        RLE + b"\x00\x02\x00\x00" * 1_500_000,
+    ],
+    ids=["comments", "mpf", "bare", "fill", "unended", "zeros", "chunks", "gif", "gif-comment", "gif-junk", "runs", "moves"],
+)  # fmt: skip
+def test_an_image_of_endless_parts_is_refused(data):
+    """Each of these took Pillow tens of seconds where it filled 60 MiB, and a GIF minutes."""
+    for mode in ("RGB", "L"):
+        with pytest.raises(ImageError, match="too many parts"):
+            image_to_row(data, Preprocessing(mode=mode, **CHANNELS[mode]).to_json()["steps"])
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        JPEG + np.random.default_rng(0).bytes(16 << 20) + b"\xff\xda" * 300,
+        JPEG[:2] + b"\xff\xe5\xea\x62" + b"\xff\xda" * 30_000 + JPEG[2:],
+        JPEG[:2] + b"\xff\xfe\xff\xff" + bytes(65_533) + JPEG[2:],
+        PNG + b"\0\0\0\0" * 300_000,
+        _behind_the_palette(b"!\xff\x0bXMP DataXMP" + (b"\xff" + b" " * 255) * 1_000 + b"\0"),
+    ],
+    ids=["a film behind it", "a segment of anything", "a long comment", "zeros behind it", "XMP"],
+)
+def test_what_is_beside_the_parts_of_an_image_costs_nothing(data, mode):
+    """A phone appends films of many megabytes to its photos, in which any bytes may be."""
+    steps = Preprocessing(mode=mode, **CHANNELS[mode]).to_json()["steps"]
+    plain = next(image for image in (JPEG, PNG, GIF) if image[:3] == data[:3])
+    np.testing.assert_array_equal(image_to_row(data, steps), image_to_row(plain, steps))
+
+
 @pytest.mark.parametrize(
     ("data", "message"), [(b"", "empty"), (b"hello, I am a text file", "not an image"), (b"\xff\xd8\xff", "image")]
 )
@@ -299,7 +353,7 @@ def test_what_is_no_image_is_refused(data, message):
 
 def test_formats_outside_the_list_are_refused():
     for kind in ("TIFF", "PPM", "ICO"):
-        with pytest.raises(ImageError, match="not an image; JPEG, PNG, WebP, BMP and GIF"):
+        with pytest.raises(ImageError, match="not an image of a format that is read here; JPEG, PNG, WebP, BMP and GIF"):
             image_to_row(encode(photo(16, 16), kind), Preprocessing().to_json()["steps"])
 
 

@@ -78,6 +78,23 @@ def test_metadata_that_unpacks(target, request_to):
         assert status in (200, 400)
 
 
+def test_parts_without_end(target, request_to):
+    """One such request of 60 MiB kept a decoding thread for up to minutes, far beyond its deadline, and took gigabytes."""
+    files = {kind: io.BytesIO() for kind in ("JPEG", "GIF")}
+    for kind, file in files.items():
+        Image.new("L", (20, 20)).save(file, kind)
+    jpeg, gif = (file.getvalue() for file in files.values())
+    at = 13 + 3 * 2 ** ((gif[10] & 7) + 1)
+    for bomb in (
+        jpeg[:2] + b"\xff\xe1\x00\x02" * (8 << 20) + jpeg[2:],
+        jpeg[:2] + b"\xff" * (32 << 20) + jpeg[2:],
+        gif[:at] + b"!\xfe" + b"\x01a" * (16 << 20) + b"\0" + gif[at:],
+        _png(10, 10, _chunk(b"abCd", b"") * (2 << 20)),
+    ):
+        status, body = request_to(target.http, "POST", "/v1/classify/tiny", bomb)
+        assert (status, b"too many parts" in body) == (400, True), body
+
+
 def test_frames_without_end(target, request_to):
     frames = [Image.new("P", (300, 300), number % 256) for number in range(500)]
     data = io.BytesIO()

@@ -107,3 +107,10 @@ def test_pillow_opens_what_is_called_usual(name):
         assert image.mode == ("L" if header.components == 1 else "RGB")
         assert "progressive" not in image.info
     assert usual > 40
+
+
+def test_a_header_of_thousands_of_segments_is_not_usual():
+    """Pillow's way says what is wrong with such a file."""
+    jpeg = next(iter(USUAL.values()))
+    assert usual_header(jpeg) is not None
+    assert usual_header(jpeg[:2] + b"\xff\xfe\x00\x02" * 5_000 + jpeg[2:]) is None

@@ -96,12 +96,13 @@ MESSAGES = st.one_of(
     ),
     st.builds(messages.LoadModel, U64, TEXT, st.none() | TEXT),
     st.builds(messages.UnloadModel, U64, TEXT, st.booleans()),
-    st.just(messages.StartEngine(CONFIG)),
+    st.builds(messages.StartEngine, st.just(CONFIG), st.booleans()),
     st.builds(messages.StartFrontEnd, st.just(CONFIG), st.dictionaries(st.sampled_from(["http", "grpc"]), U16), st.booleans()),
     st.builds(messages.Connect),
     st.builds(messages.Stop),
     st.builds(messages.Loaded, st.lists(TEXT, max_size=3).map(tuple), TEXT),
     st.builds(messages.Serving),
+    st.builds(messages.Controlled),
 )
 
 
@@ -120,7 +121,7 @@ def test_messages_arrive_in_order_however_the_stream_is_cut(sent, cuts):
 
 def test_every_kind_of_message_is_tried_above():
     # hypothesis tries each branch of one_of; a kind that is added must be added there too.
-    assert len(wire._KINDS) == len(get_args(messages.Message)) == 25
+    assert len(wire._KINDS) == len(get_args(messages.Message)) == 26
 
 
 def test_a_signature_that_is_none_is_named():

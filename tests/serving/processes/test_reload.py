@@ -132,6 +132,36 @@ def test_load_and_unload_as_seen_by_every_front_end(start, repository):
     assert status("/v2/repository/models/other/load", json.dumps({"parameters": {"config": "{"}}).encode()) == 400
 
 
+def test_what_clients_loaded_and_unloaded_outlives_the_engine(start, repository):
+    """Twice, since an engine that was told by another tells the next one. One model's folder is gone by then, though the server
+    was started with it."""
+    for name in ("kept", "given", "asked", "gone"):
+        repository.package(name)
+    server = start(repository.path, frontends=1, model_control_mode="explicit", load_models=["kept", "given", "gone"])
+    with httpclient.InferenceServerClient(server.http, network_timeout=60) as client:
+        client.load_model("asked", config=json.dumps({"max_batch_size": 3}))
+        client.unload_model("asked_classify")
+        client.unload_model("given")
+        client.unload_model("gone")
+        (repository.path / "gone").rename(repository.tmp / "gone")
+        wanted = {"kept", "kept_classify", "kept_decode", "asked", "asked_decode"}
+        for _ in range(2):
+            (engine,) = server.children("engine")
+            engine.kill()
+            engine.wait(60)
+            end = time.monotonic() + 60
+            while not client.is_server_ready():
+                assert time.monotonic() < end, server.output
+                time.sleep(0.05)
+            assert {row["name"] for row in client.get_model_repository_index() if row.get("state") == "READY"} == wanted
+            assert client.get_model_config("asked")["max_batch_size"] == 3
+            client.load_model("asked_decode")  # without a configuration, so that the one given before stays
+            assert client.get_model_config("asked")["max_batch_size"] == 3
+        repository.configure("asked", "")  # written anew, so that it counts again
+        client.load_model("asked")
+        assert client.get_model_config("asked")["max_batch_size"] == 8
+
+
 def test_control_is_refused_alike_unless_it_is_enabled(start, models):
     server = start(models, frontends=1)
     request = urllib.request.Request(f"{server.url}/v2/repository/models/tiny/unload", data=b"{}")
