@@ -36,6 +36,21 @@ def test_models_and_what_prepares_their_images_are_made_with_the_defaults_of_the
     assert done.standins("data") == []  # a model's name is no path
 
 
+def test_a_model_that_is_made_has_the_classes_that_the_sources_name(rehearsed):
+    pytest.importorskip("transformers")
+    text = (
+        "from transformers import AutoModelForImageClassification\n"
+        "print(AutoModelForImageClassification.from_pretrained('models/resnet-18').config.id2label)\n"
+        "print(AutoModelForImageClassification.from_pretrained('models/resnet-18', num_labels=5).classifier[1].out_features)\n"
+    )
+    done = rehearsed({"main.py": text, "serve/handler.py": "ID2LABEL = {0: 'coat', 1: 'shirt', 2: 'sock'}\n"})
+    assert done.report.ended == "finished", done.report.why
+    assert done.stdout.splitlines() == ["{0: 'coat', 1: 'shirt', 2: 'sock'}", "5"]
+    assert "config.json of models/resnet-18 was made, with the defaults of resnet and the 3 classes that the sources name" in [
+        item.what for item in done.standins("network")
+    ]
+
+
 def test_a_name_that_tells_no_kind_is_not_made_up(rehearsed):
     pytest.importorskip("transformers")
     text = "from transformers import AutoImageProcessor\nAutoImageProcessor.from_pretrained('nobody/best-model')\n"
