@@ -71,6 +71,11 @@ class Run:
         """Whether it evaluated a model with weights that are the user's: no other script can tell more."""
         return self.evaluated and bool(self.seen.weights_from) and self.fits is not False
 
+    def predicts(self, among: Collection[Run] = ()) -> bool:
+        """Whether a script that trains nothing had a classifier with the user's weights answer, be it in training mode."""
+        answers = self.judged and not self.compares(among) and not self.scores_nothing
+        return answers and bool(self.seen.weights_from) and "train" not in self.script.roles and self.fits is not False
+
     def compares(self, others: Collection[Run] = ()) -> bool:
         """Whether its model gives features that are compared, as this run tells or one of the others in which it is the same:
         where a repository has a classifier as well, that is meant."""
