@@ -10,6 +10,7 @@ import types
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from ..stub_modules import exception
 from .places import frames
 from .stage import Stage
 
@@ -75,7 +76,8 @@ class Silent:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        return self.__dict__.setdefault(name, Silent(f"{self._name}.{name}"))
+        told = f"{self._name}.{name}"
+        return self.__dict__.setdefault(name, exception(told) or Silent(told))
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         # A decorator that watches a function or registers a class leaves it as it is.

@@ -107,3 +107,14 @@ def test_a_setting_that_nobody_set_is_what_the_caller_says_it_is_then(rehearsed)
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "models 224\nNone\nSilent Silent\nSilent\n"), done.report.why
+
+
+def test_what_a_missing_library_would_have_raised_is_caught(rehearsed):
+    text = (
+        "from slowapi import Limiter\nfrom slowapi.errors import RateLimitExceeded\nimport slowapi\n"
+        "print(issubclass(RateLimitExceeded, Exception), isinstance(Limiter, type))\nlimiter = Limiter(key_func=len)\n"
+        "try:\n    raise KeyError('x')\nexcept (RateLimitExceeded, slowapi.ApiError):\n    print('other')\n"
+        "except KeyError:\n    print('caught')\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True False\ncaught\n"), done.report.why
