@@ -52,7 +52,7 @@ def _files(stage: Stage, library: types.ModuleType) -> None:
 
 def _made(stage: Stage, repo: str, filename: str) -> str | None:
     kind = kind_of(repo) if filename in (_CONFIGURATION, _PROCESSOR) else None
-    content = kind and (_configuration(stage, kind) if filename == _CONFIGURATION else _processor(kind))
+    content = kind and (_configuration(stage, kind) if filename == _CONFIGURATION else _processor(kind, repo))
     if not content:
         return None
     path = stage.made / "hugging-face" / repo / filename
@@ -82,12 +82,16 @@ def _configuration(stage: Stage, kind: str) -> dict[str, Any]:
     return content
 
 
-def _processor(kind: str) -> dict[str, Any] | None:
-    """What says which of transformers' classes prepares the images of a kind of model."""
+def _processor(kind: str, repo: str) -> dict[str, Any] | None:
+    """What says which of transformers' classes prepares the images of a kind of model.
+
+    That of ConvNeXt, which ResNet and RegNet have too, takes images of 384 by itself, and of 224 with nearly all weights.
+    """
     known = importlib.import_module("transformers.models.auto.image_processing_auto").IMAGE_PROCESSOR_MAPPING_NAMES.get(kind)
     names = list(known.values()) if isinstance(known, dict) else [known] if isinstance(known, str) else list(known or ())
     found = next(filter(None, names), None)
-    return None if found is None else {"image_processor_type": found}
+    size = {"size": {"shortest_edge": 384 if "384" in repo else 224}} if str(found).startswith("ConvNext") else {}
+    return None if found is None else {"image_processor_type": found, **size}
 
 
 def _models(stage: Stage, library: Any) -> None:
