@@ -271,9 +271,8 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
         )
     failures: list[Failed] = []
     without = migration.options.checkpoint is None  # else the given one is loaded all the same
-    for recipe, fresh in ((resolved.recipe, False), (resolved.fallback_recipe, without)):
-        if recipe is None:
-            continue
+    bare = replace(resolved.fallback_recipe or resolved.recipe, fetches=False)
+    for recipe, fresh in ((resolved.recipe, False), (bare, without)):
         local = recipe.in_copy(migration.tree)
         answer, row = _inspect(migration, resolved, local, known)
         if isinstance(answer, Failed):
