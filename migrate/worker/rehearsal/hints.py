@@ -25,7 +25,7 @@ COUNT = re.compile(
     r"^(num|n|nb|number)_?(of_?)?(class|classes|labels|cls|outputs?)$|^(class|classes|cls)_?(num|count|number)$", re.I
 )
 NAMES = re.compile(
-    r"^(class(es)?|labels?|categor(y|ies)|cls)(_?(names?|list|labels|map))?$|^(idx|id|index)_?(to|2)_?(class|label|name)(e?s)?$", re.I
+    r"^(class(es)?|labels?|categor(y|ies)|cls)(_?(names?|list|labels|map))?$|^(id|idx)_?(to|2)_?(class|label|name)e?s?$", re.I
 )
 _LOOSE = re.compile(r"^labels?$", re.I)
 TO_NUMBER = re.compile(r"^\w*(class|label|categor|cat|name|species|breed)\w*?_?(to|2)_?(idx|index|id|num\w*|int)$", re.I)
@@ -428,11 +428,11 @@ def _names_in(tree: ast.Module) -> set[str]:
 
 def is_keyed(root: str, script: str, path: str) -> bool:
     """Whether what is read from a file of that name is asked for by keys: `batch["data"]`."""
-    name = os.path.basename(path)
     for tree in sources(root, path_of(root, script)):
-        bound = {target for target, value in _bound(tree) if any(text.endswith(name) for text in _texts(value))}
+        bound = {to for to, value in _bound(tree) if any(text.endswith(os.path.basename(path)) for text in _texts(value))}
         asked = (node for node in nodes(tree) if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name))
-        if any(node.value.id in bound and isinstance(getattr(node.slice, "value", None), str | bytes) for node in asked):
+        keys = (getattr(node.slice, "value", None) for node in asked if last_name(node.value) in bound)
+        if any(isinstance(key, str | bytes) for key in keys):
             return True
     return False
 
