@@ -85,13 +85,15 @@ def _configuration(stage: Stage, kind: str) -> dict[str, Any]:
 def _processor(kind: str, repo: str) -> dict[str, Any] | None:
     """What says which of transformers' classes prepares the images of a kind of model.
 
-    That of ConvNeXt, which ResNet and RegNet have too, takes images of 384 by itself, and of 224 with nearly all weights.
+    That of ConvNeXt, which ResNet and RegNet have too, takes images of 384 and a mean of a half by itself, and images of 224
+    and ImageNet's mean with nearly all weights.
     """
     known = importlib.import_module("transformers.models.auto.image_processing_auto").IMAGE_PROCESSOR_MAPPING_NAMES.get(kind)
     names = list(known.values()) if isinstance(known, dict) else [known] if isinstance(known, str) else list(known or ())
     found = next(filter(None, names), None)
-    size = {"size": {"shortest_edge": 384 if "384" in repo else 224}} if str(found).startswith("ConvNext") else {}
-    return None if found is None else {"image_processor_type": found, **size}
+    of_imagenet = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+    as_published = {"size": {"shortest_edge": 384 if "384" in repo else 224}, **of_imagenet}
+    return None if found is None else {"image_processor_type": found, **(as_published if "ConvNext" in found else {})}
 
 
 def _models(stage: Stage, library: Any) -> None:

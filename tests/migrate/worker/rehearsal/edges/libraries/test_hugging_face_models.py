@@ -13,6 +13,7 @@ for name in ("google/vit-tiny-patch16-224", "microsoft/resnet-50", "facebook/dei
         scores = model(**processor(images=Image.new("RGB", (300, 200)), return_tensors="pt")).logits
     print(type(processor).__name__.removesuffix("Fast"), type(model).__name__, tuple(scores.shape))
     assert processor(images=Image.new("RGB", (300, 200)), return_tensors="pt")["pixel_values"].shape[2:] == (224, 224)
+    assert "resnet" not in name or processor.image_mean == [0.485, 0.456, 0.406]
 print(type(ViTImageProcessor.from_pretrained("google/vit-base-patch16-224-in21k")).__name__)
 print(len(pipeline("image-classification", model="microsoft/resnet-50")(Image.new("RGB", (300, 200)))))
 """
