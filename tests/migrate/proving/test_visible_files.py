@@ -61,7 +61,7 @@ def test_what_the_sandbox_does_not_show_is_told_from_what_is_not_there(tmp_path:
 
 def test_what_would_be_downloaded_is_told_from_other_files_that_are_not_to_be_written() -> None:
     why = "net.py:4: OSError: [Errno 30] Read-only file system: '{}'"
-    cached = remedy(why.format("/root/.cache/torch/hub/checkpoints/net.pth.1.partial"))
+    cached = remedy(why.format("/home/me/.cache/torch/hub/checkpoints/net.pth.1.partial"))
     assert (
         cached == "; that would be downloaded, and is not here: run the script once by yourself, so that it lies in your cache"
     )
