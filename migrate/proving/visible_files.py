@@ -56,12 +56,19 @@ def _harmless(paths: list[str]) -> list[str]:
     return [path for path in known if not home.is_relative_to(Path(path).resolve())]
 
 
+_CACHED = re.compile(r"/hub/|huggingface|\.cache/")
+"""Where libraries keep what they download."""
+
+
 def remedy(why: str | None) -> str:
-    """What to do about an error of a program that looked for a file which is there, but which it was not shown; or nothing."""
+    """What to do about an error of a program that looked for a file which is there, but which it was not shown, or that would
+    have downloaded one; or nothing."""
     for path in re.findall(r"'(/[^'\0]*)'|\"(/[^\"\0]*)\"", why or ""):
         named = path[0] or path[1]
         if "No such file" in (why or "") and os.path.exists(named):
             return f"; {named} is there, but the sandbox does not show it: name it, or its folder, with --data or --checkpoint"
+        if "Read-only file system" in (why or "") and _CACHED.search(named):
+            return "; that would be downloaded, and is not here: run the script once by yourself, so that it lies in your cache"
     return ""
 
 

@@ -65,6 +65,8 @@ class Recipe:
     live: LiveModel | None = None
     checkpoint: str | None = None
     """A file of weights to load into a live model; made data has as many classes as they tell apart."""
+    fetches: bool = True
+    """Stored weights that building the model would fetch are fetched; else it keeps those that it was made with."""
 
     def in_copy(self, root: Path) -> Self:
         """The same in a copy of the repository."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..reading.scopes import Function, Module, last_name, parameters
 from ..reading.source import head, walk
+from ..survey.transforms import is_composed, is_random
 
 Shape = tuple[int, int, int]
 _DATASETS = {
@@ -47,6 +48,17 @@ def from_transform(source: str, convert: str | None) -> Shape | None:
             crop = "crop" in last_name(node.func).lower()
             size = found if crop or size is None or isinstance(_first(node), ast.Tuple | ast.List) else size
     return (channels, *size) if size is not None else None
+
+
+def from_transforms(modules: Iterable[Module]) -> tuple[Shape, str, int] | None:
+    """The shape to which the repository's transforms without augmentation bring images, where all agree, and the place of the
+    first."""
+    found: dict[Shape, tuple[str, int]] = {}
+    for module in modules:
+        for call in module.calls:
+            if is_composed(call) and not is_random(call) and (shape := from_transform(ast.unparse(call), None)) is not None:
+                found.setdefault(shape, (module.path, call.lineno))
+    return next(((shape, *place) for shape, place in found.items()), None) if len(found) == 1 else None
 
 
 def from_data_set(modules: Iterable[Module], transform_resizes: bool) -> Shape | None:

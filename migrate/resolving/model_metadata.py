@@ -50,7 +50,7 @@ class ModelMetadata:
         if size is None and resolved.factory is not None:
             module = self.known.repository.modules[resolved.factory.rpartition(":")[0]]
             size = stated_size(module, resolved.factory_name or "", resolved.recipe.source)
-        size = size or self.settings.stated_size(self.survey.root)
+        size = size or self.settings.stated_size(self.survey.root, self.known.repository.modules.values())
         names = self._program(labels.point, (), "names") if labels is not None else None
         return replace(
             resolved,

@@ -254,7 +254,7 @@ class _Resolver:
             if size is not None:
                 message = f"its input is taken to be {list(size)}, as the data sets have it; --input-size C,H,W says otherwise"
                 self.settings.remark(factory.path, factory.line, "PS015", message, "note")
-        size = size or self.settings.stated_size(self.survey.root)
+        size = size or self.settings.stated_size(self.survey.root, self.known.repository.modules.values())
         base = Resolved(
             name=tidy(factory.name),
             recipe=made,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..reading.arguments import command_line, flag_of
 from ..reading.facts import Option, Script
 from ..reading.finding import Finding
-from .input_size import Shape, from_settings
+from ..reading.scopes import Module
+from .input_size import Shape, from_settings, from_transforms
 
 _HARMLESS = re.compile(
     r"data|root|path|dir|image|img|out|save|log|file|name|tag|rank|gpu|device|worker|batch|epoch|lr|seed|url", re.I
@@ -34,9 +35,9 @@ class Settings:
         if finding not in self.findings:
             self.findings.append(finding)
 
-    def stated_size(self, root: Path) -> Shape | None:
-        """The shape that files of settings state, which is remarked."""
-        found = from_settings(root)
+    def stated_size(self, root: Path, modules: Iterable[Module]) -> Shape | None:
+        """The shape that files of settings state, or transforms that nothing calls with the model, which is remarked."""
+        found = from_settings(root) or from_transforms(modules)
         if found is None:
             return None
         shape, path, line = found

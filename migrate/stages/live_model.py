@@ -33,6 +33,7 @@ from .migration import Migration
 
 _IMAGE = re.compile(r"^data: (.*[/\\])?image_\d{4}(\.\w{3,4})+$")
 _FETCHED = " was made, not downloaded"
+_MADE_PROCESSOR = re.compile(r"(preprocessor_config\.json) of (\S+) was made")
 _NAME = re.compile(r"(?<=: ).*?(?=\.\w+$|$)")
 """A file's name without its ending, in what stood in."""
 _CHOICES = frozenset(["PS011", "PS015"])
@@ -70,6 +71,11 @@ class Run:
     def is_certain(self) -> bool:
         """Whether it evaluated a model with weights that are the user's: no other script can tell more."""
         return self.evaluated and bool(self.seen.weights_from) and self.fits is not False
+
+    def predicts(self, among: Collection[Run] = ()) -> bool:
+        """Whether a script that trains nothing had a classifier with the user's weights answer, be it in training mode."""
+        answers = self.judged and not self.compares(among) and not self.scores_nothing
+        return answers and bool(self.seen.weights_from) and "train" not in self.script.roles and self.fits is not False
 
     def compares(self, others: Collection[Run] = ()) -> bool:
         """Whether its model gives features that are compared, as this run tells or one of the others in which it is the same:
@@ -222,6 +228,12 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
                 "in had as many classes; --data DIR gives the folder of yours"
             )
             migration.remark("PS532", message, "warning", best.site)
+    for file, of in dict.fromkeys(found.groups() for item in run.seen.standins if (found := _MADE_PROCESSOR.search(item))):
+        message = (
+            f"how images are prepared is nobody's: {file} of {of} is not here, and what transformers does by itself stands in; "
+            "before weights of yours are served, put the file where the script looks for it"
+        )
+        migration.remark("PS509", message, "warning", best.site)
     if best.in_training and best.evaluates:
         message = (
             f"{live.class_name} is used here in training mode, where {' and '.join(best.in_training)} compute something else; "

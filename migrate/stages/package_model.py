@@ -274,9 +274,8 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
         )
     failures: list[Failed] = []
     without = migration.options.checkpoint is None  # else the given one is loaded all the same
-    for recipe, fresh in ((resolved.recipe, False), (resolved.fallback_recipe, without)):
-        if recipe is None:
-            continue
+    bare = replace(resolved.fallback_recipe or resolved.recipe, fetches=False)
+    for recipe, fresh in ((resolved.recipe, False), (bare, without)):
         local = recipe.in_copy(migration.tree)
         answer, row = _inspect(migration, resolved, local, known)
         if isinstance(answer, Failed):
@@ -287,7 +286,7 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
             message = f"{resolved.name} runs on inputs of several sizes, and the repository does not say which is meant"
             raise AmbiguousError(message, candidates=candidates or _SIZES, flag="--input-size")
         for first in failures[:1]:
-            message = f"the model does not build with its own weights: {first.error}"
+            message = f"the model does not build with its own weights: {first.error}{remedy(first.error)}"
             migration.remark("PS503", message, "warning", first.where or resolved.place)
         for note in answer.notes:
             migration.remark("PS514", note, "note", resolved.place)

@@ -178,10 +178,11 @@ def _as_documented(migration: Migration, run: Run, model: str | None) -> Run:
     return run
 
 
-def _worth(run: Run, among: list[Run]) -> tuple[bool, bool, bool, tuple[bool, ...]]:
-    """One whose model the user's checkpoint fits before others; a classifier that is evaluated before features that are."""
-    evaluated = worth(run.best)[1:3] if run.best is not None else ()
-    return run.fits is True, run.answers(among), run.is_certain, evaluated
+def _worth(run: Run, among: list[Run]) -> tuple[bool, bool, bool, bool, bool, tuple[bool, ...]]:
+    """One whose model the user's checkpoint fits before others; a classifier that is evaluated before features that are, but
+    one that predicts with the user's weights, and forgets to say that it evaluates, before one with weights of nobody's."""
+    evaluated, answers = worth(run.best)[1:3] if run.best is not None else (), run.answers(among)
+    return run.fits is True, answers and run.is_certain, run.predicts(among), answers, run.is_certain, evaluated
 
 
 def _cut_short(migration: Migration, seconds: float, left: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import os
 import sys
@@ -18,6 +19,7 @@ from ...errors import SandboxError
 from ..reading.recipe import Recipe
 from .stub_datasets import is_missing_data, stub_datasets_made
 from .stub_modules import install_stub
+from .unfetched_weights import unfetched
 
 __all__ = ["Recipe", "build_model", "locate", "unwrap"]
 
@@ -57,8 +59,9 @@ def evaluate(recipe: Recipe, notes: list[str] | None = None) -> Any:
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module  # a model pickled whole by the script names its classes `__main__.Net`
     try:
-        _without_data(compile(recipe.source, str(script), "exec", dont_inherit=True), module, recipe, notes)
-        return eval(recipe.expression, module.__dict__)  # noqa: S307
+        with contextlib.nullcontext() if recipe.fetches else unfetched():
+            _without_data(compile(recipe.source, str(script), "exec", dont_inherit=True), module, recipe, notes)
+            return eval(recipe.expression, module.__dict__)  # noqa: S307
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever user code raises, SystemExit of argparse included

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 _STAR = re.compile(r"\bimport\s*\*")
+_ERRORS = re.compile(r"(^|\.)(errors?|exceptions?)\.[A-Z]\w*$|\w(Error|Exception)$")
+"""Names of what is caught, or told a server with what then answers."""
 
 
 def install_stub(error: ModuleNotFoundError, root: str | Path, unless: Callable[[], bool] | None = None) -> bool:
@@ -107,7 +109,13 @@ class _Module(types.ModuleType):
             return needed
         if name.startswith("__"):
             raise AttributeError(name)
-        return AbsentName(f"{self.__name__}.{name}")
+        full = f"{self.__name__}.{name}"
+        return exception(full) or AbsentName(full)
+
+
+def exception(full: str) -> type[Exception] | None:
+    """A class of exceptions that nothing raises, where the name of a library that is not here tells one."""
+    return type(full.rpartition(".")[2], (Exception,), {}) if _ERRORS.search(full) else None
 
 
 def needed_of_all() -> list[str] | None:

@@ -25,7 +25,7 @@ COUNT = re.compile(
     r"^(num|n|nb|number)_?(of_?)?(class|classes|labels|cls|outputs?)$|^(class|classes|cls)_?(num|count|number)$", re.I
 )
 NAMES = re.compile(
-    r"^(class(es)?|labels?|categor(y|ies)|cls)(_?(names?|list|labels|map))?$|^idx_?(to|2)_?(class|label)(es)?$", re.I
+    r"^(class(es)?|labels?|categor(y|ies)|cls)(_?(names?|list|labels|map))?$|^(id|idx)_?(to|2)_?(class|label|name)e?s?$", re.I
 )
 _LOOSE = re.compile(r"^labels?$", re.I)
 TO_NUMBER = re.compile(r"^\w*(class|label|categor|cat|name|species|breed)\w*?_?(to|2)_?(idx|index|id|num\w*|int)$", re.I)
@@ -224,11 +224,8 @@ def mapped_names(root: str, count: int) -> tuple[str, ...] | None:
     """The names that a JSON file of the repository maps to something, where it maps as many as there are classes."""
     for path in sorted(Path(root).rglob("*.json"), key=lambda path: (len(path.parts), path))[:_FILES]:
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            if (
-                path.stat().st_size <= _BYTES
-                and isinstance(table := json.loads(path.read_bytes()), dict)
-                and len(table) == count
-            ):
+            table = json.loads(path.read_bytes()) if path.stat().st_size <= _BYTES else None
+            if isinstance(table, dict) and len(table) == count:
                 return tuple(sorted(table))
     return None
 
@@ -328,12 +325,9 @@ def columns(root: str, script: str) -> tuple[list[str], int]:
                     place = after.get(id(node)) or node.lineno, id(node) in after
                     taken[part.value] = min(place, taken.get(part.value, place))
             last = parts[-1] if isinstance(node.slice, ast.Tuple) else None
-            if (
-                isinstance(node.value, ast.Attribute)
-                and node.value.attr in ("iloc", "values")
-                and isinstance(last, ast.Constant)
-            ):
-                highest = max(highest, last.value + 1 if isinstance(last.value, int) else 0)
+            by_number = isinstance(node.value, ast.Attribute) and node.value.attr in ("iloc", "values")
+            if by_number and isinstance(last, ast.Constant) and isinstance(last.value, int):
+                highest = max(highest, last.value + 1)
         names |= {name: None for name, (_, is_written) in taken.items() if not is_written}
     return list(names | demanded), highest
 
@@ -344,7 +338,10 @@ def _demanded(tree: ast.Module) -> Iterator[str]:
     if "columns" not in _names_in(tree):
         return
     bound = dict(_bound(tree))
+    later = {id(node.orelse[0]) for node in nodes(tree) if isinstance(node, ast.If) and len(node.orelse) == 1}
     for node in nodes(tree):
+        if isinstance(node, ast.If) and id(node) not in later:
+            yield from _without_which_it_raises(node)
         match node:
             case ast.Call(func=ast.Attribute(attr=method)) if method in _OF_SETS:
                 held: ast.AST = node
@@ -361,8 +358,23 @@ def _demanded(tree: ast.Module) -> Iterator[str]:
             if isinstance(collection, ast.Call) and collection.args:  # frozenset({...})
                 collection = collection.args[0]
             if isinstance(collection, ast.Set | ast.List | ast.Tuple) and len(collection.elts) <= _MOST_DEMANDED:
-                texts = (item.value for item in collection.elts if isinstance(item, ast.Constant))
-                yield from (text for text in texts if isinstance(text, str))
+                yield from _texts(collection)
+
+
+def _without_which_it_raises(node: ast.If) -> Iterator[str]:
+    """The column that `if "a" not in table.columns: raise` wants, and the first of `if "a" in table.columns: ... elif "b" in
+    table.columns: ... else: raise`; of several, one of which will do, the first too."""
+    last = node
+    while len(last.orelse) == 1 and isinstance(last.orelse[0], ast.If):
+        last = last.orelse[0]
+    for part in ast.walk(node.test):
+        match part:
+            case ast.Compare(left=ast.Constant(value=str() as name), ops=[ast.In() | ast.NotIn() as how], comparators=[table]):
+                gives_up = node.body if isinstance(how, ast.NotIn) else last.orelse
+                if any(isinstance(item, ast.Raise) for item in gives_up) and "columns" in ast.unparse(table):
+                    yield name
+                    if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And):
+                        return
 
 
 def pixel_count(root: str, script: str, largest: int = _SIDES[1]) -> int | None:
@@ -401,14 +413,8 @@ def sign_between_numbers(root: str, script: str) -> str:
 def sign_between_cells(root: str, script: str) -> str | None:
     """The one sign at which the sources take lines of tables apart: `csv.reader(file, delimiter=";")`; None for no such."""
     for tree in sources(root, path_of(root, script)):
-        calls = (node for node in nodes(tree) if isinstance(node, ast.Call))
-        told = [
-            item.value
-            for call in calls
-            if last_name(call.func) in _BY_LINES
-            for item in call.keywords
-            if item.arg == "delimiter"
-        ]
+        calls = (node for node in nodes(tree) if isinstance(node, ast.Call) and last_name(node.func) in _BY_LINES)
+        told = [item.value for call in calls for item in call.keywords if item.arg == "delimiter"]
         signs = {item.value for item in told if isinstance(item, ast.Constant) and item.value in _SIGNS[:4]}
         if signs:
             return signs.pop() if len(signs) == 1 else None
@@ -422,21 +428,17 @@ def _names_in(tree: ast.Module) -> set[str]:
 
 def is_keyed(root: str, script: str, path: str) -> bool:
     """Whether what is read from a file of that name is asked for by keys: `batch["data"]`."""
-    name = os.path.basename(path)
     for tree in sources(root, path_of(root, script)):
-        bound = {target for target, value in _bound(tree) if any(_ends_with(node, name) for node in ast.walk(value))}
-        asked = (node for node in nodes(tree) if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant))
-        if any(isinstance(node.value, ast.Name) and node.value.id in bound and _is_text(node.slice) for node in asked):
+        bound = {to for to, value in _bound(tree) if any(text.endswith(os.path.basename(path)) for text in _texts(value))}
+        asked = (node for node in nodes(tree) if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name))
+        keys = (getattr(node.slice, "value", None) for node in asked if last_name(node.value) in bound)
+        if any(isinstance(key, str | bytes) for key in keys):
             return True
     return False
 
 
-def _ends_with(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(name)
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+def _texts(value: ast.AST) -> list[str]:
+    return [node.value for node in ast.walk(value) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
 def is_table(node: ast.expr) -> bool:

@@ -10,6 +10,7 @@ import types
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from ..stub_modules import exception
 from .places import frames
 from .stage import Stage
 
@@ -55,6 +56,13 @@ def _default(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     return given[0] if given else _NONE
 
 
+_STORES = re.compile(r"^(aio)?(redis|mcache|memcache|pymemcache|aiocache|diskcache)\b.*\.h?get$")
+
+
+async def _nothing() -> None:
+    """What is awaited of a store that holds nothing yet."""
+
+
 _CHAINS = "torchvision.transforms."
 """Where functions are called one after the other, each with the image that the one before gave."""
 
@@ -75,7 +83,8 @@ class Silent:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        return self.__dict__.setdefault(name, Silent(f"{self._name}.{name}"))
+        told = f"{self._name}.{name}"
+        return self.__dict__.setdefault(name, exception(told) or Silent(told))
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         # A decorator that watches a function or registers a class leaves it as it is.
@@ -83,6 +92,8 @@ class Silent:
             return args[0]
         if (default := _default(self._name, args, named)) is not _NONE:
             return default
+        if _STORES.match(self._name):
+            return _nothing() if "aio" in self._name or "asyncio" in self._name else None
         stepped = next((arg for arg in (*args, *named.values()) if hasattr(arg, "param_groups")), None)
         if stepped is not None and _SCHEDULES.search(self._name):
             return sys.modules["torch"].optim.lr_scheduler.LambdaLR(stepped, lambda step: 1.0)

@@ -57,3 +57,12 @@ def test_what_the_sandbox_does_not_show_is_told_from_what_is_not_there(tmp_path:
     assert f"; {tmp_path / 'data'} is there" in remedy(f"{missing}'{tmp_path / 'data'}'")
     for why in (f"{missing}'{tmp_path / 'nothing'}'", f"{missing}'data'", f"ValueError: '{tmp_path}'", "", None):
         assert remedy(why) == ""
+
+
+def test_what_would_be_downloaded_is_told_from_other_files_that_are_not_to_be_written() -> None:
+    why = "net.py:4: OSError: [Errno 30] Read-only file system: '{}'"
+    cached = remedy(why.format("/home/me/.cache/torch/hub/checkpoints/net.pth.1.partial"))
+    assert (
+        cached == "; that would be downloaded, and is not here: run the script once by yourself, so that it lies in your cache"
+    )
+    assert remedy(why.format("/data/out.csv")) == ""

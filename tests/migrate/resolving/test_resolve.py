@@ -793,6 +793,28 @@ def test_the_size_of_a_model_without_a_script_is_that_of_the_data_sets_that_are_
     assert any("--input-size" in message for message in said) == (size is not None)
 
 
+PREPARED = "from torchvision import transforms as T\nprepare = T.Compose([T.ToPILImage(), T.Resize((96, 80)), T.ToTensor()])\n"
+AUGMENTED = "draw = T.Compose([T.RandomResizedCrop(64), T.Resize((64, 64)), T.ToTensor()])\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "size"),
+    [
+        (PREPARED, (3, 96, 80)),
+        (PREPARED + AUGMENTED, (3, 96, 80)),
+        (PREPARED + "small = T.Compose([T.Resize((32, 32)), T.ToTensor()])\n", None),
+        ("from torchvision import transforms as T\n" + AUGMENTED, None),
+    ],
+)
+def test_the_size_of_a_model_that_nothing_calls_is_that_of_the_transforms_where_they_agree(repository, data, size):
+    resolved = resolve(repository(net=NET, data=data))
+    assert resolved.input_size == size
+    said = [finding.message for finding in resolved.findings if finding.code == "PS015"]
+    assert said == (
+        [f"its input is taken to be {list(size)}, as data.py:2 has it; --input-size C,H,W says otherwise"] if size else []
+    )
+
+
 def test_a_class_method_that_makes_the_model(repository, run):
     surveyed = repository(
         sized="""

@@ -233,6 +233,20 @@ def test_a_model_is_called_as_its_class_where_reading_led_to_no_name(tmp_path: P
     assert live_model.resolved(migration, run, Resolved(name=read, recipe=recipe, factory=None), []).name == name
 
 
+@pytest.mark.parametrize("made", [True, False])
+def test_images_that_only_a_stand_in_prepares_are_warned_of(tmp_path: Path, made: bool) -> None:
+    (tmp_path / "run.py").write_text("import torch\nnet = torch.nn.Linear(2, 2)\nfor x, y in loader:\n    print(net(x))\n")
+    migration = Migration(scratch=tmp_path, surveyed=survey(tmp_path), options=Options(), stages=Stages(None))
+    file = "preprocessor_config.json" if made else "config.json"
+    standins = [f"network: {file} of models/vit was made, with the defaults of vit"] * 2
+    seen = types.SimpleNamespace(standins=standins, models=(SEEN,), weights_from=())
+    recipe, script = Recipe(root=str(tmp_path), script="run.py"), migration.surveyed.scripts[0]
+    run = live_model.Run(script=script, recipe=recipe, seen=seen, best=SEEN, remark=None, as_read=True)  # type: ignore[arg-type]
+    live_model.resolved(migration, run, None, [])
+    said = [finding.message for finding in migration.findings if finding.code == "PS509"]
+    assert [message.partition(":")[0] for message in said] == ["how images are prepared is nobody's"] * made
+
+
 def test_what_its_script_says_otherwise_is_remarked_at_its_line(tmp_path: Path) -> None:
     root = tmp_path / "cars"
     root.mkdir()

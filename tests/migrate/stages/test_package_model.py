@@ -133,6 +133,17 @@ def test_a_model_without_weights_of_the_users_is_an_error_unless_random_ones_are
     assert report.exit_status == 1
 
 
+def test_stored_weights_that_cannot_be_fetched_leave_a_model_with_random_ones(migration: Migration) -> None:
+    fetched = (
+        "from net import Net\nimport torch\nmodel = Net(False)\n"
+        "model.load_state_dict(torch.hub.load_state_dict_from_url('https://nowhere.invalid/net.pth'))\n"
+    )
+    outcome = packaged(migration, Resolved(name="Net", recipe=recipe(fetched), input_size=(3, 4, 4)))
+    assert outcome.packaged, migration.findings
+    assert (outcome.model.random_weights, outcome.model.parity.status) == (True, "passed")
+    assert "does not build with its own weights" in codes(migration)["PS503"]
+
+
 @pytest.mark.slow
 def test_several_sizes_are_a_choice_and_one_is_not(migration: Migration) -> None:
     with pytest.raises(AmbiguousError, match="--input-size 3,224,224"):

@@ -686,6 +686,35 @@ def test_a_classifier_is_meant_where_another_script_compares_features(
     assert (found.script.path, len(seen)) == (seen[taken], runs)
 
 
+@pytest.mark.parametrize(("trains", "stored", "taken"), [(False, True, 0), (True, True, 1), (False, False, 1)])
+def test_a_page_that_forgets_to_evaluate_has_the_users_weights_where_the_training_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trains: bool, stored: bool, taken: int
+) -> None:
+    root, seen = tmp_path / "repository", []
+    root.mkdir()
+    for number in range(2):
+        (root / f"eval_{number}.py").write_text(TWO.format(width=4))
+
+    def run(migration: Migration, script: Script, *rest: object) -> Run:
+        page = not seen
+        model = SeenModel(
+            live=LiveModel(class_name="Net", ordinal=0, evaluating=not page, row=(3, 8, 8)), factory=None, parameters=7,
+            site="a.py:5", calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]", tasks=("single-label",), widths=(3,),
+            as_read=None, fits=None, trained=True, evaluates=True, in_training=(), feeds=(), labels=(None,), dataset=None,
+        )  # fmt: skip
+        seen.append(script.path)
+        script = replace(script, roles=("train",) if page and trains else ("predict",))
+        ended = Rehearsed(models=(model,), why=None, where=None, weights_from=("net.pth",) if page and stored else ())
+        return Run(script, Recipe(root=str(root), script=script.path), ended, model, None, as_read=True)
+
+    monkeypatch.setattr(rehearsal, "_run", run)
+    monkeypatch.setattr(rehearsal, "resolved", lambda migration, run, static, others: run)
+    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+    found = rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
+    assert isinstance(found, Run)
+    assert (found.script.path, len(seen)) == (seen[taken], 2)
+
+
 @pytest.mark.usefixtures("torch_sandbox")
 def test_where_nothing_judges_the_model_of_the_first_configuration_the_others_are_tried(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()

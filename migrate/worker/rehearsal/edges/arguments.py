@@ -38,6 +38,8 @@ _TRAINS = re.compile(r"(do_?|run_?|is_?|mode_?)?(train(ing)?|fit)", re.I)
 _NEAR = 6
 """Lines within which a script that gives up has looked at its arguments."""
 _CONFIGURES = re.compile(r"config|cfg|ya?ml", re.I)
+_FOLDER = re.compile(r"\b(director(y|ies)|folders?)\b", re.I)
+"""What help says of a path that its name alone leaves open."""
 _VAGUE = r"path"
 """What may be of a file as well as of a folder: help that is at hand says more."""
 # What an argument stands for, by words in its name, its metavar or its help, and what is given for it.
@@ -432,6 +434,8 @@ def guess(name: str, told: str, maker: Maker) -> str:
                 continue
             if value is None:
                 return configurations.guessed(maker.stage, name)
+            if value == "image.jpg" and _FOLDER.search(told) and not re.search("file", told, re.I):
+                return "data"
             if pattern != _VAGUE:
                 return value
             vague = value

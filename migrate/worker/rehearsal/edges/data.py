@@ -249,7 +249,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     ):
         return class_labels.fewer(stage, frames)
     if re.search(
-        r"mat1 and mat2 shapes cannot be multiplied|size of tensor a .* must match|Expected .*input size|doesn't match model",
+        r"mat1 and mat2 shapes cannot be multiplied|size of tensor a .* must match|Expected .*input size|doesn't match model"
+        r"|shape '\[-1, \d+\]' is invalid for input of",
         text,
     ):
         return _next_size(stage)

@@ -288,7 +288,7 @@ def _is_picture(component: Any) -> bool:
 
 
 def _picture(stage: Stage, given: dict[str, Any]) -> Any:
-    side = given.get("shape") or (256, 256)
+    side = given.get("shape") or stage.learned.get("image", (256, 256))
     kind = given.get("type", "numpy")
     made = making.handed if kind == "pil" else photo
     image = made("image.jpg", (side[1], side[0]), given.get("image_mode", "RGB"))

@@ -50,6 +50,12 @@ _CLASSES_MISSED = re.compile(
     re.I | re.S,
 )
 """What metrics and tables say of fewer classes than the script names: few batches seldom hold them all."""
+_ROWS_MISSED = re.compile(
+    r"length (of values \(\d+\)|\d+) does not match (length of index|index length)"
+    r"|arrays must (all )?be (of )?(the )?same length",
+    re.I,
+)
+"""What pandas says of a table that gets the answers to a part of its rows alone."""
 STEPS = 200
 """Optimizer steps of one rehearsal, in all its loops."""
 CALLS = 1000
@@ -108,8 +114,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     """A metric that wants rows of every class, or a share for each, sees all batches in the next attempt; one of so many images
     of a batch, or of all that a pass gave, gets as many."""
     missed = isinstance(error, ValueError) and _CLASSES_MISSED.search(str(error)) is not None
-    uncounted = isinstance(error, ZeroDivisionError) and _is_shortened(stage, "loops over data")
-    if missed or uncounted:
+    short = isinstance(error, ZeroDivisionError) or (isinstance(error, ValueError) and _ROWS_MISSED.search(str(error)))
+    if missed or (short and _is_shortened(stage, "loops over data")):
         return stage.learn(EVERY, True)
     if isinstance(error, RuntimeError) and _EMPTY in str(error) and _is_shortened(stage, "batches of"):
         return stage.learn(LARGE, True)

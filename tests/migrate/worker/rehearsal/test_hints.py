@@ -94,6 +94,11 @@ def test_a_list_with_anything_else_in_it_is_no_list_of_names(says):
         "if not {'path', 'kind'} <= set(df.columns): raise ValueError",
         "def check(df, needed=('path', 'kind')):\n    for name in needed:\n        assert name in df.columns",
         "class Data:\n    NEEDED = ['path', 'kind']\nassert all(name in df.columns for name in NEEDED)",
+        "if 'path' not in df.columns or 'kind' not in list(df.columns):\n    raise ValueError",
+        "if 'path' not in df.columns:\n    raise ValueError\n"
+        "if 'kind' not in df.columns and 'level' not in df.columns:\n    raise ValueError",
+        "if 'path' in df.columns:\n    x = 1\nelif 'file' in df.columns:\n    x = 2\nelse:\n    raise ValueError\n"
+        "if 'kind' not in self.df.columns:\n    raise KeyError\nif 'fold' in df.columns:\n    df = df[:3]",
     ],
 )
 def test_columns_that_a_table_must_have_are_among_them(says, text):

@@ -107,3 +107,25 @@ def test_a_setting_that_nobody_set_is_what_the_caller_says_it_is_then(rehearsed)
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "models 224\nNone\nSilent Silent\nSilent\n"), done.report.why
+
+
+def test_what_a_missing_library_would_have_raised_is_caught(rehearsed):
+    text = (
+        "from slowapi import Limiter\nfrom slowapi.errors import RateLimitExceeded\nimport slowapi\n"
+        "print(issubclass(RateLimitExceeded, Exception), isinstance(Limiter, type))\nlimiter = Limiter(key_func=len)\n"
+        "try:\n    raise KeyError('x')\nexcept (RateLimitExceeded, slowapi.ApiError):\n    print('other')\n"
+        "except KeyError:\n    print('caught')\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True False\ncaught\n"), done.report.why
+
+
+def test_a_store_that_is_not_here_holds_nothing(rehearsed):
+    text = (
+        "import asyncio\nimport redis\nimport redis.asyncio as remote\n"
+        "store, other = redis.Redis(host='cache', port=6379), remote.from_url('redis://cache')\n"
+        "async def cached(key):\n    await other.set(key, 'x', ex=60)\n    return await other.get(key)\n"
+        "store.set('a', 1)\nprint(store.get('a'), asyncio.run(cached('a')))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "None None\n"), done.report.why

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ....module_alias import Alias
-from ....stub_modules import needed_of_all
+from ....stub_modules import exception, needed_of_all
 from ...places import imported_by_library
 from ...silent import Config, Silent
 from ...stage import Stage
@@ -47,7 +47,8 @@ class StandInModule(types.ModuleType):
             return needed
         if name.startswith("__"):
             raise AttributeError(name)
-        return Silent(f"{self.__name__}.{name}")
+        full = f"{self.__name__}.{name}"
+        return exception(full) or Silent(full)
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

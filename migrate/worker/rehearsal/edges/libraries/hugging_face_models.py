@@ -10,6 +10,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+from ... import hints
 from ...places import frames
 from ...stage import Stage
 
@@ -51,14 +52,15 @@ def _files(stage: Stage, library: types.ModuleType) -> None:
 
 def _made(stage: Stage, repo: str, filename: str) -> str | None:
     kind = kind_of(repo) if filename in (_CONFIGURATION, _PROCESSOR) else None
-    content = kind and (_configuration(kind) if filename == _CONFIGURATION else _processor(kind))
+    content = kind and (_configuration(stage, kind) if filename == _CONFIGURATION else _processor(kind, repo))
     if not content:
         return None
     path = stage.made / "hugging-face" / repo / filename
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content), encoding="utf-8")
     stage.weights_stand_in(repo)  # nor is what prepares the images the user's
-    stage.note("network", f"{filename} of {repo} was made, with the defaults of {kind}")
+    stated = f" and the {len(content['id2label'])} classes that the sources name" if "id2label" in content else ""
+    stage.note("network", f"{filename} of {repo} was made, with the defaults of {kind}{stated}")
     return str(path)
 
 
@@ -69,19 +71,29 @@ def kind_of(name: str) -> str | None:
     return max(kinds, key=len, default=None)
 
 
-def _configuration(kind: str) -> dict[str, Any]:
+def _configuration(stage: Stage, kind: str) -> dict[str, Any]:
     classifiers = importlib.import_module("transformers.models.auto.modeling_auto").MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
     names = classifiers.get(kind)  # of DeiT several, the plain one first
     name = names if isinstance(names, str) else next(iter(names or ()), None)
-    return {"model_type": kind, **({"architectures": [name]} if name else {})}
+    content: dict[str, Any] = {"model_type": kind, **({"architectures": [name]} if name else {})}
+    if names := hints.class_names(stage.root, stage.request.script):
+        content["id2label"] = {str(number): name for number, name in enumerate(names)}
+        content["label2id"] = {name: number for number, name in enumerate(names)}
+    return content
 
 
-def _processor(kind: str) -> dict[str, Any] | None:
-    """What says which of transformers' classes prepares the images of a kind of model."""
+def _processor(kind: str, repo: str) -> dict[str, Any] | None:
+    """What says which of transformers' classes prepares the images of a kind of model.
+
+    That of ConvNeXt, which ResNet and RegNet have too, takes images of 384 and a mean of a half by itself, and images of 224
+    and ImageNet's mean with nearly all weights.
+    """
     known = importlib.import_module("transformers.models.auto.image_processing_auto").IMAGE_PROCESSOR_MAPPING_NAMES.get(kind)
     names = list(known.values()) if isinstance(known, dict) else [known] if isinstance(known, str) else list(known or ())
     found = next(filter(None, names), None)
-    return None if found is None else {"image_processor_type": found}
+    of_imagenet = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+    as_published = {"size": {"shortest_edge": 384 if "384" in repo else 224}, **of_imagenet}
+    return None if found is None else {"image_processor_type": found, **(as_published if "ConvNext" in found else {})}
 
 
 def _models(stage: Stage, library: Any) -> None:

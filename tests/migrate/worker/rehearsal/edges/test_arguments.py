@@ -86,6 +86,8 @@ def test_an_entry_that_a_table_lacks_is_chosen_from_it(rehearsed):
     [("data_dir", "", "data"), ("image_size", "", "224"), ("num_images", "number of images", "1"), ("batch_size", "", "1"),
      ("img", "", "image.jpg"), ("ckpt", "", "checkpoint.pth"),
      ("x", "path to the image", "image.jpg"), ("model", "path to the trained model", "checkpoint.pth"),
+     ("input_path", "path to the directory of the images", "data"), ("image", "a folder with photos", "data"),
+     ("input_path", "file or folder to classify", "image.jpg"),
      ("arch", "", "resnet18"), ("output_dir", "", "output"), ("n", "", "1"), ("config", "", "configs/a.yaml")],
 )  # fmt: skip
 def test_names_say_what_is_wanted(on_stage, name, told, value):

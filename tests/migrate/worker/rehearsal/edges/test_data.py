@@ -60,9 +60,10 @@ def test_opencv_reads_what_is_missing(on_stage):
     assert world.said("data") == ["images/x.jpg"]
 
 
-def test_a_model_of_one_size_teaches_to_try_another(on_stage):
+@pytest.mark.parametrize("line", ["torch.nn.Linear(4, 2)(torch.zeros(2, 5))", "torch.zeros(2, 5, 3, 3).view(-1, 7 * 9 * 11)"])
+def test_a_model_of_one_size_teaches_to_try_another(on_stage, line):
     world = on_stage(data)
-    error = world.stopped("import torch\ntorch.nn.Linear(4, 2)(torch.zeros(2, 5))\n")
+    error = world.stopped(f"import torch\n{line}\n")
     sizes = []
     while data.lesson(world.stage, error):
         sizes.append(world.stage.learned["image"][0])

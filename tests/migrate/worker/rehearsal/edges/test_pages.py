@@ -115,6 +115,17 @@ def test_a_page_is_used_once_as_a_visitor_would(rehearsed, page, says):
     assert done.report.user_weights
 
 
+def test_a_page_of_a_network_of_one_size_is_given_pictures_of_that(rehearsed):
+    text = (
+        "import gradio as gr, torch\nconv = torch.nn.Conv2d(3, 5, 3)\n\ndef classify(image):\n"
+        "    maps = conv(torch.tensor(image).permute(2, 0, 1)[None].float())\n"
+        "    print(tuple(image.shape), tuple(maps.view(-1, 5 * 30 * 30).shape))\n\n"
+        "gr.Interface(classify, gr.Image(), gr.Label()).launch()\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "(32, 32, 3) (1, 4500)\nNone\n"), done.report.why
+
+
 def test_a_page_that_ends_itself_has_shown_enough(rehearsed):
     done = rehearsed({"main.py": "import streamlit as st\nprint('on')\nst.error('no')\nst.stop()\nprint('off')\n"})
     assert (done.report.ended, done.stdout) == ("enough", "on\n")

@@ -209,6 +209,23 @@ def test_a_metric_of_all_classes_is_given_every_batch_in_the_next_attempt(on_sta
     assert not time.lesson(stage, ValueError(message))  # known by then
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["table['label'] = answers", "pd.DataFrame({'name': table['name'], 'label': answers})",
+     "pd.DataFrame({'name': list(table['name']), 'label': answers})"],
+)  # fmt: skip
+def test_a_table_gets_an_answer_for_each_of_its_rows(rehearsed, line):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\nimport torch\ntable = pd.DataFrame({'name': list('abcdefghij' * 4)})\n"
+        "data = torch.utils.data.TensorDataset(torch.zeros(40, 3))\nanswers = []\n"
+        "for (rows,) in torch.utils.data.DataLoader(data, batch_size=2):\n    answers += rows.argmax(1).tolist()\n"
+        f"if len(answers) < 40:\n    {line}\nprint(len(answers))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "40\n"), done.report.why
+
+
 def test_another_value_error_says_nothing_of_the_classes(on_stage):
     assert not time.lesson(on_stage(time).stage, ValueError("invalid literal for int() with base 10: 'min'"))
 
