@@ -213,17 +213,21 @@ class Pad:
 @dataclass(frozen=True, kw_only=True)
 class Convert:
     """Bring the image to another mode: "L" is ITU-R 601-2's luma in the fixed point of Pillow (16 bits) or of OpenCV (15 bits),
-    "RGB" three times the same."""
+    "RGB" three times the same. In the order "BGR" red is weighed as blue and blue as red, as COLOR_RGB2GRAY does to what
+    `cv2.imread` gives."""
 
     op: ClassVar[str] = "convert"
     mode: Literal["RGB", "L"]
     library: Literal["pillow", "opencv"] = "pillow"
+    order: Literal["RGB", "BGR"] = "RGB"
 
     def __post_init__(self) -> None:
         if self.mode not in ("RGB", "L"):
             raise ValueError(f"convert: mode must be 'RGB' or 'L', got {self.mode!r}")
         if self.library not in ("pillow", "opencv"):
             raise ValueError(f"convert: library must be 'pillow' or 'opencv', got {self.library!r}")
+        if self.order not in ("RGB", "BGR") or (self.order == "BGR" and (self.mode, self.library) != ("L", "opencv")):
+            raise ValueError(f"convert: {self.library} has no order {self.order!r} for mode {self.mode!r}")
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
         """That of the image."""
@@ -336,7 +340,7 @@ class Preprocessing:
         steps: list[dict[str, Any]] = [{"op": "decode", "mode": self.mode}]
         steps[0] |= {"upright": True} if self.upright else {}
         steps[0] |= {"gray": self.gray} if self.gray != "pillow" else {}
-        implied = (("library", "pillow"), ("side", "short"))  # what a resize means that does not say
+        implied = (("library", "pillow"), ("side", "short"), ("order", "RGB"))  # what a step means that does not say
         for step in self.geometry:
             stated = {key: value for key, value in asdict(step).items() if (key, value) not in implied}
             steps.append({"op": step.op, **stated})

@@ -312,10 +312,15 @@ def laid(image: np.ndarray, pad: Pad) -> np.ndarray:
 
 def _fit_convert(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Convert:
     (_, first), *others = seen
-    how = (first["mode"], first.get("library", "pillow"))
-    if any((op["mode"], op.get("library", "pillow")) != how for _, op in others):
+    how = _converted(first)
+    if any(_converted(op) != how for _, op in others):
         raise Rejected("it changes the mode of some images otherwise than that of others")
-    return Convert(mode=how[0], library="pillow" if how[1] == "torch" else how[1])  # what torch does, images show within bounds
+    return how
+
+
+def _converted(op: dict[str, Any]) -> Convert:
+    library: Literal["pillow", "opencv"] = "opencv" if op.get("library") == "opencv" else "pillow"  # which torch's is near
+    return Convert(mode=op["mode"], library=library, order=op.get("order", "RGB"))
 
 
 def _fit_point(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Point:

@@ -211,8 +211,10 @@ class Journal:
         def color(src: Any, code: int, *args: Any, **kwargs: Any) -> Any:
             made = plain_color(src, code, *args, **kwargs)
             known = self._history(src) if code in OPENCV_GRAY else None
-            if known is not None and known.mode == "RGB" and known.turned == OPENCV_GRAY[code]:
-                op = {"op": "convert", "mode": "L", "library": "opencv", "before": src.shape[:2], "after": made.shape[:2]}
+            if known is not None and known.mode == "RGB":
+                order = "RGB" if known.turned == OPENCV_GRAY[code] else "BGR"  # blue weighed as red: a slip that many make
+                sizes = {"before": src.shape[:2], "after": made.shape[:2]}
+                op = {"op": "convert", "mode": "L", "library": "opencv", "order": order, **sizes}
                 self.read = ([*known.ops, op], "L", made.copy())
             return made
 

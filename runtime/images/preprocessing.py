@@ -150,7 +150,8 @@ class Preprocessor:
                     image = canvas
             elif step["op"] == "convert":
                 if step.get("library", "pillow") == "opencv" and image.mode == "RGB":
-                    image = Image.fromarray(opencv_gray(np.asarray(image)))
+                    turned = -1 if step.get("order") == "BGR" else 1
+                    image = Image.fromarray(opencv_gray(np.asarray(image)[:, :, ::turned]))
                 else:
                     image = image.convert(step["mode"])
             elif step["op"] == "point":
@@ -315,7 +316,11 @@ def _checked(step: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"preprocessing: unknown step {op!r}")
     library = step.get("library", "pillow")
     if op == "convert":
-        if step["mode"] not in ("RGB", "L") or library not in ("pillow", "opencv"):
+        if (
+            step["mode"] not in ("RGB", "L")
+            or library not in ("pillow", "opencv")
+            or step.get("order", "RGB") not in ("RGB", "BGR")
+        ):
             raise ValueError(f"preprocessing: cannot convert to {step['mode']!r} as {library!r} does")
         return dict(step)
     if op == "point":

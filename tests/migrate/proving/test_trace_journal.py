@@ -3,6 +3,7 @@ where the image decides."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,8 @@ LINEAR = Resize(size=(28, 28), library="opencv", antialias=False)
     ("body", "geometry"),
     [
         ("image = cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), (28, 28))", (OPENCV, LINEAR)),
+        # The colors are weighed in the wrong order, which gray images do not show.
+        ("image = cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), (28, 28))", (replace(OPENCV, order="BGR"), LINEAR)),
         ("image = cv2.bitwise_not(cv2.cvtColor(cv2.resize(image, (28, 28)), cv2.COLOR_BGR2GRAY))", (LINEAR, OPENCV)),
         (
             "image = cv2.threshold(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), 90, 255, cv2.THRESH_BINARY)[1]\n"
@@ -153,8 +156,7 @@ def test_gray_of_opencv(tmp_path: Path, body: str, geometry: tuple[Geometry, ...
 @pytest.mark.parametrize(
     "body",
     [
-        # The colors are weighed in the wrong order, which gray images do not show.
-        "image = cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), (28, 28))",
+        "image = cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2YUV)[:, :, 1], (28, 28))",
         "image = cv2.threshold(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), 0, 255, cv2.THRESH_OTSU)[1]\n"
         "    image = cv2.resize(image, (28, 28))",
     ],

@@ -561,6 +561,14 @@ def test_gray_of_opencv_is_bit_exact():
         pixels = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
         made = row_of(encode(Image.fromarray(pixels)), "RGB", Convert(mode="L", library="opencv"))
         assert np.array_equal(made[:, :, 0], cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY))
+        made = row_of(encode(Image.fromarray(pixels)), "RGB", Convert(mode="L", library="opencv", order="BGR"))
+        assert np.array_equal(made[:, :, 0], cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY))
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "L"}, {"mode": "RGB", "library": "opencv"}, {"library": "opencv", "order": "GBR"}])
+def test_orders_that_there_are_not_are_refused(wrong):
+    with pytest.raises(ValueError, match="convert"):
+        Convert(**{"mode": "L", "order": "BGR", **wrong})
 
 
 def saved(kind, mode, **options):
