@@ -14,6 +14,11 @@ from .config import PredictConfig
 from .download import download
 
 STDIN = "-"
+_OF_IMAGES = (
+    *IMAGE_SUFFIXES,
+    *(f".{name}" for name in ("tif", "tiff", "avif", "heic", "heif", "jp2", "jxl", "tga", "psd", "mpo")),
+)
+"""Of files with the last ones most are of a format that is not read, which is said of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +64,7 @@ def _inside(folder: str) -> Iterator[Named]:
     found = False
     try:
         for file in walk(folder):
-            if file.name.lower().endswith(IMAGE_SUFFIXES):
+            if file.name.lower().endswith(_OF_IMAGES):
                 found = True
                 yield Named(name=file.location)
     except ClassifyError as error:
@@ -73,7 +78,7 @@ def _matching(pattern: str) -> Iterator[Named]:
     """What a pattern that the shell left alone stands for; "**" is any number of folders."""
     found = False
     for path in sorted(glob.glob(pattern, recursive=True)):
-        if not os.path.isdir(path) and path.lower().endswith(IMAGE_SUFFIXES):
+        if not os.path.isdir(path) and path.lower().endswith(_OF_IMAGES):
             found = True
             yield Named(name=path)
     if not found:

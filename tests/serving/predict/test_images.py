@@ -38,6 +38,13 @@ def test_folders_patterns_and_files(root):
     assert names("-", "http://host/a.png") == ["-", "http://host/a.png"]
 
 
+def test_images_of_formats_that_are_not_read_are_not_passed_over(root):
+    for name in ("scan.TIFF", "phone.heic", "film.mp4"):
+        (root / "none" / name).write_bytes(b"")
+    assert names("none") == ["none/phone.heic", "none/scan.TIFF"]
+    assert names("none/*") == ["none/phone.heic", "none/scan.TIFF"]
+
+
 def test_what_stands_for_nothing_says_so(root):
     assert names("none")[0].startswith("the folder holds no images")
     assert names("*.gif") == ["no image matches the pattern"]
