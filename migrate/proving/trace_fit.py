@@ -14,6 +14,7 @@ import numpy as np
 
 from ...specs import CenterCrop, Convert, Geometry, Pad, Point, Preprocessing, Resize
 from .fit_numbers import Rejected, fit_numbers, snap, tolerance
+from .trace_journal import table_of
 
 RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's own numbers
 OPENCV = {0: "nearest", 1: "bilinear", 3: "area"}  # of cv2's own numbers, those that are reproduced bit for bit
@@ -324,33 +325,38 @@ def _converted(op: dict[str, Any]) -> Convert:
 
 
 def _fit_point(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Point:
-    tables = [np.asarray(op["table"]).reshape(-1, 256) for _, op in seen]
-    count = max(map(len, tables))
-    table = np.full((count, 256), -1)
-    for one in tables:
-        if ((table >= 0) & (one >= 0) & (table != one)).any():
-            raise Rejected("it changes the values of pixels by a rule that is another for each image")
-        table = np.where(one >= 0, one, table)
-    for row in table:
-        row[:] = _whole_table(row)
-    return Point(table=tuple(int(value) for value in table.ravel()))
+    table = _together([np.asarray(op["table"]).reshape(-1, 256) for _, op in seen])
+    if table is None:
+        raise Rejected("it changes the values of pixels by a rule that is another for each image")
+    return Point(table=tuple(int(value) for row in table for value in _whole_table(row)))
+
+
+def _together(tables: Sequence[np.ndarray]) -> np.ndarray | None:
+    """One table of what several images show, -1 for values that none has; None where two differ."""
+    together = np.full((1, 256), -1)
+    for table in tables:
+        if ((together >= 0) & (table >= 0) & (together != table)).any():
+            return None
+        together = np.where(table >= 0, table, together)
+    return together
 
 
 def _threshold(pixels: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Point | None:
     """The table that makes pixels black and white, where outputs have two values, and which follows from the pixel's."""
     low, high = (min(output.min() for output in outputs), max(output.max() for output in outputs))
-    table = np.full(256, -1)
+    if low == high:
+        return None
+    tables = []
     for image, output in zip(pixels, outputs, strict=True):
         sides = output.transpose(1, 2, 0).reshape(image.shape) if output.size == image.size else output
         if sides.shape != image.shape or not np.isin(sides, (low, high)).all():
             return None
-        made = np.where(sides == high, 255, 0)
-        found = np.full(256, -1)
-        found[image] = made
-        if not np.array_equal(found[image], made) or ((table >= 0) & (found >= 0) & (table != found)).any():
+        table = table_of(image, np.where(sides == high, 255, 0))
+        if table is None:
             return None
-        table = np.where(found >= 0, found, table)
-    return Point(table=tuple(int(value) for value in _whole_table(table)))
+        tables.append(table)
+    together = _together(tables)
+    return None if together is None else Point(table=tuple(int(value) for value in _whole_table(together[0])))
 
 
 def _neighbors(known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -383,11 +383,17 @@ def looked_up(mode: str, point: Callable[[Image.Image], Image.Image]) -> list[in
 
 
 def value_by_value(pixels: np.ndarray, after: np.ndarray) -> list[int] | None:
-    """The table of 256, the same for all channels, by which each value follows from that of the same pixel; -1 for values that
-    there are not. None where none does, or where there are so few values that one always would."""
+    """A `table_of` all channels; None also where there are so few values that one always would be."""
+    table = table_of(pixels, after)
+    return table.tolist() if table is not None and (table >= 0).sum() >= _VALUES else None
+
+
+def table_of(pixels: np.ndarray, after: np.ndarray) -> np.ndarray | None:
+    """The table of 256 by which each value follows from that of the same pixel, -1 for values that there are not; None where
+    none does."""
     table = np.full(256, -1)
     table[pixels] = after
-    return table.tolist() if np.array_equal(table[pixels], after) and (table >= 0).sum() >= _VALUES else None
+    return table if np.array_equal(table[pixels], after) else None
 
 
 def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

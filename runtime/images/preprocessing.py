@@ -55,6 +55,7 @@ _WITHOUT_LENGTH = frozenset((*range(0xC0), 0xC8, 0xD8, 0xD9, *range(0xF0, 0xFE))
 
 _FILTERS = {name: Image.Resampling[name.upper()] for name in ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")}
 _OPENCV = ["area", "bilinear", "nearest"]
+_OF_COLORS = ("convert", "point")  # steps that change no size
 
 # What Pillow's readers raise on damaged files, beside its own UnidentifiedImageError (an OSError).
 _DAMAGED = (
@@ -312,7 +313,7 @@ def _harm(error: Exception) -> str:
 def _checked(step: Mapping[str, Any]) -> dict[str, Any]:
     """A geometry step with its size as an int or a (height, width) tuple; raises ValueError on anything unknown."""
     op = step["op"]
-    if op not in ("resize", "center_crop", "pad", "convert", "point"):
+    if op not in ("resize", "center_crop", "pad", *_OF_COLORS):
         raise ValueError(f"preprocessing: unknown step {op!r}")
     library = step.get("library", "pillow")
     if op == "convert":
@@ -346,7 +347,7 @@ def _checked(step: Mapping[str, Any]) -> dict[str, Any]:
 def resized(step: Mapping[str, Any], size: tuple[int, int]) -> tuple[int, int]:
     """The (height, width) after a step, as in `specs`: an integer size is one side, and the other follows."""
     height, width = size
-    if step["op"] in ("convert", "point"):
+    if step["op"] in _OF_COLORS:
         return size
     wanted = step["size"]
     if step["op"] == "pad":
@@ -389,7 +390,7 @@ def _row_size(geometry: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
     known: tuple[int, int] | None = None
     square, longest = False, 0  # what is known of a size that is not: it is square, its long side is at most that
     for step in geometry:
-        if step["op"] in ("convert", "point"):
+        if step["op"] in _OF_COLORS:
             continue
         size = step["size"]
         if step["op"] == "pad" and known is None:

@@ -16,6 +16,22 @@ from headrace.migrate.proving.instrument import RECORDER
 from headrace.migrate.proving.verify import read_record
 
 Warm = Callable[..., subprocess.CompletedProcess[str]]
+Recorded = Callable[..., tuple[str, Path]]
+
+
+@pytest.fixture
+def recorded_by(tmp_path: Path, warm_python: Warm) -> Recorded:
+    """`recorded_by(script, **environment)`: what a script that finds the recorder in `folder` prints, and its record."""
+
+    def run(text: str, **environment: str) -> tuple[str, Path]:
+        script, record = tmp_path / "script.py", tmp_path / "record.npz"
+        script.write_text(text.format(folder=str(RECORDER.parent)))
+        done = warm_python([script], cwd=tmp_path, env={**os.environ, "HEADRACE_RECORD": str(record), **environment})
+        assert done.returncode == 0, done.stderr
+        return done.stdout, record
+
+    return run
+
 
 SERVICE = """
 import sys
@@ -62,16 +78,10 @@ print(sorted({{round(value, 3) for value in by.flatten().tolist()}}), whole.toli
 
 
 @pytest.mark.parametrize(("nudge", "changes"), [("0.25", "[-0.25, 0.25]"), (None, "[0.0]")])
-def test_outputs_are_nudged_and_random_numbers_are_not(
-    tmp_path: Path, warm_python: Warm, nudge: str | None, changes: str
-) -> None:
-    script = tmp_path / "nudged.py"
-    script.write_text(NUDGED.format(folder=str(RECORDER.parent)))
-    environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz")}
-    environment |= {"HEADRACE_NUDGE": nudge} if nudge is not None else {}
-    done = warm_python([script], cwd=tmp_path, env=environment)
-    assert done.stdout == f"{changes} [[0, 1], [2, 3], [4, 5]] (0.5488135039273248, 0.49625658988952637) 0.7151893663724195\n"
-    with np.load(tmp_path / "record.npz") as noted:
+def test_outputs_are_nudged_and_random_numbers_are_not(recorded_by: Recorded, nudge: str | None, changes: str) -> None:
+    printed, record = recorded_by(NUDGED, **({"HEADRACE_NUDGE": nudge} if nudge is not None else {}))
+    assert printed == f"{changes} [[0, 1], [2, 3], [4, 5]] (0.5488135039273248, 0.49625658988952637) 0.7151893663724195\n"
+    with np.load(record) as noted:
         assert np.array_equal(noted["main.py:1/outputs"], np.arange(600.0).reshape(100, 6))
 
 
@@ -87,16 +97,12 @@ with torch.no_grad():
 """
 
 
-def test_a_call_that_serves_training_too_counts_where_no_gradients_are_wanted(tmp_path: Path, warm_python: Warm) -> None:
-    script = tmp_path / "shared.py"
-    script.write_text(SHARED.format(folder=str(RECORDER.parent)))
-    environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz"), "HEADRACE_NUDGE": "0.5"}
-    done = warm_python([script], cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stderr
-    trained, evaluated = done.stdout.split("]] ")
+def test_a_call_that_serves_training_too_counts_where_no_gradients_are_wanted(recorded_by: Recorded) -> None:
+    printed, record = recorded_by(SHARED, HEADRACE_NUDGE="0.5")
+    trained, evaluated = printed.split("]] ")
     assert trained == "[[2.0, 2.0"
     assert "0.5" in evaluated, "only the evaluation is nudged"
-    with np.load(tmp_path / "record.npz") as noted:
+    with np.load(record) as noted:
         assert noted["module.py:1/outputs"].tolist() == [[0, 0]]
 
 
@@ -118,17 +124,11 @@ for site in ("a.py:1", "b.py:2"):
 """
 
 
-def test_outputs_that_stand_together_are_nudged_in_proportion_and_at_the_sites_that_are_told(
-    tmp_path: Path, warm_python: Warm
-) -> None:
-    script = tmp_path / "together.py"
-    script.write_text(TOGETHER.format(folder=str(RECORDER.parent)))
-    environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz"), "HEADRACE_NUDGE": '{"a.py:1": 0.5}'}
-    done = warm_python([script], cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stderr
+def test_outputs_that_stand_together_are_nudged_in_proportion_and_at_the_sites_that_are_told(recorded_by: Recorded) -> None:
+    printed, record = recorded_by(TOGETHER, HEADRACE_NUDGE='{"a.py:1": 0.5}')
     told, others = "[tensor([0, 1]), None]", "[0.0, 0.0, 0.0] 3"
-    assert done.stdout.splitlines() == ["[0.5, 5.0, 0.5] 3", f"{told} [0.5]", others, f"{told} [0.5]"], done.stdout
-    with np.load(tmp_path / "record.npz") as noted:
+    assert printed.splitlines() == ["[0.5, 5.0, 0.5] 3", f"{told} [0.5]", others, f"{told} [0.5]"], printed
+    with np.load(record) as noted:
         assert [noted["a.py:1/calls"].tolist(), noted["b.py:2/calls"].tolist()] == [[0, 1, 2], [3, 4, 5]]
 
 
@@ -235,13 +235,9 @@ for state in (made(3).state_dict(), made(4).state_dict(), made(3).state_dict()):
 """
 
 
-def test_rows_tell_which_of_several_models_gave_them(tmp_path: Path, warm_python: Warm) -> None:
-    environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz")}
-    script = tmp_path / "models.py"
-    script.write_text(MODELS.format(folder=str(RECORDER.parent)))
-    done = warm_python([script], cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stderr
-    (recorded,) = read_record(tmp_path / "record.npz").values()
+def test_rows_tell_which_of_several_models_gave_them(recorded_by: Recorded) -> None:
+    _, record = recorded_by(MODELS)
+    (recorded,) = read_record(record).values()
     assert recorded.models is not None
     assert recorded.models[::2].tolist() == [0, 1, 0, 2, 0, 0, 3, 0, 4, 5, 4]
     assert recorded.kinds == ("Linear", "Linear", "Other", "function", "Sequential", "Sequential")
@@ -291,19 +287,15 @@ call("other weights", model, rows.bfloat16())
 """
 
 
-def test_under_autocast_the_outputs_without_it_are_noted_beside_the_scripts_own(tmp_path: Path, warm_python: Warm) -> None:
-    environment = {**os.environ, "HEADRACE_RECORD": str(tmp_path / "record.npz")}
-    script = tmp_path / "lower.py"
-    script.write_text(LOWER.format(folder=str(RECORDER.parent)))
-    done = warm_python([script], cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stderr
+def test_under_autocast_the_outputs_without_it_are_noted_beside_the_scripts_own(recorded_by: Recorded) -> None:
+    printed, record = recorded_by(LOWER)
     # One that trains is not called again, and what is fed in a lower precision gives nothing without.
-    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    said = dict(line.split(" ", 1) for line in printed.splitlines())
     assert said == {
         "plain": "1 torch.float32", "lower": "2 torch.bfloat16", "training": "1 torch.bfloat16", "only": "2 torch.bfloat16",
         "weights": "2 torch.bfloat16", "other": "weights 2 torch.bfloat16",
     }  # fmt: skip
-    recorded = read_record(tmp_path / "record.npz")
+    recorded = read_record(record)
     assert {site: (of.precision, of.reduced > 0) for site, of in recorded.items()} == {
         "plain": (None, False), "lower": ("bfloat16", True), "training": (None, False), "only": ("bfloat16", False),
         "function": (None, False), "weights": ("bfloat16", True), "other weights": ("bfloat16", False),

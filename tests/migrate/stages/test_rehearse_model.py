@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import types
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -647,6 +648,43 @@ def test_a_count_of_classes_that_only_made_data_has_is_told(tmp_path: Path, coun
     assert [message.partition(":")[0] for message in said] == ["nothing states how many classes there are"] * guessed
 
 
+SEEN = SeenModel(
+    live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory=None, parameters=7, site="a.py:5",
+    calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]", tasks=("single-label",), widths=(3,), as_read=None, fits=None,
+    trained=True, evaluates=True, in_training=(), feeds=(), labels=(None,), dataset=None,
+)  # fmt: skip
+Shown = tuple[SeenModel, Script, str]
+"""The model that a run shows, its script, and the file that gave the weights, if one did."""
+Choose = Callable[[int, Callable[[int, Script], Shown]], tuple[str, list[str]]]
+
+
+@pytest.fixture
+def chosen_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Choose:
+    """`chosen_of(count, shown)`: of so many scripts the one whose run is taken, and all that were run in their order, where
+    `shown(number, script)` is what the run of that number shows."""
+
+    def choose(count: int, shown: Callable[[int, Script], Shown]) -> tuple[str, list[str]]:
+        root, seen = tmp_path / "repository", list[str]()
+        root.mkdir()
+        for number in range(count):
+            (root / f"eval_{number}.py").write_text(TWO.format(width=4))
+
+        def run(migration: Migration, script: Script, *rest: object) -> Run:
+            model, script, weights = shown(len(seen), script)
+            seen.append(script.path)
+            ended = Rehearsed(models=(model,), why=None, where=None, weights_from=(weights,) if weights else ())
+            return Run(script, Recipe(root=str(root), script=script.path), ended, model, None, as_read=True)
+
+        monkeypatch.setattr(rehearsal, "_run", run)
+        monkeypatch.setattr(rehearsal, "resolved", lambda migration, run, static, others: run)
+        migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
+        found = rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
+        assert isinstance(found, Run)
+        return found.script.path, seen
+
+    return choose
+
+
 @pytest.mark.parametrize(
     ("tasks", "taken", "runs"),
     [
@@ -659,60 +697,28 @@ def test_a_count_of_classes_that_only_made_data_has_is_told(tmp_path: Path, coun
     ],
 )
 def test_a_classifier_is_meant_where_another_script_compares_features(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: tuple[str, ...], taken: int, runs: int
+    chosen_of: Choose, tasks: tuple[str, ...], taken: int, runs: int
 ) -> None:
-    root, seen = tmp_path / "repository", []
-    root.mkdir()
-    for number in range(9):
-        (root / f"eval_{number}.py").write_text(TWO.format(width=4))
+    def shown(number: int, script: Script) -> Shown:
+        task = tasks[number]
+        widths = ({"single-label": 5, "one number": 1}.get(task, 3),)
+        return replace(SEEN, tasks=(task.replace("one number", ""),), widths=widths), script, "net.pth"
 
-    def run(migration: Migration, script: Script, *rest: object) -> Run:
-        task = tasks[len(seen)]
-        model = SeenModel(
-            live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory=None, parameters=7,
-            site="a.py:5", calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]",
-            tasks=(task.replace("one number", ""),), widths=({"single-label": 5, "one number": 1}.get(task, 3),), as_read=None,
-            fits=None, trained=True, evaluates=True, in_training=(), feeds=(), labels=(None,), dataset=None,
-        )  # fmt: skip
-        seen.append(script.path)
-        ended = Rehearsed(models=(model,), why=None, where=None, weights_from=("net.pth",))
-        return Run(script, Recipe(root=str(root), script=script.path), ended, model, None, as_read=True)
-
-    monkeypatch.setattr(rehearsal, "_run", run)
-    monkeypatch.setattr(rehearsal, "resolved", lambda migration, run, static, others: run)
-    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
-    found = rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
-    assert isinstance(found, Run)
-    assert (found.script.path, len(seen)) == (seen[taken], runs)
+    path, seen = chosen_of(9, shown)
+    assert (path, len(seen)) == (seen[taken], runs)
 
 
 @pytest.mark.parametrize(("trains", "stored", "taken"), [(False, True, 0), (True, True, 1), (False, False, 1)])
 def test_a_page_that_forgets_to_evaluate_has_the_users_weights_where_the_training_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trains: bool, stored: bool, taken: int
+    chosen_of: Choose, trains: bool, stored: bool, taken: int
 ) -> None:
-    root, seen = tmp_path / "repository", []
-    root.mkdir()
-    for number in range(2):
-        (root / f"eval_{number}.py").write_text(TWO.format(width=4))
-
-    def run(migration: Migration, script: Script, *rest: object) -> Run:
-        page = not seen
-        model = SeenModel(
-            live=LiveModel(class_name="Net", ordinal=0, evaluating=not page, row=(3, 8, 8)), factory=None, parameters=7,
-            site="a.py:5", calls=2, dtype="float32", low=0.0, high=1.0, output="[4, 3]", tasks=("single-label",), widths=(3,),
-            as_read=None, fits=None, trained=True, evaluates=True, in_training=(), feeds=(), labels=(None,), dataset=None,
-        )  # fmt: skip
-        seen.append(script.path)
+    def shown(number: int, script: Script) -> Shown:
+        page = number == 0
         script = replace(script, roles=("train",) if page and trains else ("predict",))
-        ended = Rehearsed(models=(model,), why=None, where=None, weights_from=("net.pth",) if page and stored else ())
-        return Run(script, Recipe(root=str(root), script=script.path), ended, model, None, as_read=True)
+        return replace(SEEN, live=replace(SEEN.live, evaluating=not page)), script, "net.pth" if page and stored else ""
 
-    monkeypatch.setattr(rehearsal, "_run", run)
-    monkeypatch.setattr(rehearsal, "resolved", lambda migration, run, static, others: run)
-    migration = Migration(scratch=tmp_path, surveyed=survey(root), options=Options(), stages=Stages(None))
-    found = rehearsal.rehearse_model(migration, NothingToMigrateError("none"), entry=None, model=None)
-    assert isinstance(found, Run)
-    assert (found.script.path, len(seen)) == (seen[taken], 2)
+    path, seen = chosen_of(2, shown)
+    assert (path, len(seen)) == (seen[taken], 2)
 
 
 @pytest.mark.usefixtures("torch_sandbox")
