@@ -113,8 +113,12 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
             opened.append(os.path.abspath(os.fsdecode(path)))
 
 
+def _is_systems(path: str) -> bool:
+    return path.startswith(_SYSTEM) and not path.startswith("/dev/shm/")  # noqa: S108 - users keep files in memory there
+
+
 def _holds_weights(path: Path) -> bool:
-    if path.suffix.lower() in _NOT_WEIGHTS or str(path).startswith(_SYSTEM) or not path.is_file():
+    if path.suffix.lower() in _NOT_WEIGHTS or _is_systems(str(path)) or not path.is_file():
         return False
     with path.open("rb") as file:
         head = file.read(_HEAD)

@@ -39,9 +39,13 @@ from .settings import configurations
 from .stage import Stage
 
 _LIBRARIES = tuple(
-    {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {sys.prefix, sys.base_prefix}
+    folder + os.sep
+    for folder in {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {sys.prefix, sys.base_prefix}
 )
-_SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/run/", "/lib")
+_SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/run/", "/lib/", "/lib32/", "/lib64/", "/libx32/")
+_USERS = ("/usr/src/", "/run/media/", "/dev/shm/")  # noqa: S108
+"""Folders among the system's that hold what users put there: containers' applications, disks, files in memory."""
 _PROBES = ("genericpath", "posixpath", "pathlib")
 """Modules and packages of Python by which people ask whether a path is there: pathlib is a package since 3.13."""
 _MOST_WRITTEN = 1_000
@@ -149,8 +153,7 @@ class Paths:
         empty = os.path.isdir(path) and not os.listdir(path)
         there = os.path.exists(self.found(path)) and not (empty or lacks(path))
         self._busy = busy
-        others = full.startswith((*_SYSTEM, *_LIBRARIES, *HEADRACE)) or is_installed(full) or os.sep + ".cache" + os.sep in full
-        return not there and not others and full != self.stage.root
+        return not there and not self._is_others(full) and full != self.stage.root
 
     def make(self, path: str) -> str | None:
         """Make a missing file and say where it is; None where it is not to be made, or nobody knows what it should hold."""
@@ -200,8 +203,7 @@ class Paths:
 
     def _is_users(self, full: str) -> bool:
         """Whether the user's code asks for a path that may be one of its world, and does not cope without."""
-        others = (*_SYSTEM, *_LIBRARIES, *HEADRACE, str(self.stage.made))
-        if full.startswith(others) or is_installed(full) or os.sep + ".cache" + os.sep in full:
+        if full.startswith(str(self.stage.made)) or self._is_others(full):
             return False
         for frame in frames():
             name = frame.f_code.co_filename
@@ -210,6 +212,14 @@ class Paths:
             if is_headraces(name) or name.startswith("<frozen importlib"):
                 return False
         return False
+
+    def _is_others(self, full: str) -> bool:
+        """Whether a path lies among the files of the machine, of Python or of this package: the closest folder decides, as a
+        repository may lie in `/usr/src/app` where Python is `/usr`'s."""
+        if is_installed(full) or os.sep + ".cache" + os.sep in full:
+            return True
+        mine = (*_USERS, self.stage.root.rstrip(os.sep) + os.sep)
+        return _closest(full, (*_SYSTEM, *_LIBRARIES, *HEADRACE)) > _closest(full, mine)
 
     def _lies_elsewhere(self, path: str) -> bool:
         """Whether another folder of the repository has that path: its user runs the script from there."""
@@ -432,6 +442,11 @@ class Paths:
             self._busy = False
             known = self.stage.looked.get(full, (suffix, "/" in pattern))
             self.stage.looked[full] = None if found else known
+
+
+def _closest(path: str, folders: tuple[str, ...]) -> int:
+    """The length of the longest of the folders that hold a path; 0 where none does."""
+    return max((len(folder) for folder in folders if path.startswith(folder)), default=0)
 
 
 def _there(stat: Callable[..., Any], path: str) -> bool:

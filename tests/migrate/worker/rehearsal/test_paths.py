@@ -28,10 +28,11 @@ def test_what_is_here_is_not_touched(on_stage):
     assert world.said("data") == []
 
 
-def test_a_path_outside_of_the_repository_is_redirected(on_stage):
+@pytest.mark.parametrize("root", ["/nowhere/headrace", "/usr/src/headrace-app", "/run/media/headrace", "/dev/shm/headrace-data"])
+def test_a_path_outside_of_the_repository_is_redirected(on_stage, root):
     world = on_stage(data, files={"hints.py": CLASSES})
     names = world.play(
-        "import os\nroot = '/nowhere/headrace/train'\nbefore = os.path.exists(root)\nfound = sorted(os.listdir(root))\n"
+        f"import os\nroot = '{root}/train'\nbefore = os.path.exists(root)\nfound = sorted(os.listdir(root))\n"
         "files = [os.path.join(d, f) for d, _, fs in os.walk(root) for f in fs]\n"
         "after = os.path.exists(root), os.path.isdir(os.path.join(root, 'cat'))\nhead = open(files[0], 'rb').read(2)\n"
     )
@@ -41,7 +42,13 @@ def test_a_path_outside_of_the_repository_is_redirected(on_stage):
         (True, True),
         b"\xff\xd8",
     )
-    assert "nowhere" not in os.listdir("/")
+    assert subprocess.run(["ls", root], capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("root", ["/usr/share/headrace", "/lib64/headrace", "/etc/headrace", "/dev/headrace", sys.prefix])
+def test_of_what_is_the_machines_nothing_is_made(on_stage, root):
+    world = on_stage(data, files={"hints.py": CLASSES})
+    assert world.play(f"import os\ntry:\n    os.listdir('{root}/train')\nexcept FileNotFoundError:\n    missing = True\n")["missing"]
 
 
 @pytest.mark.parametrize(
