@@ -28,7 +28,9 @@ def test_what_is_here_is_not_touched(on_stage):
     assert world.said("data") == []
 
 
-@pytest.mark.parametrize("root", ["/nowhere/headrace", "/usr/src/headrace-app", "/run/media/headrace", "/dev/shm/headrace-data"])
+@pytest.mark.parametrize(
+    "root", ["/nowhere/headrace", "/usr/src/headrace-app", "/run/media/headrace", "/dev/shm/headrace-data"]
+)
 def test_a_path_outside_of_the_repository_is_redirected(on_stage, root):
     world = on_stage(data, files={"hints.py": CLASSES})
     names = world.play(
@@ -48,7 +50,8 @@ def test_a_path_outside_of_the_repository_is_redirected(on_stage, root):
 @pytest.mark.parametrize("root", ["/usr/share/headrace", "/lib64/headrace", "/etc/headrace", "/dev/headrace", sys.prefix])
 def test_of_what_is_the_machines_nothing_is_made(on_stage, root):
     world = on_stage(data, files={"hints.py": CLASSES})
-    assert world.play(f"import os\ntry:\n    os.listdir('{root}/train')\nexcept FileNotFoundError:\n    missing = True\n")["missing"]
+    script = f"import os\ntry:\n    os.listdir('{root}/train')\nexcept FileNotFoundError:\n    missing = True\n"
+    assert world.play(script)["missing"]
 
 
 @pytest.mark.parametrize(
