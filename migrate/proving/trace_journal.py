@@ -396,6 +396,26 @@ def table_of(pixels: np.ndarray, after: np.ndarray) -> np.ndarray | None:
     return table if np.array_equal(table[pixels], after) else None
 
 
+def follows(row: np.ndarray, pixels: np.ndarray) -> bool:
+    """Whether a row is what an image's pixels became, each by itself, and not what code takes of one image for all others, as
+    their mean is."""
+    size = pixels.shape[:2]
+    if row.ndim > 2 and row.shape[-2:] != size:
+        row = np.moveaxis(row, -1, 0)
+    if row.size % (size[0] * size[1]) or (row.ndim > 1 and row.shape[-2:] != size):
+        return False
+    if pixels.dtype != np.uint8:  # resized as a tensor: levels between the whole ones
+        return True
+    channels = np.atleast_3d(pixels).transpose(2, 0, 1)
+    return all(any(_follows_one(plane, channel) for channel in channels) for plane in row.reshape(-1, *size))
+
+
+def _follows_one(values: np.ndarray, pixels: np.ndarray) -> bool:
+    table = np.zeros(256, values.dtype)
+    table[pixels] = values
+    return np.array_equal(table[pixels], values, equal_nan=True)
+
+
 def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments that matter, by name and as JSON."""
     names = {"resize": ("size", "resample", "box", "reducing_gap"), "crop": ("box",), "convert": ("mode", "matrix")}.get(

@@ -30,7 +30,7 @@ from PIL import Image
 from torch.utils.data import Subset
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from ...proving.trace_journal import Journal, note
+from ...proving.trace_journal import Journal, follows, note
 from ...proving.trace_probe import NOT_REACHED
 from ...reading.recipe import Recipe
 from ..rehearsal import Taken, making, torchvision_sets
@@ -154,6 +154,8 @@ class Tracer:
         self._openers: dict[int, int] = {}
         """Which object of the user's opened an image, by its identity."""
         self._which = 0
+        self._doubtful: int | None = None
+        """The first of several images that changes what the model gets, though that does not follow from its pixels alone."""
         self._until = math.inf
         self._slowest, self._came = _SECONDS / _SLOWER, False
         """What the forks took that came to the call, in seconds, and whether one did."""
@@ -169,12 +171,22 @@ class Tracer:
             place.unlink()
         self._which += 1
         self._until = time.monotonic() + _MORE_SECONDS
-        self.found, self.events, self.journal.read = [], [], None
-        self.before = self.latest = self.sources.count = 0
+        self._start_anew([])
         return self._which < _DATASETS and self.look()
+
+    def _start_anew(self, events: list[int]) -> None:
+        self.found, self.events, self._doubtful, self.journal.read = [], events, None, None
+        self.before = self.latest = self.sources.count = 0
 
     def run(self) -> str | None:
         """Run the script; why it did not come to the model's call, or None."""
+        why = self._run()
+        if not self.found and self._doubtful is not None:  # nothing that the script opened after it was a better one
+            self._start_anew([self._doubtful])
+            why = self._run()
+        return why
+
+    def _run(self) -> str | None:
         torch.set_num_threads(1)  # a fork waits for ever for the threads that its parent had
         with self.journal.follow_torch(torch), _one_image_batches(lambda: self.child is not None and self.sources.given):
             self._datasets = []
@@ -255,6 +267,11 @@ class Tracer:
             tests.append(self._result(index, 0)[1])
         row = _differing(*tests)
         if row is None:
+            return
+        pixels, images = self._result(1, 0)[2], tests[1]
+        of_them = images is not None and pixels is not None and follows(images[row], pixels)
+        if len(self.events) > 1 and not of_them:
+            self._doubtful = self._doubtful or number
             return
         for index, first in enumerate(self.alike):
             if first is not None and (self.found[first][1] is None or self.found[first][0]["mode"] == "RGB"):

@@ -296,6 +296,32 @@ def test_past_images_that_were_opened_and_not_used(tmp_path: Path) -> None:
     assert [made.geometry for made in found.candidates] == [(Resize(size=(20, 24)),)], found
 
 
+# The model's image is that of its pixels, not those whose mean is taken off it, which change it as well.
+NORMED = """
+def pixels(name):
+    return np.asarray(Image.open(name).convert("RGB").resize((24, 20), Image.BILINEAR), np.float32)
+
+mean = np.concatenate([np.asarray(Image.open(f"{index}.png"), np.float32).reshape(-1, 3) for index in range(3)]).mean(0)
+with torch.no_grad():
+    for index in (3, 4):
+        print(net(torch.from_numpy(STEP(pixels(f"{index}.png") - mean).transpose(2, 0, 1).copy())[None]).argmax(1))
+"""
+
+
+def test_past_images_that_only_say_what_all_others_are_normalized_by(tmp_path: Path) -> None:
+    found = traced(tmp_path, NORMED.replace("STEP", ""), (3, 20, 24))
+    (made,) = found.candidates
+    assert made.geometry == (Resize(size=(20, 24)),), found
+    opened = [np.asarray(Image.open(tmp_path / "tree" / f"{index}.png"), np.float32).reshape(-1, 3) for index in range(3)]
+    assert made.mean == pytest.approx(np.concatenate(opened).mean(0), abs=1e-2)
+
+
+def test_where_no_image_is_the_models_pixel_by_pixel_the_first_one_says_why(tmp_path: Path) -> None:
+    why = traced(tmp_path, NORMED.replace("STEP", "np.cumsum"), (3, 20, 24)).why or ""
+    assert why
+    assert "opened neither by Pillow" not in why
+
+
 # Data sets that open all their images as they are made, both before the first call.
 AT_ONCE = """
 from torch.utils.data import DataLoader, TensorDataset
