@@ -309,10 +309,11 @@ with torch.no_grad():
 
 
 def test_past_images_that_only_say_what_all_others_are_normalized_by(tmp_path: Path) -> None:
-    found = traced(tmp_path, NORMED.replace("STEP", ""), (3, 20, 24))
+    recipe, sandbox = script(tmp_path, NORMED.replace("STEP", ""), (3, 20, 24))
+    found = trace(recipe, sandbox)
     (made,) = found.candidates
     assert made.geometry == (Resize(size=(20, 24)),), found
-    opened = [np.asarray(Image.open(tmp_path / "tree" / f"{index}.png"), np.float32).reshape(-1, 3) for index in range(3)]
+    opened = [np.asarray(Image.open(sandbox.tree / f"{index}.png"), np.float32).reshape(-1, 3) for index in range(3)]
     assert made.mean == pytest.approx(np.concatenate(opened).mean(0), abs=1e-2)
 
 
