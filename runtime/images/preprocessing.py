@@ -482,8 +482,9 @@ def _opencv_weights(size: int, after: int, area: bool, *, clamped: bool) -> tupl
 
 def _opencv_area(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
     """INTER_AREA to a size that is nowhere larger: sums of whole pixels where they fit, else of pixels and their parts."""
-    rows, columns = pixels.shape[0] // height, pixels.shape[1] // width
-    if pixels.shape[:2] == (height * rows, width * columns):
+    down, across = 1.0 / (height / pixels.shape[0]), 1.0 / (width / pixels.shape[1])
+    rows, columns = round(down), round(across)
+    if max(abs(down - rows), abs(across - columns)) < np.finfo(np.float64).eps:  # not of 49 to 1: 1 / (1 / 49) is not 49
         cells = pixels.reshape(height, rows, width, columns, -1)
         total = cells.sum((1, 3), dtype=np.int32).reshape(height, width, *pixels.shape[2:])
         if (rows, columns) == (2, 2):

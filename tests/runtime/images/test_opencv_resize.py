@@ -54,6 +54,14 @@ def test_the_same_size_changes_nothing():
     assert opencv_resize(IMAGE, 5, 7, "bilinear") is IMAGE
 
 
+@pytest.mark.parametrize("times", [49, 98, 103, 107])
+def test_areas_of_a_whole_ratio_whose_inverse_has_another_inverse(times):
+    cv2 = pytest.importorskip("cv2")
+    image = np.random.default_rng(times).integers(0, 256, (times, 64, 3), dtype=np.uint8)
+    wanted = cv2.resize(image, (64, 1), interpolation=cv2.INTER_AREA)
+    np.testing.assert_array_equal(opencv_resize(image, 1, 64, "area"), wanted)
+
+
 def test_any_size_as_opencv_does():
     cv2 = pytest.importorskip("cv2")
     generator = np.random.default_rng()

@@ -10,6 +10,8 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
+from tests.serving.models.asking import until
+
 SIDE = 16
 
 
@@ -119,7 +121,6 @@ def test_with_the_real_clients(both, module, make_photo, scores_of, reference):
 
 
 def test_statistics_count_the_same(both, make_photo):
-    counted = []
     for server in both:
         with grpcclient.InferenceServerClient(server.grpc) as client:
 
@@ -136,8 +137,8 @@ def test_statistics_count_the_same(both, make_photo):
                 assert _http(server, "/v1/classify/tiny_classify", make_photo(seed))[0] == 200
             assert _http(server, "/v1/classify/tiny", b"no image")[0] == 400
             assert _http(server, "/v2/models/tiny/infer", _json_request(_images(9)))[0] == 400
-            counted.append([after - was for was, after in zip(before, counts(), strict=True)])
-    assert counted[0] == counted[1] == [4, 4, 2, 4, 4, 4, 0, 4]
+            wanted = [now + more for now, more in zip(before, (4, 4, 2, 4, 4, 4, 0, 4), strict=True)]
+            until(lambda counts=counts, wanted=wanted: counts() == wanted)  # another front end may ask the engine before it hears of the failure
 
 
 def test_metrics_are_those_of_all_processes(both, make_photo):
