@@ -93,7 +93,8 @@ def fetched(package: str) -> Path:
             wheel.extractall(download / "files")
     else:
         with tarfile.open(archive) as source:
-            source.extractall(download / "files", filter="data")
+            filtered = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11 before its fourth release
+            source.extractall(download / "files", **filtered)
     (download / "files").rename(target)
     shutil.rmtree(download)
     return target

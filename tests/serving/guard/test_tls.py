@@ -106,7 +106,7 @@ def test_old_versions_are_refused(secured, files):
     context.minimum_version = ssl.TLSVersion.TLSv1
     context.maximum_version = ssl.TLSVersion.TLSv1_1
     context.set_ciphers("ALL:@SECLEVEL=0")
-    with pytest.raises(urllib.error.URLError, match="UNEXPECTED_EOF|PROTOCOL_VERSION"):  # the server hangs up
+    with pytest.raises(urllib.error.URLError, match=r"EOF|PROTOCOL_VERSION"):  # the server hangs up
         urllib.request.urlopen(f"https://{secured.http}/v2/health/live", timeout=10, context=context)
 
 
