@@ -138,7 +138,9 @@ def test_statistics_count_the_same(both, make_photo):
             assert _http(server, "/v1/classify/tiny", b"no image")[0] == 400
             assert _http(server, "/v2/models/tiny/infer", _json_request(_images(9)))[0] == 400
             wanted = [now + more for now, more in zip(before, (4, 4, 2, 4, 4, 4, 0, 4), strict=True)]
-            until(lambda counts=counts, wanted=wanted: counts() == wanted)  # another front end may ask the engine before it hears of the failure
+            until(
+                lambda counts=counts, wanted=wanted: counts() == wanted
+            )  # another front end may ask the engine before it hears of the failure
 
 
 def test_metrics_are_those_of_all_processes(both, make_photo):
