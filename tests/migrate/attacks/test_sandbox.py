@@ -313,7 +313,7 @@ def on_disk(tmp_path: Path) -> Iterator[Path]:
     if not tmp_path.is_relative_to("/dev"):
         yield tmp_path
         return
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # noqa: S108
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         yield Path(folder)
 
 
