@@ -269,6 +269,7 @@ class Preprocessing:
     (pixel * scale - mean) / std in float32, in `channels` order, laid out channels first. With `upright` the decoded image is
     first turned as its EXIF data say, which is what `ImageOps.exif_transpose` does and `Image.open` does not. `gray` says who
     makes gray of colors for mode "L": Pillow's `convert`, or OpenCV's `imread` (a JPEG's own luma, a PNG's by libpng).
+    `deep` says what becomes of 16 bits in a gray image: cut at 255 ("clip", as Pillow does), or their "high" byte (OpenCV).
     `mean` and `std` have one entry per channel and are in units of the scaled pixel.
     """
 
@@ -280,6 +281,7 @@ class Preprocessing:
     channels: Literal["RGB", "BGR", "L"] = "RGB"
     upright: bool = False
     gray: Literal["pillow", "opencv"] = "pillow"
+    deep: Literal["clip", "high"] = "clip"
     source: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -287,6 +289,8 @@ class Preprocessing:
             raise ValueError(f"preprocessing: mode must be 'RGB' or 'L', got {self.mode!r}")
         if self.gray not in ("pillow", "opencv") or (self.gray == "opencv" and self.mode != "L"):
             raise ValueError(f"preprocessing: mode {self.mode!r} cannot be gray as {self.gray!r} makes it")
+        if self.deep not in ("clip", "high"):
+            raise ValueError(f"preprocessing: deep must be 'clip' or 'high', got {self.deep!r}")
         mode: str = self.mode
         for step in self.geometry:
             count = len(mode)
@@ -340,6 +344,7 @@ class Preprocessing:
         steps: list[dict[str, Any]] = [{"op": "decode", "mode": self.mode}]
         steps[0] |= {"upright": True} if self.upright else {}
         steps[0] |= {"gray": self.gray} if self.gray != "pillow" else {}
+        steps[0] |= {"deep": self.deep} if self.deep != "clip" else {}
         implied = (("library", "pillow"), ("side", "short"), ("order", "RGB"))  # what a step means that does not say
         for step in self.geometry:
             stated = {key: value for key, value in asdict(step).items() if (key, value) not in implied}
@@ -372,6 +377,7 @@ class Preprocessing:
             channels=steps[-1]["channels"],
             upright=steps[0].get("upright", False),
             gray=steps[0].get("gray", "pillow"),
+            deep=steps[0].get("deep", "clip"),
             source=data.get("source", ""),
         )
 

@@ -39,9 +39,10 @@ _OTHER_SIZES = ((129, 77), (47, 90))
 """Of images whose mode alone is in question."""
 MODES: tuple[Literal["RGB", "L"], ...] = ("RGB", "L")
 OTHER_MODES = ("RGBA", "P")
-RARE_MODES = ("LA", "I;16", "CMYK")
+DEEP = "I;16"
+RARE_MODES = ("LA", DEEP, "CMYK")
 """What Pillow, OpenCV and hand-written loading convert in their own ways, besides."""
-_CALLED = {"I;16": "16-bit gray", "LA": "gray transparent (LA)"}
+_CALLED = {DEEP: "16-bit gray", "LA": "gray transparent (LA)"}
 ON_ITS_SIDE = "on_its_side"
 LIGHTS = {"dark": (0.1, 0), "bright": (0.1, 229), "faint": (0.05, 120), "black": (0, 0), "white": (0, 255)}
 """What pixels are multiplied by, and what is added: code may brighten what is dark, or leave out what is of one color."""
@@ -229,14 +230,20 @@ def _fit_mode(probes: list[Probe], mode: Literal["RGB", "L"], source: str) -> Pr
 def _prove_either(
     made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
 ) -> tuple[Preprocessing, float, list[str]]:
-    """As `_prove`, with `upright` where only an image that lies on its side says that the transform stands images upright."""
+    """As `_prove`, with `upright` where only an image that lies on its side says that the transform stands images upright, and
+    with the high byte of 16 bits where those of gray images say that it takes that."""
     try:
-        return (made, *_prove(made, probes, mode, sandbox))
+        found = (made, *_prove(made, probes, mode, sandbox))
     except Rejected as rejection:
         if _SAID[ON_ITS_SIDE] not in str(rejection):  # the last probes: all others agree
             raise
-    upright = replace(made, upright=True)
-    return (upright, *_prove(upright, probes, mode, sandbox))
+        made = replace(made, upright=True)
+        found = (made, *_prove(made, probes, mode, sandbox))
+    if any(_CALLED[DEEP] in remark for remark in found[2]):
+        high = replace(made, deep="high")
+        other = (high, *_prove(high, probes, mode, sandbox))
+        found = other if not any(_CALLED[DEEP] in remark for remark in other[2]) else found
+    return found
 
 
 def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox) -> tuple[float, list[str]]:
@@ -373,8 +380,9 @@ def probe_image(generator: np.random.Generator, width: int, height: int, mode: s
     array = np.clip(values, 0, 255).astype(np.uint8)
     if mode == "L":
         return Image.fromarray(array[:, :, 0])
-    if mode == "I;16":
-        return Image.fromarray(array[:, :, 0].astype(np.uint16) * 257)
+    if mode == DEEP:
+        # Of no whole range and with low bytes of their own, so that a high byte is neither a stretched nor a rounded value.
+        return Image.fromarray(array[:, :, 0].astype(np.uint16) * 173 + array[:, :, 1] % 173)
     if mode in ("LA", "CMYK"):
         return Image.fromarray(array, "RGBA" if mode == "LA" else "CMYK").convert(mode)
     image = Image.fromarray(array if mode == "RGBA" else np.ascontiguousarray(array[:, :, :3]))

@@ -141,7 +141,7 @@ _WAYS: dict[str, tuple[tuple[str, str, Decode], ...]] = {
         ("grayscale", "black and white are taken for 0 and 1", _as_numbers),
     ),
     images.DEEP: (
-        ("16-bit", "16-bit gray values are divided by 256; the package cuts them at 255", _deep(lambda v: v // 256)),
+        ("16-bit", "16-bit gray values are divided by 256", _deep(lambda v: v // 256)),
         ("16-bit", "16-bit gray values are cut at 255", _deep(lambda v: v)),
         ("16-bit", "of 16-bit gray values the low 8 bits are taken", _deep(lambda v: v % 256)),
         ("16-bit", "16-bit gray values are stretched to their own range", _deep(_stretched)),

@@ -124,7 +124,13 @@ def _geometry(made: Preprocessing) -> Preprocessing:
 def _ungeometric(made: Preprocessing) -> Preprocessing:
     count = len(made.mode)
     return Preprocessing(
-        mode=made.mode, channels=made.mode, mean=(0.0,) * count, std=(1.0,) * count, upright=made.upright, gray=made.gray
+        mode=made.mode,
+        channels=made.mode,
+        mean=(0.0,) * count,
+        std=(1.0,) * count,
+        upright=made.upright,
+        gray=made.gray,
+        deep=made.deep,
     )
 
 

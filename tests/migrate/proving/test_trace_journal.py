@@ -150,7 +150,22 @@ def test_gray_of_opencv(tmp_path: Path, body: str, geometry: tuple[Geometry, ...
     found = traced(tmp_path, READ.format(body=body), takes="path")
     assert found.why is None
     (made,) = found.candidates
-    assert (made.mode, made.geometry) == ("RGB", geometry)
+    assert (made.mode, made.geometry, made.deep) == ("RGB", geometry, "high")
+    assert not any("16-bit" in note for note in found.notes)
+
+
+def test_sixteen_bits_that_are_read_in_a_way_of_their_own_are_told(tmp_path: Path) -> None:
+    body = """
+    def transform(image):
+        values = np.asarray(image).astype(np.int64)
+        if image.mode == "I;16":
+            image = Image.fromarray((values * 255 // values.max()).astype(np.uint8))
+        pixels = np.asarray(image.convert("RGB").resize((28, 28)), np.float32)
+        return pixels.transpose(2, 0, 1) / 255
+    """
+    found = traced(tmp_path, body)
+    assert found.candidates[0].deep == "clip"
+    assert any("16-bit gray images" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(

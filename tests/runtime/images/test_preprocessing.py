@@ -8,6 +8,7 @@ import threading
 import time
 import tracemalloc
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -595,9 +596,25 @@ def test_gray_as_opencv_reads_it(data):
     assert np.array_equal(row[0], cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE))
 
 
+@pytest.mark.parametrize(("mode", "gray"), [("RGB", "pillow"), ("L", "pillow"), ("L", "opencv")])
+def test_sixteen_bits_as_opencv_reads_them(mode, gray):
+    cv2 = pytest.importorskip("cv2")
+    deep = np.random.default_rng(4).integers(0, 65536, (31, 45), dtype=np.uint16)
+    count = len(mode)
+    made = Preprocessing(mode=mode, channels=mode, gray=gray, deep="high", scale=1.0, mean=(0.0,) * count, std=(1.0,) * count)
+    assert Preprocessing.from_json(made.to_json()) == made
+    data = encode(Image.fromarray(deep), "PNG")
+    wanted = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
+    row = Preprocessor(made.to_json()["steps"])(data)
+    assert all(np.array_equal(channel, wanted) for channel in row)
+    as_pillow = Preprocessor(replace(made, deep="clip").to_json()["steps"])(data)
+    assert np.array_equal(as_pillow[0], Image.fromarray(deep).convert("L"))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"deep": "low"}, "deep must be"),
         ({"gray": "opencv"}, "cannot be gray"),
         ({"gray": "magick", "mode": "L", "channels": "L", "mean": (0.0,), "std": (1.0,)}, "cannot be gray"),
         ({"geometry": (Convert(mode="L"),)}, "does not fit mode 'L'"),
