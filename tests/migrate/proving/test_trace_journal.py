@@ -194,6 +194,7 @@ def tensor(image):
 """
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 @pytest.mark.parametrize(
     ("body", "followed"),
     [

@@ -236,6 +236,7 @@ def test_what_cannot_be_stated_exactly_is_refused_with_the_reason(tmp_path: Path
     assert reason in found.why
 
 
+@pytest.mark.usefixtures("torch_sandbox")
 def test_a_network_before_the_model_is_refused_at_its_first_call(tmp_path: Path) -> None:
     found = traced(
         tmp_path,
