@@ -269,7 +269,7 @@ class Preprocessing:
     (pixel * scale - mean) / std in float32, in `channels` order, laid out channels first. With `upright` the decoded image is
     first turned as its EXIF data say, which is what `ImageOps.exif_transpose` does and `Image.open` does not. `gray` says who
     makes gray of colors for mode "L": Pillow's `convert`, or OpenCV's `imread` (a JPEG's own luma, a PNG's by libpng).
-    `deep` says what becomes of 16 bits in a gray image: cut at 255 ("clip", as Pillow does), or their "high" byte (OpenCV).
+    `deep` says what becomes of 16 bits in a gray image: cut at 255 ("clip", as Pillow does), or "high-byte", as OpenCV does.
     `mean` and `std` have one entry per channel and are in units of the scaled pixel.
     """
 
@@ -281,7 +281,7 @@ class Preprocessing:
     channels: Literal["RGB", "BGR", "L"] = "RGB"
     upright: bool = False
     gray: Literal["pillow", "opencv"] = "pillow"
-    deep: Literal["clip", "high"] = "clip"
+    deep: Literal["clip", "high-byte"] = "clip"
     source: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -289,8 +289,8 @@ class Preprocessing:
             raise ValueError(f"preprocessing: mode must be 'RGB' or 'L', got {self.mode!r}")
         if self.gray not in ("pillow", "opencv") or (self.gray == "opencv" and self.mode != "L"):
             raise ValueError(f"preprocessing: mode {self.mode!r} cannot be gray as {self.gray!r} makes it")
-        if self.deep not in ("clip", "high"):
-            raise ValueError(f"preprocessing: deep must be 'clip' or 'high', got {self.deep!r}")
+        if self.deep not in ("clip", "high-byte"):
+            raise ValueError(f"preprocessing: deep must be 'clip' or 'high-byte', got {self.deep!r}")
         mode: str = self.mode
         for step in self.geometry:
             count = len(mode)

@@ -240,7 +240,7 @@ def _prove_either(
         made = replace(made, upright=True)
         found = (made, *_prove(made, probes, mode, sandbox))
     if any(_CALLED[DEEP] in remark for remark in found[2]):
-        high = replace(made, deep="high")
+        high = replace(made, deep="high-byte")
         other = (high, *_prove(high, probes, mode, sandbox))
         found = other if not any(_CALLED[DEEP] in remark for remark in other[2]) else found
     return found

@@ -88,7 +88,7 @@ class Preprocessor:
         if self.gray not in ("pillow", "opencv"):
             raise ValueError(f"preprocessing: cannot make gray as {self.gray!r} does")
         self.deep: str = steps[0].get("deep", "clip")
-        if self.deep not in ("clip", "high"):
+        if self.deep not in ("clip", "high-byte"):
             raise ValueError(f"preprocessing: cannot bring 16 bits to 8 as {self.deep!r} does")
         self.geometry = [_checked(step) for step in steps[1:-3]]
         self.size = _row_size(self.geometry)
@@ -216,7 +216,7 @@ class Preprocessor:
             image.load()
             if self.upright:
                 image = ImageOps.exif_transpose(image)
-            if self.deep == "high" and image.mode.startswith("I;16"):
+            if self.deep == "high-byte" and image.mode.startswith("I;16"):
                 image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             if image.mode == self.mode:
                 return image

@@ -150,7 +150,7 @@ def test_gray_of_opencv(tmp_path: Path, body: str, geometry: tuple[Geometry, ...
     found = traced(tmp_path, READ.format(body=body), takes="path")
     assert found.why is None
     (made,) = found.candidates
-    assert (made.mode, made.geometry, made.deep) == ("RGB", geometry, "high")
+    assert (made.mode, made.geometry, made.deep) == ("RGB", geometry, "high-byte")
     assert not any("16-bit" in note for note in found.notes)
 
 
