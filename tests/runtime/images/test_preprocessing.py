@@ -601,7 +601,9 @@ def test_sixteen_bits_as_opencv_reads_them(mode, gray):
     cv2 = pytest.importorskip("cv2")
     deep = np.random.default_rng(4).integers(0, 65536, (31, 45), dtype=np.uint16)
     count = len(mode)
-    made = Preprocessing(mode=mode, channels=mode, gray=gray, deep="high-byte", scale=1.0, mean=(0.0,) * count, std=(1.0,) * count)
+    made = Preprocessing(
+        mode=mode, channels=mode, gray=gray, deep="high-byte", scale=1.0, mean=(0.0,) * count, std=(1.0,) * count
+    )
     assert Preprocessing.from_json(made.to_json()) == made
     data = encode(Image.fromarray(deep), "PNG")
     wanted = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
