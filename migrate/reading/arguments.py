@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from .facts import Option
 from .nodes import keyword_of, text_of
@@ -36,10 +37,15 @@ def _flags(call: ast.Call) -> list[str]:
 def read_options(nodes: Iterable[ast.AST]) -> list[Option]:
     """The options that `add_argument` calls among the nodes declare, in source order."""
     found: dict[str, Option] = {}
+    nodes = list(nodes)
     calls = [node for node in nodes if isinstance(node, ast.Call)]
+    made = [node for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
         if last_name(call.func) == "add_argument" and (option := _read(call)) is not None:
-            found.setdefault(option.dest, option)
+            commands = _commands_of(call, made)
+            known = found.setdefault(option.dest, replace(option, commands=commands))
+            both = (*known.commands, *commands) if known.commands and commands else ()
+            found[option.dest] = replace(known, commands=tuple(dict.fromkeys(both)))
         elif last_name(call.func) == "add_subparsers":
             option = _subcommands(call, calls)
             found.setdefault(option.dest, option)
@@ -55,6 +61,31 @@ def _subcommands(call: ast.Call, calls: Iterable[ast.Call]) -> Option:
     return Option(
         flags=(dest,), dest=dest, line=call.lineno, positional=True, required=False, choices=names or None, action=COMMANDS
     )
+
+
+def _commands_of(call: ast.Call, made: Iterable[ast.Assign]) -> tuple[str, ...]:
+    """The subcommand to whose parser an option is added: what its name was given last above, or what is called right there."""
+    parser: ast.AST = getattr(call.func, "value", call)
+    if isinstance(parser, ast.Name):
+        name, line = parser.id, call.lineno
+        above = [
+            one for one in made if one.lineno < line and any(isinstance(it, ast.Name) and it.id == name for it in one.targets)
+        ]
+        parser = max(above, key=lambda one: one.lineno).value if above else parser
+    is_made = isinstance(parser, ast.Call) and last_name(parser.func) == "add_parser" and bool(parser.args)
+    name_of = text_of(parser.args[0]) if is_made else None  # type: ignore[attr-defined]
+    return (name_of,) if name_of is not None else ()
+
+
+def of_command(options: Sequence[Option], tokens: Sequence[str]) -> list[Option]:
+    """The options as they are for the subcommand that a command line names: those of others are not required, and take no
+    words by their place."""
+    names = {str(name) for option in options if option.action == COMMANDS for name in option.choices or ()}
+    chosen = next((token for token in tokens if token in names), None)
+    if chosen is None:
+        return list(options)
+    mine = [option for option in options if not option.commands or chosen in option.commands]
+    return [*mine, *(replace(option, required=False) for option in options if option not in mine and not option.positional)]
 
 
 def _read(call: ast.Call) -> Option | None:
@@ -98,6 +129,7 @@ def flag_of(option: Option) -> str:
 
 def split(options: Sequence[Option], tokens: Sequence[str]) -> list[tuple[Option | None, list[str]]]:
     """A command line by the options that its parts belong to, each part as it is written; None for what no option takes."""
+    options = of_command(options, tokens)
     by_flag = {flag: option for option in options if not option.positional for flag in option.flags}
     places = [option for option in options if option.positional for _ in range(_count(option) or 1)]
     found: list[tuple[Option | None, list[str]]] = []
@@ -142,6 +174,7 @@ def documented(options: Sequence[Option], tokens: Sequence[str]) -> list[tuple[O
     """The parts of a documented command line that the script can be given, without those that are left to the reader; None
     where the script does not take the command line, as far as its options tell, or where something is missing from it."""
     found, given = [], set()
+    options = of_command(options, tokens)
     for option, parts in split(options, tokens):
         values = [part.partition("=")[2] if _is_flag(part) else part for part in parts if not _is_flag(part) or "=" in part]
         if {"-h", "--help"} & set(parts) or (options and option is None and OPEN not in parts):

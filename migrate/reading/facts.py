@@ -83,6 +83,8 @@ class Option:
     action: str | None = None
     nargs: str | int | None = None
     help: str = ""
+    commands: tuple[str, ...] = ()
+    """The subcommands whose option it is; none for one of the whole script."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import AmbiguousError, MigrateError, NothingToMigrateError
-from ..reading.arguments import flag_of, split
+from ..reading.arguments import flag_of, of_command, split
 from ..reading.calls import SliceError
 from ..reading.facts import CheckpointSite, Factory, Option, Script, Survey
 from ..reading.finding import Finding
@@ -296,6 +296,7 @@ class _Resolver:
             given[chooser.dest] = chooser.default  # a bare string where the script expects a list of them
         if not self.settings.arguments:
             self._as_documented(script, options)
+        options = of_command(options, self.settings.arguments)
         user = {word.partition("=")[0] for word in self.settings.arguments}
         wanted = [item for item in options if item.required and item.dest not in given and not user & set(item.flags)]
         for option in wanted:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..reading.arguments import command_line, flag_of
+from ..reading.arguments import command_line, flag_of, of_command
 from ..reading.facts import Option, Script
 from ..reading.finding import Finding
 from ..reading.scopes import Module
@@ -47,6 +47,7 @@ class Settings:
 
     def argv(self, script: Script, options: Sequence[Option]) -> list[str]:
         """The user's arguments, the chosen values of those options that a program has, and what else it must have."""
+        options = of_command(options, self.arguments)
         given_flags = {item.partition("=")[0] for item in self.arguments}
         left = [option for option in options if not given_flags & set(option.flags)]
         for option in left:

@@ -29,6 +29,8 @@ _START = re.compile(
     r"(?<![A-Za-z0-9_-])(?:python(?:w|[\d.]+)?(?:\.exe)?|pypy3?|torchrun|deepspeed|(?:accelerate|composer)\s+launch"
     r"|(?:streamlit|coverage|fabric)\s+run|%run)(?=\s)"
 )
+_RUNNER = r"(?:(?:(?:uv|poetry|pdm|hatch|rye|pipenv|pixi)\s+run|uvx)\s+(?:-\S+\s+(?:(?!-)\S+\s+)??)*)?"
+"""What runs an installed command in a project's environment, with its options."""
 _LAUNCHERS = frozenset(["torch", "accelerate", "deepspeed", "cProfile", "pdb", "coverage", "memory_profiler", "trace"])
 """Packages of the modules that `python -m` runs to run a script in turn."""
 _OPTIONS = re.compile(r"\s*--?[A-Za-z][\w-]*(=\S+|\s|$)(?!.*```)")
@@ -86,7 +88,8 @@ def _text(root: Path, path: str) -> str:
 def commands_in(root: Path, path: str, text: str, points: Mapping[str, str], given: Sequence[str] = ()) -> Iterator[Command]:
     """The commands in a text that stands in a file: a shell script's lines, for which arguments may be `given`, or prose with
     commands in it, among them shell scripts that are run."""
-    installed = re.compile(rf"^(\s*[$>]?\s*)({'|'.join(map(re.escape, points))})(?=\s|$)") if points else None
+    names = "|".join(map(re.escape, points))
+    installed = re.compile(rf"^(\s*[$>]?\s*){_RUNNER}({names})(?=\s|$)") if points else None
     shell = path.endswith(_SHELL)
     variables = {**_HERE, **{str(number): word for number, word in enumerate(given, 1)}}
     fenced = False

@@ -283,7 +283,10 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
     if any(kind.startswith(_EXECUTORS) for kind in annotated_as(module, function, name)):
         return None
     root = name.partition(".")[0]
-    if root not in _assigned(module, function) and not _imported_value(module, name, evidence):
+    if function is not None and name == root and module.imported_as(name, call) is not None and not values_of(function, name):
+        if _value_of(module, name) is None:  # a class or a function that the function around it imports
+            return None
+    elif root not in _assigned(module, function) and not _imported_value(module, name, evidence):
         known = module.imports if "." in name else {**module.imports, **module.definitions}
         if root in known or ("." not in name and module.find(name) is not None):
             return None
@@ -371,11 +374,17 @@ def input_of(call: ast.Call) -> ast.expr | None:
 
 def _imported_value(module: Module, name: str, evidence: _ModelNames) -> bool:
     """Whether a name is imported from a file of the repository that makes a model at module level: `from model import net`."""
+    value = _value_of(module, name)
+    return value is not None and (name in evidence.touched or value[1] in _ModelNames(value[0], evidence.table).built)
+
+
+def _value_of(module: Module, name: str) -> tuple[Module, str] | None:
+    """The file of the repository from which a name is imported, and what it is there, where that file gives it a value."""
     source, _, original = module.imports.get(name, "").rpartition(".")
     where = module.repository.module(source, module.path) if source else None
     if where is None or original in where.definitions or original not in _assigned(where, None):
-        return False
-    return name in evidence.touched or original in _ModelNames(where, evidence.table).built
+        return None
+    return where, original
 
 
 def _is_synthetic(module: Module, node: ast.expr, function: Function | None) -> bool:

@@ -87,3 +87,32 @@ commands.add_parser("infer").add_argument("--config")
     assert documented(options, ["train", "--config", "a", "d"]) is not None
     assert documented(options, ["export", "--config", "a", "d"]) is None
     assert read_options(ast.walk(ast.parse("p.add_subparsers()")))[0].dest == "command"
+
+
+def test_what_one_subcommand_must_be_told_another_is_not() -> None:
+    text = """
+def common(parser):
+    parser.add_argument("--config", required=True)
+
+parser = argparse.ArgumentParser()
+commands = parser.add_subparsers()
+one = commands.add_parser("train")
+common(one)
+one.add_argument("--epochs", type=int, required=True)
+one.add_argument("--seed")
+one = commands.add_parser("predict")
+one.add_argument("--checkpoint", required=True)
+one.add_argument("images", nargs="+")
+one.add_argument("--seed")
+commands.add_parser("export").add_argument("--opset", required=True)
+"""
+    options = read_options(ast.walk(ast.parse(text)))
+    assert {option.dest: option.commands for option in options if option.dest != "command"} == {
+        "config": (), "epochs": ("train",), "seed": ("train", "predict"), "checkpoint": ("predict",), "images": ("predict",),
+        "opset": ("export",),
+    }  # fmt: skip
+    assert documented(options, ["train", "--config", "a", "--epochs", "3"]) is not None
+    assert documented(options, ["train", "--config", "a"]) is None
+    assert documented(options, ["train", "--config", "a", "--epochs", "3", "b.jpg"]) is None
+    told = documented(options, ["predict", "--config", "a", "--checkpoint", "b.pth", "c.jpg"]) or []
+    assert [option.dest for option, _ in told if option is not None] == ["command", "config", "checkpoint", "images"]

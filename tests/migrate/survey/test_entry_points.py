@@ -35,6 +35,25 @@ def test_a_command_is_its_module(repository, name, text, folder):
     assert entry_points(root) == {"net-train": "net.cli"}
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "net-train {}", "$ net-train {}", "uv run net-train {}", "$ uv run --extra cpu --frozen net-train {}",
+        "poetry run net-train {}", "uvx net-train {}", "pixi run -e cuda net-train {}",
+    ],
+)  # fmt: skip
+def test_a_command_is_run_in_a_projects_environment(repository, line):
+    line = line.format("train --config a.yaml")
+    root = repository(
+        pyproject__dot__toml='[project.scripts]\nnet-train = "net.cli:main"\n',
+        net__in__cli__dot__py=GUARD,
+        README__dot__md=f"```bash\n{line}\nuv run python net/other.py net-train\n```\n",
+        net__in__other__dot__py=GUARD,
+    )
+    found = [(command.script, " ".join(command.arguments)) for command in documented_commands(root)]
+    assert found == [("net/cli.py", "train --config a.yaml"), ("net/other.py", "net-train")]
+
+
 def test_a_module_that_runs_nothing_is_left_to_its_package(repository):
     text = '[project.scripts]\na = "net.cli:main"\nb = "other.cli:main"\nc = "gone:main"\nd = 3\n'
     root = repository(

@@ -63,6 +63,29 @@ def test_a_method_of_its_class_and_an_imported_function_are_no_models(tmp_path):
     assert [name for _, name, _, _ in loops(tmp_path, NOT_MODELS)] == ["self.net", "self.model"]
 
 
+# What a function imports for itself: a class, a function, and a network that another file has made.
+IMPORTED_WITHIN = """
+class Trainer:
+    def __init__(self, model, images):
+        from ema import EMA
+        self.ema = EMA(model, decay=0.9)
+
+def explain(predictor, images):
+    from registry import model_spec
+    from nets import model, net
+    model = model.eval()
+    return model_spec(predictor.name), net(images), model(images)
+"""
+
+
+def test_what_a_function_imports_is_no_model_unless_the_other_file_makes_one(tmp_path):
+    (tmp_path / "ema.py").write_text("class EMA:\n    def __init__(self, model, decay):\n        self.decay = decay\n")
+    (tmp_path / "registry.py").write_text("def model_spec(name):\n    return name\n")
+    network = "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
+    (tmp_path / "nets.py").write_text(f"import torch\n{network}net = Net()\nmodel = Net()\n")
+    assert [name for _, name, _, _ in loops(tmp_path, IMPORTED_WITHIN)] == ["net", "model"]
+
+
 OF_CLASSES = """
 import torch
 from pydantic import BaseModel
