@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...reading.bindings import last_name
+from ...reading.notebooks.shown_classes import shown_classes
 from ...reading.source import NOTEBOOK, read_source
 from .places import is_users
 
@@ -188,7 +189,7 @@ def _added(kind: ast.ClassDef) -> Iterator[str]:
 
 @functools.cache
 def class_names(root: str, script: str) -> tuple[str, ...] | None:
-    """A list of names that the sources call classes or labels, or number; the script's own before others.
+    """A list of names that the sources call classes or labels, or number; the script's own first, what notebooks show last.
 
     Mere `labels` are those of a diagram, too, in files that the script does not reach.
     """
@@ -205,7 +206,7 @@ def class_names(root: str, script: str) -> tuple[str, ...] | None:
             names = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
             if len(names) >= 2 and len(set(names)) == len(items):
                 return tuple(names)
-    return None
+    return shown_classes(Path(root), os.path.relpath(first, root))
 
 
 def _numbered(table: ast.Dict) -> list[ast.expr] | None:
