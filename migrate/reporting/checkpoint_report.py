@@ -24,7 +24,7 @@ def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, 
     taken = {posixpath.basename(path) for path in resolved.weights_from}
     for site in (site for site in surveyed.checkpoints if site.weights):
         path = file_of(site, surveyed, resolved)
-        another = bool(taken) and given is None and path != site.expression and posixpath.basename(path) not in taken
+        another = loaded and bool(taken) and given is None and path != site.expression and posixpath.basename(path) not in taken
         mine = (site.path, site.line) in own and not another
         why = None
         if not mine:

@@ -101,7 +101,12 @@ def outlives_calls(context: Context, group: Group) -> bool:
         return True
     if function is not None and group.model.partition(".")[0] in {argument.arg for argument in parameters(function)}:
         return True
-    made = values_of(function or module.tree, group.model)
+    made = [
+        node.value
+        for node in inside(function or module.tree, ast.Assign)
+        for target in node.targets  # alone, or as one of several that a function gives
+        if group.model in map(dotted, target.elts if isinstance(target, ast.Tuple | ast.List) else [target])
+    ]
     sources = [module.find_callee(call.func) for value in made for call in inside(value, ast.Call)]
     marks = [last_name(mark.func if isinstance(mark, ast.Call) else mark)
              for found in sources if found is not None for mark in found[1].decorator_list]  # fmt: skip

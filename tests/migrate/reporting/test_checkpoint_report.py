@@ -11,8 +11,20 @@ from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.survey.survey import survey
 
 
-@pytest.mark.parametrize(("taken", "expected"), [("/r/kept/new.pt", [False, True]), ("", [True, True])])
-def test_of_the_files_that_scripts_name_the_one_that_a_run_took_is_told(tmp_path, taken, expected):
+OTHER = "not part of the packaged model's construction"
+ABSENT = "file not in the repository"
+
+
+@pytest.mark.parametrize(
+    ("taken", "loaded", "expected"),
+    [
+        ("/r/kept/new.pt", True, [OTHER, None]),
+        ("", True, [None, None]),
+        # What stood in for a download, with weights that nobody has: the script's own files are no others for that.
+        ("/r/hub/resnet50-11ad3fa6.pth", False, [ABSENT, ABSENT]),
+    ],
+)
+def test_of_the_files_that_scripts_name_the_one_that_a_run_took_is_told(tmp_path, taken, loaded, expected):
     for name in ("old", "new"):
         (tmp_path / f"{name}.py").write_text(
             f"import torch\nfrom net import Net\nnet = Net()\nnet.load_state_dict(torch.load('{name}.pt'))\n"
@@ -23,8 +35,10 @@ def test_of_the_files_that_scripts_name_the_one_that_a_run_took_is_told(tmp_path
     recipe = Recipe(root=str(tmp_path), script="new.py", source="net = Net()\n", expression="net")
     resolved = Resolved(name="Net", recipe=recipe, checkpoints=sites, weights_from=(taken,) if taken else ())
     report = Report(repository=str(tmp_path))
-    report_checkpoints(report, surveyed, resolved, loaded=True, asked=False)
-    assert [item.loaded for item in sorted(report.checkpoints, key=lambda item: item.path != "old.pt")] == expected
+    report_checkpoints(report, surveyed, resolved, loaded=loaded, asked=False)
+    found = sorted(report.checkpoints, key=lambda item: item.path != "old.pt")
+    assert [item.why for item in found] == expected
+    assert [item.loaded for item in found] == [why is None for why in expected]
 
 
 def test_where_torch_refuses_a_file_that_a_run_took_a_warning_says_so():
