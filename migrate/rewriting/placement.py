@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from ..reading.edits import Positions
-from ..reading.nodes import inside, values_of
+from ..reading.nodes import inside
 from ..reading.scopes import Definition, Function, Module, dotted, last_name, parameters
 from ..reading.statements import block_of, blocks
 from ..survey.loops import CallSite

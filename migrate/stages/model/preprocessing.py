@@ -68,6 +68,10 @@ def preprocessing_of(migration: Migration, resolved: Resolved, found: Traced, ro
     why = found.why or f"the transform gives {sizes}, the model takes {'x'.join(map(str, row))}"
     source = found.source or (resolved.transform_recipe.source_at if resolved.transform_recipe is not None else "")
     message = f"no preprocessing is known, so the model takes tensors, not images: {why}"
+    script = resolved.script.path if resolved.script is not None else ""
+    predict = (other for other in migration.surveyed.scripts if "predict" in other.roles and "train" not in other.roles)
+    if (other := next((other.path for other in predict if other.path != script), None)) is not None:
+        message += f"; {other} predicts as well: --entry {other} takes the model and its preprocessing from there"
     migration.remark("PS504", message, "warning", source)
     return None, migration.plain(why)
 

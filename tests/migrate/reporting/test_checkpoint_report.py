@@ -10,7 +10,6 @@ from headrace.migrate.reporting.report import CheckpointReport, Report
 from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.survey.survey import survey
 
-
 OTHER = "not part of the packaged model's construction"
 ABSENT = "file not in the repository"
 

@@ -30,6 +30,31 @@ def test_without_a_transform_nothing_runs_and_that_is_said(migration_of, resolve
     ]
 
 
+PREDICTS = """
+import torch
+
+model = torch.nn.Linear(3, 2).eval()
+
+def predict(path):
+    with torch.no_grad():
+        return model(read(path)).argmax(1)
+
+if __name__ == "__main__":
+    print(predict("a.png"))
+"""
+
+
+@pytest.mark.parametrize(("script", "named"), [("train.py", True), ("app.py", False)])
+def test_another_script_that_predicts_is_named_where_none_is_known(migration_of, resolved, remarks, script, named):
+    migration = migration_of({"app.py": PREDICTS})
+    (app,) = migration.surveyed.scripts
+    model = resolved(script=replace(app, path=script))
+    preprocessing_of(migration, model, Traced(why="the transform is random"), (3, 16, 16))
+    ((_, message),) = remarks(migration)
+    told = "the transform is random; app.py predicts as well: --entry app.py takes the model and its preprocessing from there"
+    assert message.endswith(told if named else "the transform is random")
+
+
 @pytest.mark.parametrize(
     ("row", "chosen"), [((1, 16, 16), GRAY), ((3, 16, 16), COLORED), ((3, 99, 7), ANY_SIZE), ((1, 20, 20), None)]
 )
