@@ -92,6 +92,7 @@ def measured_apart(mesh: tuple[int, ...], device: str, model: Model) -> dict[str
         asked, answered = Path(folder, "model.json"), Path(folder, "rates.json")
         asked.write_text(json.dumps(model.to_json()), encoding="utf-8")
         job = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(ranks)]
+        job += ["--log-dir", str(folder)]  # else it leaves one among the temporary files for ever
         program = ["-m", __name__, "x".join(map(str, mesh)), device, str(asked), str(answered)]
         env = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         if sys.platform == "linux" and device == "cpu":

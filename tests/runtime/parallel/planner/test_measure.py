@@ -1,7 +1,9 @@
 """Rates measured on two real ranks, and by a job that is started for it."""
 
 import math
+import os
 import sys
+import tempfile
 
 import pytest
 import torch
@@ -77,13 +79,16 @@ def test_a_description_makes_nothing_run_but_what_computes(call):
 
 
 @pytest.mark.parametrize("mesh", [(1, 1), pytest.param((2, 1), marks=pytest.mark.slow)])  # two ranks: above, and below
-def test_a_job_is_started_where_there_is_none(monkeypatch, mesh):
+def test_a_job_is_started_where_there_is_none(monkeypatch, tmp_path, mesh):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     found = Rates.from_json(measured_apart(mesh, "cpu", small()), 2)
     assert found.links[1].seconds("all_reduce", 1e6, 1) == 0
     assert found.linear > 1e6
     assert set(found.operators) == {"conv2d", "batch_norm", "relu", "adaptive_avg_pool2d", "linear"}
+    assert os.listdir(tmp_path) == []
 
 
 def test_the_job_has_a_rank_for_each_place_of_the_mesh(monkeypatch, tmp_path):
