@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -23,8 +25,8 @@ from ...proving.rehearsal_protocol import Rehearsal
 NUMBER = "{rank}"
 """Stands in arguments of the script for the number of the rank."""
 _PAUSE = 0.05
-_GONE = "Connection closed by peer"
-"""What gloo says on the ranks that are left."""
+_GONE = re.compile(r"gloo/transport/|Dist(Network|Store|Backend)Error|Connection (closed|reset) by peer|Broken pipe")
+"""What the last words of a rank say that lost another: gloo and the store of torch.distributed."""
 _KEPT = 2**18
 """Bytes of each rank's stderr, its last."""
 _ENDS = 20.0
@@ -57,12 +59,21 @@ def main(arguments: Sequence[str]) -> int:
                     process.kill()
                 process.wait()
         said = [_said(_errors(folder, rank)) for rank in range(request.ranks)]
-        gone = [rank for rank in failed if _GONE not in said[rank]] or failed
-        sys.stderr.write(
-            "".join([*(text for rank, text in enumerate(said) if rank not in gone[:1]), *(said[r] for r in gone[:1])])
-        )
-        status = processes[gone[0]].returncode if gone else 0
+        if not failed:
+            sys.stderr.write("".join(said))
+            return 0
+        told = why(failed, said)
+        status = processes[told].returncode
+        if status < 0:
+            said[told] += f"Rank {told} was ended by {signal.Signals(-status).name}.\n"
+        sys.stderr.write("".join(text for rank, text in enumerate(said) if rank != told) + said[told])
         return status if status >= 0 else 128 - status
+
+
+def why(failed: Sequence[int], said: Sequence[str]) -> int:
+    """The rank whose error is that of all: of those that failed, the first ones first, the first that did not lose another."""
+    last = {rank: (said[rank].strip().splitlines() or [""])[-1] for rank in failed}
+    return next((rank for rank in failed if not _GONE.search(last[rank])), failed[0])
 
 
 def of_rank(request: Rehearsal, rank: int, folder: Path) -> Rehearsal:

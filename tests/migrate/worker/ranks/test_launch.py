@@ -10,7 +10,7 @@ import time
 import pytest
 
 from headrace.migrate.proving.rehearsal_protocol import Rehearsal, RehearsalReport
-from headrace.migrate.worker.ranks.launch import NUMBER, launched, of_rank, record_of
+from headrace.migrate.worker.ranks.launch import NUMBER, launched, of_rank, record_of, why
 
 SCRIPT = """\
 import argparse
@@ -32,17 +32,17 @@ open("written.txt", "a").write(f"{dist.get_rank()}")
 dist.barrier()
 print("sum", value.item(), open("written.txt").read())
 if FAILS == dist.get_rank():
-    raise ValueError("this rank stops")
+    HOW
 dist.barrier()
 """
 
 
 @pytest.fixture
 def request_of(tmp_path):
-    def make(fails):
+    def make(fails, how='raise ValueError("this rank stops")'):
         root = tmp_path / "repository"
         root.mkdir()
-        (root / "train.py").write_text(SCRIPT.replace("FAILS", str(fails)))
+        (root / "train.py").write_text(SCRIPT.replace("FAILS", str(fails)).replace("HOW", how))
         return Rehearsal(
             root=str(root), script="train.py", made=str(tmp_path / "made"), argv=(f"--local_rank={NUMBER}",), ranks=2,
             directory=str(root), report=str(tmp_path / "report.json"),
@@ -82,6 +82,33 @@ def test_a_rank_that_fails_ends_all(request_of, launch, rank):
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "ValueError: this rank stops"
     assert time.monotonic() - started < 200  # not as long as a collective waits
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:41",
+        "RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer",
+        "RuntimeError: [/pytorch/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms",
+        "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
+        "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /1//0",
+    ],
+)
+def test_the_error_of_a_rank_that_lost_another_is_not_the_one_that_says_why(lost):
+    own = "Traceback (most recent call last):\nValueError: this rank stops\n"
+    lost = f"Traceback (most recent call last):\n{lost}\n"
+    assert why([0, 1], [lost, own]) == 1
+    assert why([1, 0], [own, lost]) == 0
+    assert why([0, 1], [own, own]) == 0  # the first
+    assert why([1, 0], [lost, lost]) == 1
+    assert why([0, 1], [lost, ""]) == 1  # ended from outside, without a word
+    assert why([0, 1], [f"{lost}{own}", lost]) == 0  # it went on after that, and failed by itself
+
+
+def test_a_rank_that_is_killed_is_named(request_of, launch):
+    done = launch(request_of(1, how="os.kill(os.getpid(), 9)"))
+    assert done.returncode == 128 + 9
+    assert done.stderr.splitlines()[-1] == "Rank 1 was ended by SIGKILL."
 
 
 def test_what_each_rank_is_told(request_of, tmp_path):
