@@ -181,8 +181,10 @@ def folders(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
         waiting += [os.path.join(here, name) for name in reversed(inner) if not os.path.islink(os.path.join(here, name))]
 
 
-def walk(root: Path, suffixes: tuple[str, ...] = (".py",), closed: list[str] | None = None) -> Iterator[str]:
-    """Relative POSIX paths of the files with those suffixes, sorted, at most MAX_FILES. `closed` gets unreadable folders.
+def walk(
+    root: Path, suffixes: tuple[str, ...] = (".py",), closed: list[str] | None = None, most: int | None = MAX_FILES
+) -> Iterator[str]:
+    """Relative POSIX paths of the files with those suffixes, sorted, at most so many. `closed` gets unreadable folders.
 
     Left out: hidden folders, build outputs, virtual environments (known by their `pyvenv.cfg` or `conda-meta`), and links
     that lead to folders, so that no loop can arise.
@@ -199,7 +201,7 @@ def walk(root: Path, suffixes: tuple[str, ...] = (".py",), closed: list[str] | N
                 continue
             yield (here / name).relative_to(root).as_posix()
             count += 1
-            if count >= MAX_FILES:
+            if count == most:
                 return
 
 

@@ -89,9 +89,11 @@ class Run:
 
     @property
     def scores_nothing(self) -> bool:
-        """Whether its model gives one number for an image of which nothing tells that it is the score of a label: an energy, an
-        age. Where a repository has a classifier as well, that is meant."""
-        return self.best is not None and self.best.classes == 1 and _judgement(self.best) == 0
+        """Whether its model gives numbers of which nothing tells that they are scores of labels: an energy, an age, or, without
+        weights of the user's, features for something else. Where a repository has a classifier as well, that is meant."""
+        if self.best is None or _judgement(self.best) > 0:
+            return False
+        return self.best.classes == 1 or not self.seen.weights_from
 
     def answers(self, among: Collection[Run] = ()) -> bool:
         """Whether it evaluated what a classifier is asked for."""

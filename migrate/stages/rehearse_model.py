@@ -122,6 +122,7 @@ def rehearse_model(
             break
         if run.best is None:  # what needs the same libraries, or a file that cannot be imported, may end as this one did
             alike |= importing(surveyed, run.seen.absent) if run.seen.absent else _through(surveyed, run)
+        if run.best is None or run.scores_nothing:
             told = {item[0].path for item in left if item[0].roles and is_run_by_documents(surveyed, item[0])}
             first = read_in if not told or read_in in told else None  # an undocumented file comes before no documented script
             likely = classifying(surveyed)  # in a collection the first may be for anything

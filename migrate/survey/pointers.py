@@ -44,7 +44,9 @@ def pointer_in(path: Path) -> Pointer | None:
 def pointers(root: Path) -> Iterator[tuple[str, Pointer]]:
     """The paths below `root` at which pointers lie, each with what `pointer_in` says; none where no attribute of Git speaks of
     either program, so that tens of thousands of small images are not opened."""
-    for path in walk(root, ("",)) if any(_speaks_of_one(root / path) for path in walk(root, (".gitattributes",))) else ():
+    for path in (
+        walk(root, ("",), most=None) if any(_speaks_of_one(root / path) for path in walk(root, (".gitattributes",))) else ()
+    ):
         if (told := pointer_in(root / path)) is not None:
             yield path, told
 

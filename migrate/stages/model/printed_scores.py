@@ -88,7 +88,7 @@ def _columns(telling: Sequence[tuple[str, str]]) -> list[_Column]:
         so = all(
             _is_called_so(line, label, number) for (label, line), number in zip(telling, column, strict=True)
         )  # fmt: skip
-        made.append(_Column(np.array(texts, dtype=np.float64), max(map(_rounding, texts)), so))
+        made.append(_Column(np.array(texts, dtype=np.float64), max(map(_rounding, _as_rounded(texts))), so))
     return made
 
 
@@ -99,6 +99,14 @@ def _is_called_so(line: str, label: str, number: re.Match[str]) -> bool:
         or _CALLED_SO.search(before) is not None
         or not re.search(r"\w", before.rpartition(label)[2] if label in before else "x")
     )
+
+
+def _as_rounded(texts: Sequence[str]) -> list[str]:
+    """The numbers without the zeros at their ends that all have: what is rounded to whole percents may be printed as 44.00."""
+    if len(texts) < _FEWEST or not all(re.fullmatch(r"-?\d+\.\d+", text) for text in texts):
+        return list(texts)
+    zeros = min(len(text) - len(text.rstrip("0")) for text in texts)
+    return [text[: len(text) - zeros] for text in texts]
 
 
 def _rounding(text: str) -> float:

@@ -12,6 +12,7 @@ from .stage import Stage
 ROWS = 32
 _IMAGES = ("image", "img", "pixel_values", "images", "picture", "photo")
 _LABELS = ("label", "labels", "fine_label", "target", "category", "class")
+_OF_HUB = "of Hugging Face"
 _SPLITS = ("train", "validation", "test")
 
 
@@ -22,7 +23,7 @@ def install(stage: Stage, maker: Maker, datasets: Any) -> None:
         try:
             return original(path, *args, **named)
         except Exception:  # noqa: BLE001 - whatever the library raises for what it cannot fetch
-            stage.note("data", f"the data set {path} of Hugging Face")
+            stage.note("data", f"the data set {path} {_OF_HUB}")
             split = named.get("split")
             made = datasets.DatasetDict({name: _rows(stage, maker, datasets, name) for name in _SPLITS})
             if split is None:
@@ -32,8 +33,16 @@ def install(stage: Stage, maker: Maker, datasets: Any) -> None:
             parts = [part.to_iterable_dataset() for part in parts] if named.get("streaming") else parts
             return parts if isinstance(split, list) else parts[0]
 
+    def split(original: Any, own: Any, test_size: Any = None, train_size: Any = None, *args: Any, **named: Any) -> Any:
+        sizes = [size for size in (test_size, train_size) if type(size) is int]
+        if any(item.edge == "data" and item.what.endswith(_OF_HUB) for item in stage.standins) and sum(sizes) >= len(own):
+            stage.note("data", f"{len(own)} rows were split in halves where {' and '.join(map(str, sizes))} are asked for")
+            test_size, train_size = 0.5, None
+        return original(own, test_size, train_size, *args, **named)
+
     if hasattr(datasets, "ClassLabel"):
         stage.wrap(datasets, "load_dataset", load)
+        stage.wrap(datasets.Dataset, "train_test_split", split)
 
 
 def _rows(stage: Stage, maker: Maker, datasets: Any, split: str) -> Any:

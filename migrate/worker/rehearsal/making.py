@@ -74,6 +74,8 @@ PLAIN = ("image", "label")
 """The columns of a table of which the sources name none."""
 WIDTH = "width"
 """Learned: how many columns a table has whose rows the script takes apart by itself."""
+MOST_COLUMNS = "most_columns"
+"""Learned: how many columns a table has of whose rows the script takes as many apart: other scripts' tables may have more."""
 NUMBERS = "numbers"
 """Learned: columns of numbers that look like such of names."""
 _COUNTED = re.compile(r"^(row|idx|index)(_?(no|num(ber)?))?$", re.I)
@@ -319,6 +321,9 @@ class Maker:
         extra = [name for name in self.stage.learned.get("columns", ()) if name not in names]
         pixels = hints.pixel_count(self.stage.root, self.stage.request.script)
         names = list(dict.fromkeys([*names, *extra])) or ([*PLAIN[1:]] if pixels else [*PLAIN])
+        if (most := self.stage.learned.get(MOST_COLUMNS)) is not None:
+            files, labels = [*filter(names_files, names)][:1], [*filter(_LABEL.search, names)][:1]
+            names = sorted([*dict.fromkeys([*files, *labels, *names])][:most], key=names.index)
         names += [("label" if "label" not in names else f"column_{i}") for i in range(len(names), count)]
         told = hints.sign_between_cells(self.stage.root, self.stage.request.script)
         sign, given, indexed = self.stage.table or (told or ("\t" if path.lower().endswith(".tsv") else ","), (), False)

@@ -113,8 +113,13 @@ def _attempt(
         else:
             assert error is not None
             # One lesson for each attempt: what else is wrong shows in the next.
-            cause = stage.handled or _context(error) if isinstance(error, SystemExit) and isinstance(error.code, int) else None
-            if not last and (_learned(stage, found, error) or _learned(stage, found, cause)):
+            causes: list[BaseException | None]
+            if isinstance(error, SystemExit):
+                causes = [stage.handled or _context(error)] if isinstance(error.code, int) else []
+            else:
+                causes = [each for each in _and_replaced(stage, error)[:0:-1] if _is_called_by_library(stage, each)]
+            cause = next(iter(causes), None)
+            if not last and any(_learned(stage, found, each) for each in (cause, error)):
                 remember_imports(stage)
                 return None
             if stage.computed:  # its next runs end there as well, and are compared with this one
@@ -157,15 +162,29 @@ def _learned(stage: Stage, edges: dict[str, types.ModuleType], error: BaseExcept
     return _one_knows([*reversed(edges.values())], ("lesson", "last_lesson", "passes_over"), *asked)
 
 
-def _and_replaced(stage: Stage, error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and those in whose place the repository's code has put it: `except ImportError: raise RuntimeError(...)`."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        yield error
-        seen.add(id(error))
-        raised_in = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
-        own = bool(raised_in) and is_users(raised_in[0], stage.root)
-        error = (error.__cause__ or error.__context__) if own else None
+def _and_replaced(stage: Stage, error: BaseException | None) -> list[BaseException]:
+    """An error, and those in whose place the repository's code has put it (`except ImportError: raise RuntimeError(...)`), or a
+    library that calls that code, as Hydra does that builds what a configuration names."""
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    reached = 1
+    for at, inner in enumerate(chain[1:], 1):
+        if (reached == at and _users_frames(stage, chain[at - 1])[-1:] == [True]) or _is_called_by_library(stage, inner):
+            reached = at + 1
+    return chain[:reached]
+
+
+def _is_called_by_library(stage: Stage, error: BaseException) -> bool:
+    """Whether an error was raised by the repository's code, or what that calls, and caught by a library."""
+    users = _users_frames(stage, error)
+    return any(users) and not users[0]
+
+
+def _users_frames(stage: Stage, error: BaseException) -> list[bool]:
+    """Of each frame from the one that caught an error to the one that raised it, whether it is of the repository's."""
+    return [is_users(frame.f_code.co_filename, stage.root) for frame, _ in traceback.walk_tb(error.__traceback__)]
 
 
 def _context(error: SystemExit) -> Exception | None:

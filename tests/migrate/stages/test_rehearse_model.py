@@ -708,6 +708,19 @@ def test_a_classifier_is_meant_where_another_script_compares_features(
     assert (path, len(seen)) == (seen[taken], runs)
 
 
+@pytest.mark.parametrize(("weights", "taken", "runs"), [("", 1, 2), ("net.pth", 0, 1)])
+def test_a_classifier_is_meant_where_nothing_judges_what_another_gives(
+    chosen_of: Choose, weights: str, taken: int, runs: int
+) -> None:
+    """Numbers for a clustering, say; but not where they are of weights of the user's."""
+
+    def shown(number: int, script: Script) -> Shown:
+        return replace(SEEN, tasks=(("", "single-label")[number],)), script, weights
+
+    path, seen = chosen_of(2, shown)
+    assert (path, len(seen)) == (seen[taken], runs)
+
+
 @pytest.mark.parametrize(("trains", "stored", "taken"), [(False, True, 0), (True, True, 1), (False, False, 1)])
 def test_a_page_that_forgets_to_evaluate_has_the_users_weights_where_the_training_has_none(
     chosen_of: Choose, trains: bool, stored: bool, taken: int

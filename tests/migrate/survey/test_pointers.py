@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.migrate.reading.source import walk
 from headrace.migrate.survey.pointers import missing_contents, pointer_in, pointers
 from headrace.migrate.survey.survey import survey
 
@@ -57,3 +58,11 @@ def test_many_pointers_are_told_at_once(tmp_path: Path):
         (tmp_path / f"{number}.jpg").write_text(POINTER)
     (finding,) = missing_contents(tmp_path)
     assert finding.message.startswith("0.jpg, 1.jpg, 2.jpg and 2 more are pointers of Git LFS, and their content")
+
+
+def test_pointers_are_found_beyond_as_many_files_as_are_read_as_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / ".gitattributes").write_text(ATTRIBUTES)
+    for number in range(5):
+        (tmp_path / f"{number}.jpg").write_text(POINTER)
+    monkeypatch.setattr(walk, "__defaults__", ((".py",), None, 3))  # MAX_FILES
+    assert len(list(pointers(tmp_path))) == 5

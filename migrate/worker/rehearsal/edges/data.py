@@ -224,6 +224,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return True  # it took another folder, or went on without, for the want of those for which it looked first
     if empty and (_fill(stage) or _lie_otherwise(stage)):
         return True
+    if isinstance(error, TypeError) and "NoneType" in text and not stage.computed and _flatten(stage):
+        return True  # what predicts image after image gave none: Lightning's trainer of a loader without batches
     named = empty and tables.has_table(stage) and hints.numbers_names(stage.root, stage.request.script)
     if named and stage.learn("labels", "text"):
         return True  # rows were passed over whose classes have no name
@@ -240,7 +242,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return stage.learn("mode", "L")
     if arrays.lesson(stage, text) or keyed_arrays.lesson(stage, error):
         return True
-    if tables.wider(stage, error, own):
+    if tables.wider(stage, error, own) or tables.narrower(stage, error, own):
         return True
     if _TOO_FEW_EACH.search(text) and stage.learn("full", True):
         return True

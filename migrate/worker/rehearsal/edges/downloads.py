@@ -56,6 +56,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
         stage.when_imported(library, lambda module: stage.wrap(module, "download", downloads.by_library))
     for name in ("dataset_download", "competition_download", "model_download", "login"):
         stage.when_imported("kagglehub", lambda module, name=name: stage.wrap(module, name, downloads.by_handle))  # type: ignore[misc]
+    for name in ("login", "notebook_login", "interpreter_login"):
+        stage.when_imported("huggingface_hub", lambda module, name=name: stage.wrap(module, name, _logged_in(stage)))  # type: ignore[misc]
     for name in ("cached_download", "download_folder"):
         stage.when_imported("gdown", lambda module, name=name: stage.wrap(module, name, downloads.by_library))  # type: ignore[misc]
     yield
@@ -68,6 +70,15 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     known = stage.learned.get("fetched", {})
     unsure = [address for address in reversed(stage.unsure) if address not in known]
     return kind is not None and bool(unsure) and stage.learn("fetched", {**known, unsure[0]: kind})
+
+
+def _logged_in(stage: Stage) -> Any:
+    """Nobody is asked for a token of Hugging Face's, nor is one sent there: nothing is fetched with it."""
+
+    def login(original: Any, *_: Any, **__: Any) -> None:
+        stage.note("network", f"huggingface_hub.{original.__name__} logged nobody in")
+
+    return login
 
 
 def _is_remote(address: str) -> bool:

@@ -7,7 +7,7 @@ import linecache
 import re
 from typing import Any
 
-from ..making import FRAMES, MADE_NAME, PLAIN, TABLES, WIDTH
+from ..making import FRAMES, MADE_NAME, MOST_COLUMNS, PLAIN, TABLES, WIDTH
 from ..places import called_by_user
 from ..stage import Stage
 
@@ -24,6 +24,7 @@ _GONE = frozenset(("append", "applymap", "as_matrix", "get_value", "iteritems", 
 """Methods that pandas removed, which are no columns."""
 _LISTS = (list, tuple, set)
 _UNPACKED = re.compile(r"not enough values to unpack \(expected (\d+), got \d+\)")
+_TOO_MANY = re.compile(r"too many values to unpack \(expected (\d+)")
 _BY_PLACE = re.compile(r"\b(\w+)\[(\d+)\]")
 _MOST_BY_PLACE = 64
 """So many columns at most are taken apart by a script itself."""
@@ -144,6 +145,24 @@ def wider(stage: Stage, error: BaseException, own: list[Any]) -> bool:
         wanted = max((int(place) + 1 for name, place in _BY_PLACE.findall(line) if name in rows), default=0)
     short = max(map(len, rows.values()), default=0) < wanted <= _MOST_BY_PLACE
     return short and stage.learn(WIDTH, wanted)
+
+
+def narrower(stage: Stage, error: BaseException, own: list[Any]) -> bool:
+    """Have the next attempt's tables as few columns as the script takes rows apart into: `name, label = table.values[0]`."""
+    told = _TOO_MANY.match(str(error)) if isinstance(error, ValueError) else None
+    if told is None or not own or not has_table(stage):
+        return False
+    known = own[-1].f_locals
+    values = [*known.values(), *getattr(known.get("self"), "__dict__", {}).values()]
+    wider = any(len(shape) == 2 and shape[1] > int(told[1]) for shape in map(_shape, values))
+    return wider and stage.learn(MOST_COLUMNS, int(told[1]))
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """Rows and columns of a table or of the array of its values, whose columns differ in kind; of anything else none."""
+    if type(value).__module__.partition(".")[0] == "pandas" or str(getattr(value, "dtype", "")) == "object":
+        return tuple(getattr(value, "shape", ()))
+    return ()
 
 
 def _is_row(value: list[Any]) -> bool:

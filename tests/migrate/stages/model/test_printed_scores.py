@@ -32,6 +32,7 @@ def printed(numbers, form="{name} {label} {number:.4f}"):
         printed(SHARES.max(1), "{label} {number:.0%}"),
         printed(SHARES.max(1), "{label} {number:.1f}"),
         printed(SHARES.max(1) - 0.04, "{label} {number:.1f}"),  # cut, not rounded
+        printed((100 * SHARES.max(1)).round()),  # of whole percents four decimals are printed
         printed(OUTPUTS.max(1)),
         printed(np.log(SHARES.max(1))),
         printed(-np.log(SHARES.max(1))),

@@ -24,6 +24,16 @@ def test_a_set_that_is_not_in_the_cache_has_the_columns_that_the_script_takes(re
     assert not done.report.user_data
 
 
+def test_more_rows_than_were_made_are_split_off_in_halves(rehearsed):
+    pytest.importorskip("datasets")
+    load = "from datasets import load_dataset\nrows = load_dataset('nobody/has-these', split='train')\n"
+    done = rehearsed(
+        {"main.py": f"{load}parts = rows.train_test_split(test_size=50000, seed=42)\nprint(*map(len, parts.values()))\n"}
+    )
+    assert (done.report.ended, done.stdout) == ("finished", "16 16\n"), done.report.why
+    assert "32 rows were split in halves where 50000 are asked for" in [item.what for item in done.standins("data")]
+
+
 def test_a_package_of_that_name_is_the_repositorys(rehearsed):
     files = {"main.py": "from datasets import load_dataset\nprint(load_dataset('x'))\n"}
     done = rehearsed({**files, "datasets/__init__.py": "def load_dataset(name):\n    return name\n"})

@@ -150,6 +150,19 @@ def test_an_error_in_the_place_of_another_teaches_what_that_would(rehearsed):
     assert (done.report.ended, done.report.why) == ("stopped", "ValueError: x")
 
 
+def test_an_error_that_a_library_put_in_the_place_of_the_users_teaches_what_that_would(rehearsed):
+    """As Hydra does that builds what a configuration names; `pydoc.locate` has an error of its own, too."""
+    files = {
+        "main.py": "import pydoc\nprint(pydoc.locate('net.Net').__name__)\n",
+        "net.py": "import nobody_has_this\nclass Net: ...\n",
+    }
+    done = rehearsed(files)
+    assert (done.report.ended, done.stdout) == ("finished", "Net\n"), done.report.why
+    done = rehearsed({**files, "net.py": "raise ValueError('no such depth')\n"})
+    assert (done.report.ended, done.report.where) == ("stopped", "net.py:1")
+    assert done.report.why == "ErrorDuringImport: problem in net - ValueError: no such depth, after ValueError: no such depth"
+
+
 def test_a_script_that_waits_for_ever_has_come_to_its_end(rehearsed):
     """So that what nothing in it calls is called."""
     source = (

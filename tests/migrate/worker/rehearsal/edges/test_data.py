@@ -134,6 +134,18 @@ def test_a_folder_that_is_searched_for_files_holds_images_named_by_their_classes
     assert (done.report.ended, done.stdout) == ("finished", "10\n"), done.report.why
 
 
+def test_a_folder_of_which_nothing_was_predicted_holds_images_itself(rehearsed):
+    """A trainer of Lightning's gives None for a loader without batches."""
+    text = (
+        "import argparse\nfrom pathlib import Path\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--image_dir', required=True)\n"
+        "folder = Path(parser.parse_args().image_dir)\nassert folder.is_dir()\nfound = list(folder.glob('*.*'))\n"
+        "predicted = [1] * len(found) if found else None\nprint(len(list(zip(predicted, found))) > 0)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True\n"), done.report.why
+
+
 def test_a_folder_whose_classes_are_looked_into_stays_so(rehearsed):
     text = (
         "import os\nclasses = sorted(os.listdir('pets'))\n"

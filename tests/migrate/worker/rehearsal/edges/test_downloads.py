@@ -71,6 +71,13 @@ def test_an_address_that_says_nothing_holds_what_its_reader_wants(rehearsed, rea
     assert (done.report.ended, done.stdout) == ("finished", f"{says}\n"), done.stderr
 
 
+def test_nobody_is_logged_in(on_stage):
+    pytest.importorskip("huggingface_hub")
+    world = on_stage(downloads)
+    world.play("import huggingface_hub\nhuggingface_hub.login(add_to_git_credential=False)\n")
+    assert world.said("network") == ["huggingface_hub.login logged nobody in"]
+
+
 def test_httpx_is_answered_and_its_tests_of_applications_are_not(on_stage):
     httpx = pytest.importorskip("httpx")
     world = on_stage(downloads)

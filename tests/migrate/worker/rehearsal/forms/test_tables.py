@@ -126,6 +126,24 @@ def test_what_is_no_row_of_a_table_tells_no_width(rehearsed):
     assert (done.report.ended, "width" in json.loads(done.report.learned or "{}")) == ("stopped", False)
 
 
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "for name, target in table.values:\n    found.append(target)\n",
+        "class Images:\n    def __init__(self):\n        self.rows = table.values\n    def __getitem__(self, place):\n"
+        "        name, target = self.rows[place]\n        return target\nfound = [Images()[0], Images()[1]]\n",
+    ],
+)
+def test_a_table_has_no_more_columns_than_the_script_takes_its_rows_apart_into(rehearsed, taken):
+    pytest.importorskip("pandas")
+    other = "import pandas as pd\ntable = pd.read_csv('folds.csv')\nprint(table['kfold'], table['ID'], table['group'])\n"
+    text = (
+        f"import other\nimport pandas as pd\ntable = pd.read_csv('a.csv')\nfound = []\n{taken}print(list(table), found[:2])\n"
+    )
+    done = rehearsed({"main.py": text.replace("import other\n", ""), "other.py": other.replace("'ID'", "'ID', 'target'")})
+    assert (done.report.ended, done.stdout) == ("finished", "['ID', 'target'] [0, 1]\n"), done.report.why
+
+
 USED = "import pandas as pd\ntable = pd.read_csv('a.csv', usecols=['INDEX', 'WIDTH'])\n"
 DROPPED = "import pandas as pd\ntable = pd.read_csv('a.csv')\nleft = table.drop(columns=['target', 'patient'])\n"
 OWN = """
