@@ -248,7 +248,9 @@ def reduced_precision(model: Any, given: Any) -> str | None:
     called, a module that trains would learn twice, and of another callable nobody knows."""
     torch = sys.modules.get("torch")
     module = getattr(model, "__self__", model)
-    if torch is None or not isinstance(given, torch.Tensor) or not isinstance(module, torch.nn.Module) or module.training:
+    if torch is None or not isinstance(given, torch.Tensor) or not isinstance(module, torch.nn.Module):
+        return None
+    if getattr(module, "training", False):  # torch.jit.freeze leaves modules without it
         return None
     device = given.device.type
     if torch.is_autocast_enabled(device):
@@ -325,6 +327,9 @@ def nudged(result: Any, by: float) -> Any:
             nudged(item, by * size / largest[0] if largest[0] else 0.0) for item, size in zip(result, largest, strict=True)
         ]
         return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
+    if type(result) is dict and result:
+        names = sorted(result, key=lambda name: name != "logits")
+        return {**result, **dict(zip(names, nudged([result[name] for name in names], by), strict=True))}
     if not _is_tensor(result) and _is_tensor(getattr(result, "logits", None)):
         result.logits = _nudged_tensor(result.logits, by)
         return result
@@ -393,6 +398,8 @@ def as_array(value: Any) -> np.ndarray | None:
 def first(outputs: Any) -> Any:
     if isinstance(outputs, (list, tuple)) and outputs:
         return outputs[0]
+    if isinstance(outputs, dict) and outputs:
+        return outputs["logits"] if "logits" in outputs else next(iter(outputs.values()))
     return getattr(outputs, "logits", outputs)
 
 

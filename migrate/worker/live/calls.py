@@ -209,7 +209,8 @@ class ModuleCalls:
         channels, height, width = flattened or images.shape[1:]
         row = int(channels), int(height), int(width)  # sizes are tensors while torch.jit traces
         grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        call = Call(images, slot, args, kwargs, site, inner.training, grad, row, flattened is not None, self._dataset, frame)
+        training = getattr(inner, "training", False)  # torch.jit.freeze leaves modules without it
+        call = Call(images, slot, args, kwargs, site, training, grad, row, flattened is not None, self._dataset, frame)
         return self._made(seen, call, module, plain, args, kwargs)
 
     def _source(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Seen, Place, bool] | None:

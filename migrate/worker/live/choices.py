@@ -88,7 +88,8 @@ def note_choice(
         chosen.scores = _apart(rows, shares)
     elif len(rows) == len(given):
         chosen.other += int((rows.argmax(1) != given.argmax(1)).sum())
-        if _are_shares(rows, near):
+        best = rows.max(1).values  # of what is scaled so that it is one, nobody shows it
+        if _are_shares(rows, near) or bool((rows >= 0).all() and (best <= 1).all() and (best < 1).any()):
             chosen.scores = _apart(rows, shares)
     elif len(rows) < min(len(given), _FEW):
         chosen.form = f"what it makes of {len(given)} rows of the model's at once"

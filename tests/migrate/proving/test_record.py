@@ -118,6 +118,9 @@ given = torch.tensor([[1.0, -4.0]])
 made = Named(given, 10 * given, 3), [given, torch.arange(2), None], types.SimpleNamespace(logits=given.clone())
 by = lambda value, of: sorted((value - of).abs().unique().tolist())
 for site in ("a.py:1", "b.py:2"):
+    keyed = record.wrap(site, lambda x: {{"features": 10 * given, "logits": given, "count": 3}}, lambda: None, lambda: ())(given)
+    assert list(keyed) == ["features", "logits", "count"] and keyed["count"] == 3
+    assert [round(v, 4) for v in by(keyed["logits"], given)] == ([0.5] if site == "a.py:1" else [0.0]), keyed
     named, listed, own = (record.wrap(site, lambda x, m=m: m, lambda: None, lambda: ())(given) for m in made)
     print([round(v, 4) for v in by(named.logits, given) + by(named.features, 10 * given) + by(listed[0], given)], named.count)
     print(listed[1:], [round(v, 4) for v in by(own.logits, given)])
@@ -129,7 +132,7 @@ def test_outputs_that_stand_together_are_nudged_in_proportion_and_at_the_sites_t
     told, others = "[tensor([0, 1]), None]", "[0.0, 0.0, 0.0] 3"
     assert printed.splitlines() == ["[0.5, 5.0, 0.5] 3", f"{told} [0.5]", others, f"{told} [0.5]"], printed
     with np.load(record) as noted:
-        assert [noted["a.py:1/calls"].tolist(), noted["b.py:2/calls"].tolist()] == [[0, 1, 2], [3, 4, 5]]
+        assert [noted["a.py:1/calls"].tolist(), noted["b.py:2/calls"].tolist()] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 GENERATORS = """
@@ -331,3 +334,15 @@ def test_a_process_that_helps_the_script_and_ends_after_it_takes_nothing_away(tm
     assert done.stdout
     (recorded,) = read_record(tmp_path / "record.npz").values()
     assert recorded.outputs.tolist() == [[2, 2]] * 3
+
+
+def test_a_module_that_torch_froze_has_no_mode_and_is_recorded(recorded_by: Recorded) -> None:
+    text = (
+        "import sys\nsys.path.insert(0, {folder!r})\nimport record\nimport torch\n"
+        "net = torch.jit.freeze(torch.jit.trace(torch.nn.Linear(3, 2).eval(), torch.rand(1, 3)))\n"
+        "print(tuple(record.wrap('main.py:1', net, lambda: None, lambda: ())(torch.rand(4, 3)).shape))\n"
+    )
+    printed, record = recorded_by(text)
+    assert printed == "(4, 2)\n"
+    with np.load(record) as noted:
+        assert noted["main.py:1/outputs"].shape == (4, 2)

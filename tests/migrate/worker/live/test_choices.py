@@ -43,6 +43,7 @@ def said(use: Use, given: torch.Tensor = GIVEN, *, evaluating: bool = True, othe
         lambda value: value.softmax(1)[:, 1].topk(2),  # the best images of one class
         lambda value: value.softmax(1).max(1).values.sort(),
         lambda value: (value - value.max(1, keepdim=True).values).exp(),
+        lambda value: (value - value.max(1, keepdim=True).values).exp().argmax(1),
         lambda value: value.softmax(1).half().float().argmax(1),
         lambda value: value.double().softmax(1).argmax(1),
         lambda value: nn.functional.cross_entropy(value, value.argmax(1)),
@@ -69,6 +70,7 @@ def test_what_the_package_says_too_is_nothing_else(use: Use) -> None:
             lambda value: (value / 2.5).softmax(1).max(1),
             "the scores are others than the package's: 0.525 where that says 0.911",
         ),
+        (lambda value: (1 - (-value).softmax(1)).max(1), "the scores are others than the package's"),
         (lambda value: value.softmax(1).softmax(1).max(1), "the scores are others than the package's"),
         (lambda value: value.sigmoid().max(1), "the scores are others than the package's"),
         (lambda value: value.argmin(1), "the smallest number"),
