@@ -118,7 +118,8 @@ given = torch.tensor([[1.0, -4.0]])
 made = Named(given, 10 * given, 3), [given, torch.arange(2), None], types.SimpleNamespace(logits=given.clone())
 by = lambda value, of: sorted((value - of).abs().unique().tolist())
 for site in ("a.py:1", "b.py:2"):
-    keyed = record.wrap(site, lambda x: {{"features": 10 * given, "logits": given, "count": 3}}, lambda: None, lambda: ())(given)
+    both = {{"features": 10 * given, "logits": given, "count": 3}}
+    keyed = record.wrap(site, lambda x, both=both: both, lambda: None, lambda: ())(given)
     assert list(keyed) == ["features", "logits", "count"] and keyed["count"] == 3
     assert [round(v, 4) for v in by(keyed["logits"], given)] == ([0.5] if site == "a.py:1" else [0.0]), keyed
     named, listed, own = (record.wrap(site, lambda x, m=m: m, lambda: None, lambda: ())(given) for m in made)
