@@ -34,6 +34,8 @@ from .migration import Migration
 _IMAGE = re.compile(r"^data: (.*[/\\])?image_\d{4}(\.\w{3,4})+$")
 _FETCHED = " was made, not downloaded"
 _MADE_PROCESSOR = re.compile(r"(preprocessor_config\.json) of (\S+) was made")
+_OF_HUB = re.compile(r"[/\\]hub[/\\](checkpoints[/\\]|models--)")
+"""In the caches of torch and of Hugging Face, where a library finds what it would download."""
 _NAME = re.compile(r"(?<=: ).*?(?=\.\w+$|$)")
 """A file's name without its ending, in what stood in."""
 _CHOICES = frozenset(["PS011", "PS015"])
@@ -89,11 +91,11 @@ class Run:
 
     @property
     def scores_nothing(self) -> bool:
-        """Whether its model gives numbers of which nothing tells that they are scores of labels: an energy, an age, or, without
-        weights of the user's, features for something else. Where a repository has a classifier as well, that is meant."""
+        """Whether its model gives numbers of which nothing tells that they are scores of labels: an energy, an age, or, with
+        nobody's weights or a hub's, features for something else. Where a repository has a classifier as well, that is meant."""
         if self.best is None or _judgement(self.best) > 0:
             return False
-        return self.best.classes == 1 or not self.seen.weights_from
+        return self.best.classes == 1 or all(map(_OF_HUB.search, self.seen.weights_from))
 
     def answers(self, among: Collection[Run] = ()) -> bool:
         """Whether it evaluated what a classifier is asked for."""

@@ -708,7 +708,9 @@ def test_a_classifier_is_meant_where_another_script_compares_features(
     assert (path, len(seen)) == (seen[taken], runs)
 
 
-@pytest.mark.parametrize(("weights", "taken", "runs"), [("", 1, 2), ("net.pth", 0, 1)])
+@pytest.mark.parametrize(
+    ("weights", "taken", "runs"), [("", 1, 2), ("/c/torch/hub/checkpoints/a.pth", 1, 2), ("net.pth", 0, 1)]
+)
 def test_a_classifier_is_meant_where_nothing_judges_what_another_gives(
     chosen_of: Choose, weights: str, taken: int, runs: int
 ) -> None:
