@@ -97,7 +97,7 @@ class Resize:
     of both sides, as hand-written code has it, where the ratio is rounded first.
 
     Pillow's filters always widen their support when shrinking, which torchvision calls antialias. OpenCV's never do, but for
-    "area", a mean of what a pixel covers; of OpenCV there are bilinear and nearest, in fixed point, and area.
+    "area", a mean of what a pixel covers; of OpenCV there are bilinear and nearest, in fixed point, bicubic and area.
     """
 
     op: ClassVar[str] = "resize"
@@ -117,8 +117,8 @@ class Resize:
         if self.library not in ("pillow", "opencv"):
             raise ValueError(f"resize: library must be 'pillow' or 'opencv', got {self.library!r}")
         if self.library == "opencv":
-            if self.interpolation not in ("bilinear", "nearest", "area") or self.antialias:
-                raise ValueError("resize: of OpenCV's there are bilinear, nearest and area, all with antialias=False")
+            if self.interpolation not in ("bilinear", "nearest", "area", "bicubic") or self.antialias:
+                raise ValueError("resize: of OpenCV's there are bilinear, bicubic, nearest and area, all with antialias=False")
             return
         if self.interpolation not in INTERPOLATIONS:
             raise ValueError(f"resize: unknown interpolation {self.interpolation!r}; expected one of {sorted(INTERPOLATIONS)}")

@@ -17,7 +17,7 @@ from .fit_numbers import Rejected, fit_numbers, snap, tolerance
 from .trace_journal import table_of
 
 RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's own numbers
-OPENCV = {0: "nearest", 1: "bilinear", 3: "area"}  # of cv2's own numbers, those that are reproduced bit for bit
+OPENCV = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "area"}  # of cv2's own numbers, those that are reproduced
 DEFAULT_RESAMPLING = 3  # of Image.resize, for modes without a palette
 Size = tuple[int, int]
 
@@ -198,7 +198,7 @@ def _filter_of(op: dict[str, Any]) -> _Filter:
         return _Filter(RESAMPLING[DEFAULT_RESAMPLING if number is None else int(number)], True, "pillow")
     if number not in OPENCV:
         raise Rejected(
-            "it resizes with an OpenCV interpolation other than INTER_LINEAR, INTER_NEAREST and INTER_AREA, the served ones"
+            "it resizes with an OpenCV interpolation other than INTER_LINEAR, _CUBIC, _NEAREST and _AREA, the served ones"
         )
     return _Filter(OPENCV[int(number)], False, "opencv")
 
@@ -210,8 +210,10 @@ def _fit_resize(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Resize:
     how = kinds.pop()
     afters = [tuple(op["after"]) for _, op in seen]
     candidates = [Resize(size=after, **how._asdict()) for after in sorted(set(afters))[:1]]
-    short, long = (min(map(min, afters)), "short"), (max(map(max, afters)), "long")
-    for (size_, side), rounding in itertools.product((short, long), ("floor", "round", "ratio")):
+    shorts, longs = list(map(min, afters)), list(map(max, afters))
+    # Where the ratio is rounded first, as in `int(33 * (52 / 33))`, the side itself may come out one smaller.
+    sides = ((min(shorts), "short"), (max(longs), "long"), (max(shorts), "short"))
+    for (size_, side), rounding in itertools.product(sides, ("floor", "round", "ratio")):
         candidates.append(Resize(size=size_, side=side, long_side=rounding, **how._asdict()))  # type: ignore[arg-type]
     for candidate in candidates:
         if all(candidate.output_size(*size) == after for (size, _), after in zip(seen, afters, strict=True)):

@@ -28,6 +28,7 @@ _VALUES = 16
 _LUMA = np.array((0.2989, 0.587, 0.114), np.float32)
 """Of torchvision's gray tensors (`_rgb_to_grayscale_image`)."""
 _ROUNDING = 1e-3  # levels by which a pixel may be off for being a float between 0 and 1
+OPENCV_CUBIC = 2  # cv2.INTER_CUBIC, which computes in floats
 OPENCV_LINEAR = 1  # cv2.INTER_LINEAR, the default of cv2.resize
 OPENCV_GRAY = {6: True, 7: False}  # cv2.COLOR_BGR2GRAY and COLOR_RGB2GRAY, and whether blue comes first
 
@@ -250,6 +251,7 @@ class Journal:
             "library": "torch",
             "resample": {"nearest": 0, "bilinear": 2, "bicubic": 3}.get(given.get("mode", "nearest")),
             "antialias": bool(given.get("antialias")),
+            "floats": True,
             "before": before.shape[:2],
             "after": after.shape[:2],
         }
@@ -261,7 +263,7 @@ class Journal:
             return None
         if np.abs(self.read[2] @ _LUMA - image).max() > 1:
             return None
-        op = {"op": "convert", "mode": "L", "library": "torch", "before": image.shape, "after": image.shape}
+        op = {"op": "convert", "mode": "L", "library": "torch", "floats": True, "before": image.shape, "after": image.shape}
         return History([*self.read[0], op], "L", image, turned=False)
 
     def _history(self, array: Any) -> History | None:
@@ -296,18 +298,25 @@ class Journal:
                 return History([*ops, place], mode, straight.copy(), turned)
         return None
 
-    def _note_resize(self, src: Any, made: np.ndarray, given: dict[str, Any]) -> None:
-        known = self._history(src)
-        if known is None:
+    def _note_resize(self, src: Any, made: Any, given: dict[str, Any]) -> None:
+        if not isinstance(src, np.ndarray) or not isinstance(made, np.ndarray):
             return
         resample = given.get("interpolation")
-        op = {
+        op: dict[str, Any] = {
             "op": "resize",
             "library": "opencv",
             "resample": OPENCV_LINEAR if resample is None else int(resample),
-            "before": src.shape[:2],
-            "after": made.shape[:2],
         }
+        op |= {"before": src.shape[:2], "after": made.shape[:2], "floats": op["resample"] == OPENCV_CUBIC}
+        if made.dtype.kind == "f" and made.dtype == src.dtype:  # pixels, or shares of 255
+            scale = 255.0 if src.max(initial=0.0) <= 1.0 else 1.0
+            whole = np.rint(src * scale)
+            if np.abs(src * scale - whole).max(initial=0.0) > _ROUNDING:
+                return
+            src, made, op["floats"] = whole.astype(np.uint8), (made * scale).astype(np.float32), True
+        known = self._history(src)
+        if known is None:
+            return
         self.read = ([*known.ops, op], known.mode, (made[:, :, ::-1] if known.turned else made).copy())
 
     def _note_read(self, image: Image.Image) -> None:

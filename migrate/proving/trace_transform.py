@@ -55,7 +55,7 @@ _SAID = {
 _FEW = 3
 """Images of one mode that confirm what is known."""
 _LEVELS = 2.1
-"""Of 255, by which torch's resize of a tensor may differ from Pillow's of the image: both round, each in its own way."""
+"""Of 255, by which a resize of floats may differ from one of the image: both round, each in its own way."""
 PROBE = Path(__file__).with_name("trace_probe.py")
 LIVE_PROBE = ["-P", "-m", "headrace.migrate.worker.live.transform"]
 # Written as text because the migrator imports nothing of the runtime; it runs in its own process.
@@ -267,7 +267,7 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
             wanted = output  # four channels of an RGBA image, say: a difference like others
         got = served[str(index)]
         difference = float(np.abs(wanted - got).max()) if wanted.shape == got.shape else float("inf")
-        near = _LEVELS * max(abs(made.scale / std) for std in made.std) if _of_torch(probe) else 0.0
+        near = _LEVELS * max(abs(made.scale / std) for std in made.std) if _in_floats(probe) else 0.0
         agrees = difference <= tolerance(wanted) + near
         if probe.mode == mode:
             if not agrees:
@@ -288,10 +288,10 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
             f"the script does not bring {left[0]}{several} to its model, but leaves it out or says something else of it; the "
             "service answers it as any other"
         )
-    if any(_of_torch(probe) for probe, _ in usable):
+    if any(_in_floats(probe) for probe, _ in usable):
         remarks.append(
-            f"it resizes tensors, and the service resizes images: values differ by at most {worst:.2g}, less than {_LEVELS} of "
-            "the 255 levels of a pixel"
+            f"it resizes in floats, and the service resizes images: values differ by at most {worst:.2g}, less than {_LEVELS} "
+            "of the 255 levels of a pixel"
         )
     if proofs < 3:
         raise Rejected(f"it fails on most {mode} images, so nothing could be proved")
@@ -303,8 +303,8 @@ def _said_of(probe: Probe) -> str:
     return _SAID.get(name, f"an image of {name} pixels")
 
 
-def _of_torch(probe: Probe) -> bool:
-    return any(op.get("library") == "torch" for op in probe.found.get("ops", ()))
+def _in_floats(probe: Probe) -> bool:
+    return any(op.get("floats") for op in probe.found.get("ops", ()))
 
 
 def row_shape(made: Preprocessing, image: tuple[int, int] | None = None) -> tuple[int, int, int] | None:

@@ -160,14 +160,16 @@ def _changes_nothing(step: dict[str, Any]) -> bool:
 
 
 def _step(step: dict[str, Any]) -> str:
-    """`resize 32x32 bilinear`, `normalize`: the operation with its sizes and words, without its numbers."""
-    words = [str(step.get("op", ""))]
-    for key, value in step.items():
-        if key == "size" and isinstance(value, list | tuple):
-            words.append("x".join(map(str, value)))
-        elif key != "op" and isinstance(value, str):
-            words.append(value)
-    return " ".join(words)
+    """`resize 32x32 bilinear`, `resize short side 256 bilinear floor`, `normalize`: the operation with its sizes and words."""
+    words, size = [str(step.get("op", ""))], step.get("size")
+    if isinstance(size, list | tuple):
+        words.append("x".join(map(str, size)))
+    elif size is not None:
+        words.append(f"{step.get('side', 'short')} side {size}")
+    of_side = ("long_side",) if isinstance(size, list | tuple) else ()
+    return " ".join(
+        [*words, *(value for key, value in step.items() if isinstance(value, str) and key not in ("op", "side", *of_side))]
+    )
 
 
 def _findings(report: Report, console: Console) -> None:

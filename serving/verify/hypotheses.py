@@ -213,10 +213,11 @@ def _filters(made: Preprocessing, first: Resize) -> Iterator[Hypothesis]:
             fault = "antialias" if alias and first.library == "opencv" else "resize-filter"
             changed = steps(lambda step: replace(step, interpolation=name, library="pillow", antialias=alias))  # noqa: B023
             yield _preprocessing(fault, FILTER, f"images are resized by {name}, as Pillow does", geometry=changed)
-    for name in ("bilinear", "nearest", "area"):
+    for name in ("bilinear", "nearest", "area", "bicubic"):
         if (first.library, first.interpolation) != ("opencv", name):
-            fault = "antialias" if name == "bilinear" and first.antialias else "resize-filter"
-            text = f"images are resized by {name}, as OpenCV does" + (" (no antialias)" if name == "bilinear" else "")
+            between = name in ("bilinear", "bicubic")
+            fault = "antialias" if between and first.antialias else "resize-filter"
+            text = f"images are resized by {name}{' without antialias' if between else ''}, as OpenCV does"
             changed = steps(lambda step: replace(step, interpolation=name, library="opencv", antialias=False))  # noqa: B023
             yield _preprocessing(fault, FILTER, text, geometry=changed)
     for name in ("bilinear", "bicubic"):

@@ -209,4 +209,4 @@ def test_gray_that_torchvision_makes_of_tensors_is_served_with_the_difference_to
 ) -> None:
     found = traced(tmp_path, TENSORS + f"transform = lambda image: ({body}).numpy()")
     assert [(made.mode, made.geometry) for made in found.candidates] == [("L", (SMALL,))] * followed, found.why
-    assert any("it resizes tensors" in note for note in found.notes) is followed
+    assert any("it resizes in floats" in note for note in found.notes) is followed

@@ -190,7 +190,7 @@ def test_a_resize_of_tensors_is_served_as_one_of_images_with_the_difference_told
     assert made.geometry == (Resize(size=40), CenterCrop(size=(33, 33), offset="round")), found
     assert (made.scale, made.mean, made.std) == (1 / 255, (0.5,) * 3, (std,) * 3)
     assert 0 < (found.max_abs or 0) < 2.1 / 255 / std
-    assert any("resizes tensors" in note for note in found.notes)
+    assert any("resizes in floats" in note for note in found.notes)
 
 
 @pytest.mark.usefixtures("torch_sandbox")
@@ -297,6 +297,31 @@ def test_opencv(tmp_path: Path, body: str, takes: str, geometry: list[tuple[int,
 
 
 @pytest.mark.parametrize(
+    ("image", "filtered", "channels"),
+    [
+        ("cv2.resize(read(path), (40, 30), interpolation=cv2.INTER_CUBIC) / 255.0", "bicubic", "RGB"),
+        ("cv2.resize(read(path) / 255.0, (40, 30))", "bilinear", "RGB"),
+        ("cv2.resize(cv2.imread(path).astype(np.float32), (40, 30), interpolation=cv2.INTER_AREA) / 255", "area", "BGR"),
+        ("cv2.resize(read(path).astype('float32') / 255, None, fx=0.5, fy=0.5)[:24, :24]", None, "RGB"),
+        ("cv2.resize((read(path) / 255.0 - 0.5) / 0.25, (40, 30)) * 0.25 + 0.5", None, "RGB"),
+    ],
+)
+def test_opencv_in_floats(tmp_path: Path, image: str, filtered: str | None, channels: str) -> None:
+    """The service resizes images of 8 bits, and says by how much that differs."""
+    pytest.importorskip("cv2")
+    body = f"transform = lambda path: ((({image}) - 0.5) / 0.25).transpose(2, 0, 1)"
+    found = traced(tmp_path, OPENCV + "import numpy as np\n" + body, takes="path")
+    if filtered is None:
+        assert not found.candidates
+        return
+    assert found.why is None
+    (made, *_) = found.candidates
+    assert made.geometry == (Resize(size=(30, 40), interpolation=filtered, antialias=False, library="opencv"),)
+    assert made.channels == channels
+    assert any("it resizes in floats" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
     "made", ["Image.fromarray(pixels)", "Image.frombuffer('RGB', pixels.shape[1::-1], pixels, 'raw', 'RGB', 0, 1)"]
 )
 def test_what_opencv_reads_and_pillow_resizes(tmp_path: Path, made: str) -> None:
@@ -372,7 +397,7 @@ def test_a_crop_to_what_is_not_ground_is_refused(tmp_path: Path, ground: str, ma
 
 def test_opencv_filters_that_are_not_served_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("cv2")
-    body = "transform = lambda path: floats(cv2.resize(read(path), (40, 30), interpolation=cv2.INTER_CUBIC))"
+    body = "transform = lambda path: floats(cv2.resize(read(path), (40, 30), interpolation=cv2.INTER_LANCZOS4))"
     found = traced(tmp_path, OPENCV + body, takes="path")
     assert not found.candidates
     assert "OpenCV interpolation" in (found.why or "")
@@ -410,6 +435,10 @@ def square(image, fill=0, extra=0):
     canvas = Image.new(image.mode, (side, side), fill)
     canvas.paste(image, ((side - w + extra) // 2, (side - h + extra) // 2))
     return canvas
+def cut(image, side):
+    w, h = image.size
+    ratio = side / min(w, h)
+    return image.resize((int(w * ratio), int(h * ratio)), Image.BILINEAR)
 def symmetric(image, fill=0):
     w, h = image.size
     hp, vp = int((max(w, h) - w) / 2), int((max(w, h) - h) / 2)
@@ -441,6 +470,10 @@ def floats(values, side, value):
     ("body", "geometry"),
     [
         ("array(square(rgb(image)).resize((48, 48)))", (Pad(), Resize(size=(48, 48), interpolation="bicubic"))),
+        (
+            "array(center(cut(rgb(image), 52), 48))",
+            (Resize(size=52, long_side="ratio"), CenterCrop(size=(48, 48))),
+        ),
         (
             "array(short(square(rgb(image), (9, 8, 7), 1), 40))",
             (Pad(fill=(9, 8, 7), place="ceil"), Resize(size=(40, 40))),

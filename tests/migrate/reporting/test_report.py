@@ -22,6 +22,7 @@ from headrace.migrate.reporting.report import (
     Speedup,
 )
 from headrace.migrate.resolving.resolved import ChainStep
+from headrace.specs import Preprocessing, Resize
 
 
 def full() -> Report:
@@ -157,6 +158,22 @@ def test_a_step_that_changes_nothing_is_not_shown() -> None:
         stream = io.StringIO()
         render(report, Console(file=stream, width=160))
         assert shown in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("resize", "shown"),
+    [
+        (Resize(size=(32, 48)), "resize 32x48 bilinear"),
+        (Resize(size=256, interpolation="bicubic"), "resize short side 256 bicubic floor"),
+        (Resize(size=64, side="long", long_side="ratio"), "resize long side 64 bilinear ratio"),
+    ],
+)
+def test_a_resize_is_shown_with_the_side_that_is_meant(resize: Resize, shown: str) -> None:
+    steps = list(Preprocessing(geometry=(resize,)).to_json()["steps"])
+    report = Report(repository="/r", preprocessing=[PreprocessingReport(source="m.py:3", for_models=["m"], steps=steps)])
+    stream = io.StringIO()
+    render(report, Console(file=stream, width=160))
+    assert f" > {shown} > " in stream.getvalue()
 
 
 def test_what_is_said_of_many_places_is_said_once() -> None:
