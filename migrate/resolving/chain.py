@@ -7,6 +7,8 @@ from typing import Literal
 
 from ..reading.arguments import flag_of
 from ..reading.facts import Factory, Option
+from ..slicing.interprocedural import SLICED
+from ..survey.lightning_module import NOWHERE
 from .construction import Construction
 from .resolved import ChainStep
 
@@ -21,11 +23,13 @@ def chain_of(
         yield ChainStep("argument", path, chooser.line, f"{flag_of(chooser)} = {value}")
     model = {ast.unparse(construction.program.expression)}
     for statement in construction.statements:
+        if statement.lineno == NOWHERE:
+            continue
         if construction.names_model(statement) and isinstance(statement, ast.Assign):
             model |= {ast.unparse(target) for target in statement.targets}
-        text = ast.unparse(statement).partition("\n")[0]
+        text = re.sub(rf"\b{SLICED}(?=\w)", "", ast.unparse(statement).partition("\n")[0])
         kind: Literal["argument", "import", "factory", "checkpoint", "wrapper", "statement"] = "statement"
-        if re.search(r"torch\.load|load_state_dict|load_checkpoint|load_weights", text):
+        if re.search(r"torch\.load|load_state_dict|load(_from)?_checkpoint|load_weights", text):
             kind = "checkpoint"
         elif re.search(r"DataParallel|DDP\(|convert_sync_batchnorm|\.to\(|\.cuda\(", text) and (
             model & {ast.unparse(node) for node in ast.walk(statement) if isinstance(node, ast.Name | ast.Attribute)}

@@ -29,6 +29,9 @@ from .liveness import LiveNames, Options
 from .node_rewrites import NarrowedCalls, Node, RenamedCalls, RenamedClasses
 from .slicer import Slicer
 
+SLICED = "sliced_"
+"""What is taken out of another file is called so in a slice, since the script may have that file's names too."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -134,7 +137,7 @@ class ProgramSlicer:
             if found is None or found[0] is module or found[1].name in self.reductions or not reaches_loading(*found):
                 continue
             if found[1] not in self.brought:
-                self.brought[found[1]] = f"sliced_{found[1].name}"
+                self.brought[found[1]] = f"{SLICED}{found[1].name}"
                 self._wrap(found[0], ast.Name(found[1].name, ast.Load()), {(found[1].name, None)})
             yield call, self.brought[found[1]]
 
@@ -370,7 +373,7 @@ class ProgramSlicer:
             decorator_list=[],
         )
         wrapper.path = module.path  # type: ignore[attr-defined]
-        outside = {item: f"sliced_{item}" for item in names}  # the script may have the file's own names too
+        outside = {item: f"{SLICED}{item}" for item in names}  # the script may have the file's own names too
         self.reached |= set(outside.values())
         target: ast.expr = ast.Name(outside[names[0]], ast.Store())
         if len(names) > 1:

@@ -25,6 +25,8 @@ _STEPS = ("test_step", "validation_step", "predict_step", "training_step", "forw
 _TRAINS = frozenset(["__init__", "training_step", "configure_model", "configure_optimizers", "on_fit_start"])
 _LOADERS = ("dataloaders", "test_dataloaders", "val_dataloaders", "datamodule", "dm")
 _SIDE = ("loss", "criterion", "metric", "acc", "precision", "recall", "f1", "log", "hparams", "print", "_step", "transform")
+NOWHERE = 0
+"""The line of what stands in no file."""
 # What `save_hyperparameters` leaves in the object, and what `load_from_checkpoint` does, as far as the network is concerned.
 _HPARAMS = "self.hparams = type('Hyperparameters', (dict,), {'__getattr__': dict.__getitem__})(%s)"
 _LOAD = """
@@ -295,6 +297,8 @@ def reduction(site: LightningSite, options: Options) -> ClassReduction | None:
             waiting += kept.called_in(method)
     if "load_from_checkpoint" in (site.module.file.text or ""):
         kept.extra = ast.parse(_LOAD).body
+        for added in (part for item in kept.extra for part in ast.walk(item) if isinstance(part, ast.stmt)):
+            added.lineno = NOWHERE
     return kept
 
 

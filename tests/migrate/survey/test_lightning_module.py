@@ -246,6 +246,9 @@ def test_checkpoint_brings_its_hyperparameters(tmp_path, monkeypatch):
         "model = Lit.load_from_checkpoint('last.ckpt', lr=0.2)\npl.Trainer().test(model)\n"
     )
     found = resolved(tmp_path, monkeypatch, FORWARD, script)
+    assert [(step.kind, step.path, step.line, step.text) for step in found.chain if step.kind == "checkpoint"] == [
+        ("checkpoint", "run.py", 3, "model = Lit.load_from_checkpoint('last.ckpt', lr=0.2)")
+    ]
     whole = built(found.recipe if found.recipe.expression == "model" else found.fallback_recipe)
     state = {f"net.{name}": torch.randn_like(value) for name, value in whole.state_dict().items()}
     stored = {"state_dict": {**state, "accuracy.total": torch.zeros(1)}, "hyper_parameters": {"num_classes": 10, "lr": 0.1}}
