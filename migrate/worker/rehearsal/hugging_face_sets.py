@@ -12,7 +12,8 @@ from .stage import Stage
 ROWS = 32
 _IMAGES = ("image", "img", "pixel_values", "images", "picture", "photo")
 _LABELS = ("label", "labels", "fine_label", "target", "category", "class")
-_OF_HUB = "of Hugging Face"
+_MADE = "made rows"
+"""By which a data set is known that was made, and all that is taken of it: a script that runs a second time has it at hand."""
 _SPLITS = ("train", "validation", "test")
 
 
@@ -23,7 +24,7 @@ def install(stage: Stage, maker: Maker, datasets: Any) -> None:
         try:
             return original(path, *args, **named)
         except Exception:  # noqa: BLE001 - whatever the library raises for what it cannot fetch
-            stage.note("data", f"the data set {path} {_OF_HUB}")
+            stage.note("data", f"the data set {path} of Hugging Face")
             split = named.get("split")
             made = datasets.DatasetDict({name: _rows(stage, maker, datasets, name) for name in _SPLITS})
             if split is None:
@@ -35,7 +36,7 @@ def install(stage: Stage, maker: Maker, datasets: Any) -> None:
 
     def split(original: Any, own: Any, test_size: Any = None, train_size: Any = None, *args: Any, **named: Any) -> Any:
         sizes = [size for size in (test_size, train_size) if type(size) is int]
-        if any(item.edge == "data" and item.what.endswith(_OF_HUB) for item in stage.standins) and sum(sizes) >= len(own):
+        if own.info.description == _MADE and sum(sizes) >= len(own):
             stage.note("data", f"{len(own)} rows were split in halves where {' and '.join(map(str, sizes))} are asked for")
             test_size, train_size = 0.5, None
         return original(own, test_size, train_size, *args, **named)
@@ -59,4 +60,5 @@ def _rows(stage: Stage, maker: Maker, datasets: Any, split: str) -> Any:
     kinds = {images[0]: datasets.Image(), **{name: datasets.ClassLabel(names=maker.names) for name in labels}}
     values: dict[str, list[Any]] = {images[0]: [photo(f"{split}{row}", maker.size) for row in range(ROWS)]}
     values |= {name: [row % maker.classes for row in range(ROWS)] for name in labels}
-    return datasets.Dataset.from_dict(values, features=datasets.Features(kinds))
+    made = datasets.DatasetInfo(description=_MADE, features=datasets.Features(kinds))
+    return datasets.Dataset.from_dict(values, features=made.features, info=made)

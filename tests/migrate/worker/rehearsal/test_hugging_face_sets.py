@@ -26,7 +26,7 @@ def test_a_set_that_is_not_in_the_cache_has_the_columns_that_the_script_takes(re
 
 def test_more_rows_than_were_made_are_split_off_in_halves(rehearsed):
     pytest.importorskip("datasets")
-    load = "from datasets import load_dataset\nrows = load_dataset('nobody/has-these', split='train')\n"
+    load = "from datasets import load_dataset\nrows = load_dataset('nobody/has-these', split='train').with_format('torch')\n"
     done = rehearsed(
         {"main.py": f"{load}parts = rows.train_test_split(test_size=50000, seed=42)\nprint(*map(len, parts.values()))\n"}
     )
