@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,10 @@ def check_output(repository: Path, out: Path) -> None:
     if not above.is_dir():
         raise MigrateError(f"--out {given}: {above} is a file; name another folder")
     remedy = "name a folder in it" if out.is_dir() else "name another folder"  # since all of `out` is replaced, in one rename
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise MigrateError(f"--out {given}: this user may write nothing in {above}; {remedy}")
+    try:  # rights alone do not tell: a disk may be full, or the folder one of the kernel's
+        os.rmdir(tempfile.mkdtemp(prefix=".headrace-", dir=above))
+    except OSError as error:
+        raise MigrateError(f"--out {given}: nothing can be written in {above} ({error.strerror}); {remedy}") from error
     if out.is_mount():
         raise MigrateError(f"--out {given}: a disk is mounted there, whose place nothing can take; {remedy}")
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
