@@ -113,6 +113,7 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line. Errors that Headrace raises on purpose become one message and exit status 2; so do disks that
     fail, and paths that are not what the command line says they are."""
+    _open_closed_streams()
     if sys.argv[1:2] != ["run"]:  # what runs there is the user's
         _end_in_order_on_sigterm()
     try:
@@ -128,6 +129,19 @@ def main() -> None:
         else:
             raise
         raise SystemExit(2) from None
+
+
+def _open_closed_streams() -> None:
+    """What is started with a closed stream (`>&-`) prints to nobody, and not into the next file that it opens."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nobody = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nobody, number)
+            if nobody != number:
+                os.close(nobody)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def _remedy(fault: DiskFault, error: OSError) -> str:

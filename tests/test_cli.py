@@ -37,6 +37,13 @@ def test_no_arguments_show_the_commands():
         assert command in shown
 
 
+def test_what_is_printed_to_a_closed_stream_is_printed_to_nobody(tmp_path):
+    command = f"exec {sys.executable} -m headrace migrate {tmp_path} <&- >&-"
+    done = subprocess.run(["/bin/sh", "-c", command], check=False, stderr=subprocess.PIPE, text=True, timeout=240)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert "holds no Python file" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
