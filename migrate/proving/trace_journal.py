@@ -302,16 +302,19 @@ class Journal:
         if not isinstance(src, np.ndarray) or not isinstance(made, np.ndarray):
             return
         resample = given.get("interpolation")
-        op: dict[str, Any] = {
+        resample = OPENCV_LINEAR if resample is None else int(resample)
+        op = {
             "op": "resize",
             "library": "opencv",
-            "resample": OPENCV_LINEAR if resample is None else int(resample),
+            "resample": resample,
+            "floats": resample == OPENCV_CUBIC,
+            "before": src.shape[:2],
+            "after": made.shape[:2],
         }
-        op |= {"before": src.shape[:2], "after": made.shape[:2], "floats": op["resample"] == OPENCV_CUBIC}
         if made.dtype.kind == "f" and made.dtype == src.dtype:  # pixels, or shares of 255
             scale = 255.0 if src.max(initial=0.0) <= 1.0 else 1.0
-            whole = np.rint(src * scale)
-            if np.abs(src * scale - whole).max(initial=0.0) > _ROUNDING:
+            whole = np.rint(src * scale).clip(0, 255)
+            if not np.abs(src * scale - whole).max(initial=0.0) <= _ROUNDING:  # nor where some are no numbers
                 return
             src, made, op["floats"] = whole.astype(np.uint8), (made * scale).astype(np.float32), True
         known = self._history(src)
