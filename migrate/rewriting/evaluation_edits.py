@@ -10,7 +10,7 @@ from ..survey.loops import CallSite
 from .graph_mode import call_edit, check_calls, check_not_eager, import_edits, is_constant
 from .graph_names import Group, graph_name
 from .model_statements import binds
-from .placement import RejectedError, loop_around
+from .placement import COMPREHENSION, RejectedError, loop_around
 from .rule import Context, Fix, at_call
 
 
@@ -38,8 +38,9 @@ def evaluation_edits(context: Context, group: Group) -> list[Edit]:
     module, positions = context.module, context.positions
     check_not_eager(context, group)
     check_calls(module, group, falls_back=True)
+    inner = [site for site in group.sites if _is_bound_in_expression(module, site, group.model)]
     anchors: list[ast.stmt] = []
-    for site in group.sites:
+    for site in (site for site in group.sites if site not in inner):
         anchor = _anchor(module, group, site)
         if _shares_line(positions, anchor):
             raise RejectedError("several statements share the line before which the graph would be made")
@@ -47,7 +48,11 @@ def evaluation_edits(context: Context, group: Group) -> list[Edit]:
             anchors.append(anchor)
     name = graph_name(context, group, "eval_step")
     edits = [positions.insert_before(anchor, f"{name} = headrace.evaluation_step({group.model})") for anchor in anchors]
-    return [*edits, *(call_edit(positions, site, name) for site in group.sites), *import_edits(context)]
+    edits += (
+        call_edit(positions, site, f"headrace.evaluation_step({group.model})" if site in inner else name)
+        for site in group.sites
+    )
+    return [*edits, *import_edits(context)]
 
 
 def _anchor(module: Module, group: Group, site: CallSite) -> ast.stmt:
@@ -56,7 +61,7 @@ def _anchor(module: Module, group: Group, site: CallSite) -> ast.stmt:
     root = group.model.partition(".")[0]
     statement = module.statement_of(site.call)
     for node in module.ancestors(site.call, within=statement):
-        if root in _bound_in_expression(node):
+        if isinstance(node, ast.Lambda) and root in {argument.arg for argument in parameters(node)}:
             raise RejectedError("an expression binds the model's name")
     loop: ast.stmt | None = site.loop
     if loop is None and "." not in group.model:  # what an object holds may be another one in the next round
@@ -64,12 +69,13 @@ def _anchor(module: Module, group: Group, site: CallSite) -> ast.stmt:
     return statement if loop is None or binds(loop, group.model) else loop
 
 
-def _bound_in_expression(node: ast.AST) -> set[str]:
-    if isinstance(node, ast.Lambda):
-        return {argument.arg for argument in parameters(node)}
-    if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
-        return set().union(*(bound_names(item.target) for item in node.generators))
-    return set()
+def _is_bound_in_expression(module: Module, site: CallSite, model: str) -> bool:
+    """Whether an expression takes one model after the other: `[model(images) for model in models]`."""
+    root = model.partition(".")[0]
+    around = module.ancestors(site.call, within=module.statement_of(site.call))
+    return any(
+        root in bound_names(item.target) for node in around if isinstance(node, COMPREHENSION) for item in node.generators
+    )
 
 
 def _shares_line(positions: Positions, statement: ast.stmt) -> bool:

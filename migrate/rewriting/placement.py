@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from ..reading.edits import Positions
 from ..reading.nodes import inside
-from ..reading.scopes import Definition, Function, Module, dotted, last_name, parameters
+from ..reading.scopes import Definition, Function, Module, bound_names, dotted, last_name, parameters
 from ..reading.statements import block_of, blocks
 from ..survey.loops import CallSite
 from .graph_names import Group, attribute_name, binder, graph_name
@@ -15,6 +15,7 @@ from .model_statements import binds, bound_again, is_asked_for, may_be_none, onl
 from .rule import Context
 
 __all__ = ["Group", "Place", "RejectedError", "construction"]
+COMPREHENSION = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 
 
 class RejectedError(Exception):
@@ -87,6 +88,21 @@ def made_in_rounds(module: Module, group: Group) -> bool:
     return loop is not None and any(binds(statement, group.model) for statement in loop.body)
 
 
+def taken_in_rounds(module: Module, group: Group) -> bool:
+    """Whether around each call one model after the other is taken: `for model in ensemble`, in a loop or an expression."""
+    return "." not in group.model and all(_is_taken(module, site.call, group.model) for site in group.sites)
+
+
+def _is_taken(module: Module, call: ast.Call, name: str) -> bool:
+    for node in takewhile(lambda node: not isinstance(node, Definition), module.ancestors(call)):
+        loops = (
+            [node] if isinstance(node, ast.For | ast.AsyncFor) else node.generators if isinstance(node, COMPREHENSION) else []
+        )
+        if any(name in bound_names(loop.target) for loop in loops):
+            return True
+    return False
+
+
 def filled_in_rounds(module: Module, group: Group) -> bool:
     """Whether that loop fills the model anew in each round: `model.load_state_dict(folds[k])`."""
     loop = loop_around(module, group.first.call, group.first.function)
@@ -120,7 +136,7 @@ def _bound_around(module: Module, group: Group, root: str) -> bool:
             targets: list[ast.AST] = []
             if isinstance(current, ast.For | ast.AsyncFor):
                 targets = [current.target]
-            elif isinstance(current, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            elif isinstance(current, COMPREHENSION):
                 targets = [item.target for item in current.generators]
             elif isinstance(current, ast.With | ast.AsyncWith):
                 targets = [item.optional_vars for item in current.items if item.optional_vars is not None]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ..rewriting.evaluation_edits import by_name, propose_step
 from ..rewriting.graph_mode import groups, is_trained, propose
-from ..rewriting.placement import filled_in_rounds
+from ..rewriting.placement import filled_in_rounds, taken_in_rounds
 from ..rewriting.rule import Context, Fix, Rule, diff
 
 _SCRIPT = diff("""\
@@ -72,5 +72,6 @@ class EvaluationLoop(Rule):
             if not group.evaluates or is_trained(context, group):
                 continue
             site = next(item for item in group.sites if item.fact.kind == "evaluate").fact
-            bring = propose_step if by_name(group) or filled_in_rounds(context.module, group) else propose
+            rounds = filled_in_rounds(context.module, group) or taken_in_rounds(context.module, group)
+            bring = propose_step if by_name(group) or rounds else propose
             yield bring(context, group, site, self.code, "evaluation loop")

@@ -290,9 +290,6 @@ def test_bad_files_beside_good_ones(tmp_path):
 @pytest.mark.parametrize(
     "loop",
     [
-        "for model in models:\n        out = model(x)",
-        "for i, model in enumerate(models):\n        for x, y in loader:\n            out = model(x)",
-        "outs = [model(x) for model in models]",
         "outs = list(map(lambda model: model(x), models))",
         "with opened() as model:\n        out = model(x)",
     ],
@@ -302,6 +299,34 @@ def test_a_model_that_a_loop_binds_has_no_graph_before_it(tmp_path, loop):
     (change,) = rewrite(survey(tmp_path))
     assert not change.changed
     assert "binds the model's name" in change.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("loop", "migrated"),
+    [
+        (
+            "for model in models:\n        out = model(x)",
+            "for model in models:\n        eval_step = headrace.evaluation_step(model)\n        out = eval_step(x)",
+        ),
+        (
+            "for i, model in enumerate(models):\n        for x, y in loader:\n            out = model(x)",
+            "for i, model in enumerate(models):\n        eval_step = headrace.evaluation_step(model)\n        for x, y in loader:\n"
+            "            out = eval_step(x)",
+        ),
+        ("outs = [model(x) for model in models]", "outs = [headrace.evaluation_step(model)(x) for model in models]"),
+        (
+            "total = sum(w * model(x) for w, model in zip(weights, models))",
+            "total = sum(w * headrace.evaluation_step(model)(x) for w, model in zip(weights, models))",
+        ),
+    ],
+)
+def test_each_of_several_models_that_a_loop_takes_has_its_own_step(tmp_path, loop, migrated):
+    (tmp_path / "a.py").write_text(f"import torch\n\n\ndef run(models, x):\n    models[0].eval()\n    {loop}\n")
+    (change,) = rewrite(survey(tmp_path))
+    assert (
+        change.after.decode()
+        == f"import headrace\nimport torch\n\n\ndef run(models, x):\n    models[0].eval()\n    {migrated}\n"
+    )
 
 
 def test_two_models_never_share_a_graph(tmp_path):
