@@ -310,8 +310,8 @@ def test_a_model_that_a_loop_binds_has_no_graph_before_it(tmp_path, loop):
         ),
         (
             "for i, model in enumerate(models):\n        for x, y in loader:\n            out = model(x)",
-            "for i, model in enumerate(models):\n        eval_step = headrace.evaluation_step(model)\n        for x, y in loader:\n"
-            "            out = eval_step(x)",
+            "for i, model in enumerate(models):\n        eval_step = headrace.evaluation_step(model)\n"
+            "        for x, y in loader:\n            out = eval_step(x)",
         ),
         ("outs = [model(x) for model in models]", "outs = [headrace.evaluation_step(model)(x) for model in models]"),
         (
