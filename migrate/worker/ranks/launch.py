@@ -65,7 +65,8 @@ def main(arguments: Sequence[str]) -> int:
         told = why(failed, said)
         status = processes[told].returncode
         if status < 0:
-            said[told] += f"Rank {told} was ended by {signal.Signals(-status).name}.\n"
+            name = next((known.name for known in signal.Signals if known == -status), f"signal {-status}")
+            said[told] += f"Rank {told} was ended by {name}.\n"
         sys.stderr.write("".join(text for rank, text in enumerate(said) if rank != told) + said[told])
         return status if status >= 0 else 128 - status
 

@@ -113,13 +113,9 @@ def _attempt(
         else:
             assert error is not None
             # One lesson for each attempt: what else is wrong shows in the next.
-            causes: list[BaseException | None]
-            if isinstance(error, SystemExit):
-                causes = [stage.handled or _context(error)] if isinstance(error.code, int) else []
-            else:
-                causes = [each for each in _and_replaced(stage, error)[:0:-1] if _is_called_by_library(stage, each)]
-            cause = next(iter(causes), None)
-            if not last and any(_learned(stage, found, each) for each in (cause, error)):
+            cause = _cause(stage, error)
+            asked = (error, cause) if isinstance(error, SystemExit) else (cause, error)
+            if not last and any(_learned(stage, found, each) for each in asked):
                 remember_imports(stage)
                 return None
             if stage.computed:  # its next runs end there as well, and are compared with this one
@@ -166,7 +162,7 @@ def _and_replaced(stage: Stage, error: BaseException | None) -> list[BaseExcepti
     """An error, and those in whose place the repository's code has put it (`except ImportError: raise RuntimeError(...)`), or a
     library that calls that code, as Hydra does that builds what a configuration names."""
     chain: list[BaseException] = []
-    while error is not None and error not in chain:
+    while error is not None and all(error is not known for known in chain):
         chain.append(error)
         error = error.__cause__ or error.__context__
     reached = 1
@@ -174,6 +170,13 @@ def _and_replaced(stage: Stage, error: BaseException | None) -> list[BaseExcepti
         if (reached == at and _users_frames(stage, chain[at - 1])[-1:] == [True]) or _is_called_by_library(stage, inner):
             reached = at + 1
     return chain[:reached]
+
+
+def _cause(stage: Stage, error: BaseException) -> BaseException | None:
+    """What a script that ended itself with a number was handling, or what a library has put its own error in the place of."""
+    if isinstance(error, SystemExit):
+        return stage.handled or _context(error) if isinstance(error.code, int) else None
+    return next((each for each in _and_replaced(stage, error)[:0:-1] if _is_called_by_library(stage, each)), None)
 
 
 def _is_called_by_library(stage: Stage, error: BaseException) -> bool:
