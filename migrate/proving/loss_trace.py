@@ -1,6 +1,6 @@
 """Prove a rewritten training loop by its losses: both forms run the same first steps from the same random numbers.
 
-A loss is noted where the original back-propagates it, and where the migrated form gets it from its training graph.
+A loss is noted where the original back-propagates it, or computes it where a round may end before that, and where the migrated form gets it from its training graph.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ def rewritten_loops(surveyed: Survey, script: Script, *, parallel: bool = False)
             if (module.path, site.fact.call_line, site.fact.call_column) in reached:
                 mixed = step.cast is not None or any(item.scaler is not None for item in step.backward)
                 places = tuple((item.statement, item.loss) for item in step.backward)
+                if step.computed_at is not None:  # the rewritten step computes it whether the round goes on or not
+                    places = ((step.computed_at, step.backward[0].loss),)
                 found.append(TracedLoop(module.path, function, counts[function], mixed, places))
     return found
 

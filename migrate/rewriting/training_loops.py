@@ -71,6 +71,11 @@ class LoopStep:
         return (self.cast or self.call_at) if isinstance(self.loop, Function) else self.loop
 
     @property
+    def computed_at(self) -> ast.stmt | None:
+        """Where the loss gets its value, if a round may end between that and the backward pass."""
+        return (self.division or self.loss) if any(map(_leaves, self.after)) else None
+
+    @property
     def end(self) -> ast.stmt:
         return self.branch or self.condition or self.backward[0].statement
 

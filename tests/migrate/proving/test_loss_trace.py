@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,17 @@ def test_both_forms_take_the_same_steps_and_are_stopped(repository: Path, tmp_pa
     assert (steps, tolerance, wrong) == (STEPS, 1e-5, None)
     assert worst <= tolerance
     assert not (tree / "trained.txt").exists()
+
+
+@pytest.mark.parametrize("skips", ["", "        if loss.item() > 1.1:\n            continue\n"])
+def test_a_round_that_ends_before_its_backward_pass_is_a_step_of_both_forms(repository: Path, skips: str) -> None:
+    (repository / "train.py").write_text(TRAIN.replace("        loss.backward()", f"{skips}        loss.backward()"))
+    surveyed = survey(repository)
+    (change,) = rewrite(surveyed)
+    assert b"train_step(" in change.after
+    (loop,) = rewritten_loops(surveyed, surveyed.scripts[0])
+    ((statement, loss),) = loop.places
+    assert (ast.unparse(statement), loss) == ("loss = criterion(out, labels)" if skips else "loss.backward()", "loss")
 
 
 @pytest.mark.parametrize(
