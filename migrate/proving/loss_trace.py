@@ -1,6 +1,7 @@
 """Prove a rewritten training loop by its losses: both forms run the same first steps from the same random numbers.
 
-A loss is noted where the original back-propagates it, or computes it where a round may end before that, and where the migrated form gets it from its training graph.
+A loss is noted where the original back-propagates it, or computes it where a round may end before that, and where the migrated
+form gets it from its training graph.
 """
 
 from __future__ import annotations
