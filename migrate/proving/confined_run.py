@@ -226,9 +226,11 @@ def _run(
             while stopped is None and process.poll() is None and not (stop is not None and stop.is_set()):
                 stopped = _broken_limit(limits, started, watch, readers, disk)
                 if stopped is None:
-                    pause = min(
-                        1.5 * pause, _LONGEST if stop is None else _LONGEST / 4, _time_to_limit(limits, started, watch, disk)
-                    )
+                    longest = _LONGEST if stop is None else _LONGEST / 4
+                    growing = (
+                        longest if watch.shares else 1.5 * pause
+                    )  # to count what forks share is dear, so not at once again
+                    pause = min(growing, longest, _time_to_limit(limits, started, watch, disk))
                     _wait(process, max(_SHORTEST, pause))
         finally:
             _end(process, watch)
@@ -332,6 +334,8 @@ class _Watch:
         self._worked = 0.0, time.monotonic()
         self.resident = 0
         """Bytes, when they were last counted."""
+        self.shares = False
+        """Whether they showed more than the limit then, most of which they shared."""
 
     def look(self) -> list[psutil.Process]:
         self._seen = {pid: process for pid, process in self._seen.items() if process.is_running()}
@@ -409,7 +413,8 @@ def _broken_limit(limits: Limits, started: float, watch: _Watch, readers: list[_
     if disk.growth(processes) > limits.disk_bytes:
         return "disk"
     watch.resident = _memory(processes, exact=False)
-    if watch.resident > limits.memory_bytes:  # or forks share most of it: how soon to look again is told by what they have
+    watch.shares = watch.resident > limits.memory_bytes
+    if watch.shares:  # or forks share most of it: how soon to look again is told by what they have
         watch.resident = _memory(processes, exact=True)
     return "memory" if watch.resident > limits.memory_bytes else None
 
