@@ -38,7 +38,7 @@ from .stages.left_eager import run_or_leave_eager
 from .stages.migrated_copy import check_output, models_folder, record_repository, recover_output, write_output
 from .stages.migration import Migration, Options
 from .stages.package_model import ModelOutcome, note_weights
-from .stages.reached_by_run import with_reached
+from .stages.reached_by_run import unread_classes, with_reached
 from .stages.rehearse_model import ready_to_run, rehearse_model
 from .stages.scripts.migrated import ScriptOutcome
 from .stages.scripts.originals import run_originals
@@ -205,6 +205,11 @@ def migrate(
             if isinstance(resolved, AmbiguousError | NothingToMigrateError) and not (all_models and surveyed.factories):
                 raise resolved
             if isinstance(resolved, Resolved):
+                if seen := unread_classes(surveyed, resolved):
+                    apply_rules = partial(apply_rules, seen=seen)
+                    rewriting = apply_rules()
+                    surveyed, changes = rewriting.survey, rewriting.changes
+                    migration = replace(migration, surveyed=surveyed, rewritten=rewritten_scripts(surveyed, changes))
                 migration, resolved = with_reached(migration, resolved, changes)
                 surveyed = migration.surveyed
                 _list_scripts(report, surveyed, changes, migration.rewritten)

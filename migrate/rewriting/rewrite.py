@@ -61,12 +61,17 @@ def rewrite(
 
 
 def rewrite_all(
-    survey: Survey, *, rules: Sequence[Rule] | None = None, unsafe: bool = False, eager: Mapping[Loop, str] | None = None
+    survey: Survey,
+    *,
+    rules: Sequence[Rule] | None = None,
+    unsafe: bool = False,
+    eager: Mapping[Loop, str] | None = None,
+    seen: frozenset[str] = frozenset(),
 ) -> Rewritten:
     """As `rewrite`, with what lies between: first sources are repaired, in memory, then they are surveyed anew and rewritten.
 
     `rules` are all but those that an option asks for where none are given. Findings stand where the original has them. The
-    model calls in `eager` are left as they are, for the reasons given there.
+    model calls in `eager` are left as they are, for the reasons given there; the classes named in `seen` are classifiers.
     """
     rules = choose_rules() if rules is None else rules
     repaired = [repair_file(survey, file, rules, unsafe) for file in survey.files]
@@ -75,8 +80,8 @@ def rewrite_all(
         for item in repaired
         if item.file is not item.before
     ]
-    if repairs:
-        survey = resurvey(survey, tuple(item.file for item in repaired))
+    if repairs or seen:
+        survey = resurvey(survey, tuple(item.file for item in repaired), seen)
     index = project_index(survey)
     later = [rule for rule in rules if rule.stage == "rewrite"]
     changes = (_rewrite_file(index, survey, item, later, unsafe, eager or {}) for item in repaired)

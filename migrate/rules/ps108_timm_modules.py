@@ -28,6 +28,13 @@ import timm
 -x = L.DropPath, timm.models.layers.Mlp
 +x = L.DropPath, timm.layers.Mlp
 """)
+_EXAMPLE_3 = diff("""\
+import timm
+-from timm.data.parsers import create_parser, parser_tfds
+-from timm.data.parsers.parser_image_folder import ParserImageFolder
++from timm.data.readers import create_reader as create_parser, reader_tfds as parser_tfds
++from timm.data.readers.reader_image_folder import ReaderImageFolder as ParserImageFolder
+""")
 
 
 class TimmModules(Renames):
@@ -57,6 +64,12 @@ class TimmModules(Renames):
         timm.models.factory -> timm.models
         timm.models.efficientnet_blocks -> timm.models._efficientnet_blocks
         timm.models.efficientnet_builder -> timm.models._efficientnet_builder
+        timm.data.parsers.parser_image_folder -> timm.data.readers.reader_image_folder
+        timm.data.parsers.parser_image_in_tar -> timm.data.readers.reader_image_in_tar
+        timm.data.parsers.parser_image_tar -> timm.data.readers.reader_image_tar
+        timm.data.parsers.parser_factory -> timm.data.readers.reader_factory
+        timm.data.parsers.parser_tfds -> timm.data.readers.reader_tfds
+        timm.data.parsers.parser -> timm.data.readers.reader
         timm.data.parsers -> timm.data.readers
         timm.optim.optim_factory -> timm.optim
     """)
@@ -66,10 +79,17 @@ class TimmModules(Renames):
         timm.models -> timm.layers: set_fused_attn set_layer_config set_no_jit set_scriptable TestTimePoolHead
         timm.data.Dataset -> timm.data.ImageDataset
         timm.data.dataset.Dataset -> timm.data.ImageDataset
+        timm.data.parsers.create_parser -> timm.data.readers.create_reader
+        timm.data.parsers.parser_factory.create_parser -> timm.data.readers.create_reader
+        timm.data.parsers.parser.Parser -> timm.data.readers.reader.Reader
+        timm.data.parsers.parser_image_folder.ParserImageFolder -> timm.data.readers.reader_image_folder.ReaderImageFolder
+        timm.data.parsers.parser_image_in_tar.ParserImageInTar -> timm.data.readers.reader_image_in_tar.ReaderImageInTar
+        timm.data.parsers.parser_image_tar.ParserImageTar -> timm.data.readers.reader_image_tar.ReaderImageTar
+        timm.data.parsers.parser_tfds.ParserTfds -> timm.data.readers.reader_tfds.ReaderTfds
         timm.optim.nadam.Nadam -> timm.optim.NAdamLegacy
         timm.optim.radam.RAdam -> timm.optim.RAdamLegacy
         timm.optim.adamw.AdamW -> timm.optim.AdamWLegacy
         timm.optim.novograd.NovoGrad -> timm.optim.NvNovoGrad
     """)
     VALID = (_VALID_1,)
-    INVALID = (_EXAMPLE_1, _EXAMPLE_2)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2, _EXAMPLE_3)

@@ -68,8 +68,9 @@ _LIGHTNING = re.compile(r"(^|\.)(LightningModule)$")
 class ModelTable:
     """The module classes of a repository and the factories among classes and functions."""
 
-    def __init__(self, repository: Repository) -> None:
-        self.repository = repository
+    def __init__(self, repository: Repository, seen: frozenset[str] = frozenset()) -> None:
+        """`seen` are the names of classes that a run has shown to answer images with classes, however they are written."""
+        self.repository, self.seen = repository, seen
         self.classes: dict[ast.AST, ModelClass] = {}
         for module in repository.modules.values():
             for node in module.definitions.values():
@@ -122,7 +123,8 @@ class ModelTable:
         """Takes one input, and holds a layer of classes; whether it is a part of something else is not asked here. With
         `of_rows` a network of vectors is one too, where it is known that it is given images as rows of their pixels."""
         if (model.node, of_rows) not in self._shaped:
-            self._shaped[model.node, of_rows] = self._takes_images(model) and self._has_head(model, of_rows=of_rows)
+            shaped = self._takes_images(model) and self._has_head(model, of_rows=of_rows)
+            self._shaped[model.node, of_rows] = shaped or model.node.name in self.seen
         return self._shaped[model.node, of_rows]
 
     def may_classify(self, model: ModelClass) -> bool:

@@ -1,4 +1,5 @@
-"""A script whose calls of a model no reading reaches, since settings name the code that makes them: a run has shown where."""
+"""Models and calls that no reading tells, but that a run has shown: settings name the code that makes a call, or a network is
+put together of parts that it is given."""
 
 from __future__ import annotations
 
@@ -8,9 +9,17 @@ from dataclasses import replace
 from ..reading.facts import LoopKind
 from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change, rewritten_scripts
+from ..survey.survey import Survey, project_index
 from .migration import Migration
 
 _KINDS: tuple[LoopKind, ...] = ("train", "evaluate", "predict")
+
+
+def unread_classes(surveyed: Survey, resolved: Resolved) -> frozenset[str]:
+    """The name of the model's class where it is the repository's, and its source does not tell that it is a classifier."""
+    live, table = resolved.recipe.live, project_index(surveyed).table
+    named = [model for model in table.classes.values() if live is not None and model.node.name == live.class_name]
+    return frozenset(model.node.name for model in named[:1] if not any(map(table.classifier_shaped, named)))
 
 
 def with_reached(migration: Migration, resolved: Resolved, changes: Sequence[Change]) -> tuple[Migration, Resolved]:

@@ -136,13 +136,14 @@ def _mentions_torch(module: Module) -> bool:
     return _TORCH.search((module.file.text or "").encode()) is not None
 
 
-def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
-    """The survey of the same repository with other texts in its files, which may lie nowhere but in memory."""
+def resurvey(survey: Survey, files: tuple[SourceFile, ...], seen: frozenset[str] = frozenset()) -> Survey:
+    """The survey of the same repository with other texts in its files, which may lie nowhere but in memory; `seen` are the
+    names of classes that a run has shown to be classifiers."""
     known = {file.problem for file in survey.files} | {item for item in survey.findings if item.code == "PS016"}
     findings = [finding for finding in survey.findings if finding not in known and not _mended(finding, files)]
     findings += [file.problem for file in files if file.problem is not None]
     before = project_index(survey)
-    found = _indexed(files, before.archives, before.called)
+    found = _indexed(files, before.archives, before.called, seen)
     return _stated(survey.root, files, findings, found, survey.commands, survey.usages)
 
 
@@ -180,9 +181,14 @@ def _stated(
     )
 
 
-def _indexed(files: tuple[SourceFile, ...], archives: tuple[ModelArchive, ...], called: Mapping[str, str]) -> ProjectIndex:
+def _indexed(
+    files: tuple[SourceFile, ...],
+    archives: tuple[ModelArchive, ...],
+    called: Mapping[str, str],
+    seen: frozenset[str] = frozenset(),
+) -> ProjectIndex:
     repository = Repository(files)
-    table = ModelTable(repository)
+    table = ModelTable(repository, seen)
     sites = tuple(site for module in repository.modules.values() for site in find_calls(module, table))
     trainers: list[TrainerSite] = [*find_trainer_calls(repository, table)]
     followed = {site.module.path for site in (*sites, *trainers)}

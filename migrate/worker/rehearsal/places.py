@@ -174,10 +174,19 @@ def _coping(path: str) -> tuple[tuple[int, int], ...]:
     except SyntaxError:
         return ()
     found = []
+    tried_again = {part for node in ast.walk(tree) if isinstance(node, ast.While) for part in node.body if _tries_again(part)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Try):
+        if isinstance(node, ast.Try) and node not in tried_again:
             caught = " ".join(ast.unparse(handler.type) if handler.type else "Exception" for handler in node.handlers)
             reraises = all(any(isinstance(part, ast.Raise) for part in ast.walk(handler)) for handler in node.handlers)
             if any(word in caught for word in ("FileNotFound", "OSError", "IOError", "Exception")) and not reraises:
                 found.append((node.body[0].lineno, node.body[-1].end_lineno or 0))
     return tuple(found)
+
+
+def _tries_again(statement: ast.stmt) -> bool:
+    """Whether a statement of a `while` loop is a `try` that its handlers have run once more: it is left only by success."""
+    leaves = (ast.Raise, ast.Return, ast.Break)
+    return isinstance(statement, ast.Try) and not any(
+        isinstance(part, leaves) for handler in statement.handlers for part in ast.walk(handler)
+    )

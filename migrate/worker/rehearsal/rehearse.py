@@ -101,11 +101,14 @@ def _attempt(
             except BaseException as raised:  # noqa: BLE001 - whatever the user's code does is an outcome
                 error = raised
                 ended = "finished" if _clean_exit(raised) else "stopped"
-        called_none = ended == "finished" and not last and not stage.came(0)
-        in_vain = called_none and _one_knows(found.values(), ("in_vain", "last_in_vain"), (stage,))
-        if in_vain or (called_none and _learned(stage, found, stage.handled)):
+        called_none = ended in ("finished", "waited") and not last and not stage.came(0)
+        # What waits for ever for an error that it handles (`except OSError: time.sleep(1)`) does so for that alone.
+        waited = called_none and ended == "waited" and _learned(stage, found, stage.handled)
+        in_vain = called_none and not waited and _one_knows(found.values(), ("in_vain", "last_in_vain"), (stage,))
+        if waited or in_vain or (called_none and _learned(stage, found, stage.handled)):
             remember_imports(stage)
             return None
+        ended = "finished" if ended == "waited" else ended
         if ended != "stopped":
             _keep_found(stage)
             helps = _idle(stage, found) if ended == "finished" and not stage.came(0) else None
@@ -208,14 +211,16 @@ def all_edges() -> dict[str, types.ModuleType]:
 
 def _run_to_its_end(stage: Stage, request: Rehearsal) -> str:
     """How it ended: one that would go on for ever has come to its end, too, where nobody saw in it what is looked for."""
+    ended = "finished"
     try:
         _run(stage, request)
     except Enough as enough:
         stage.note("time", str(enough))
         if stage.came(0):
             return "enough"
+        ended = "waited"
     stage.finish()
-    return "finished"
+    return ended
 
 
 def _run(stage: Stage, request: Rehearsal) -> None:

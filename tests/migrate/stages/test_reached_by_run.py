@@ -1,15 +1,17 @@
 """A script whose settings name the code that calls the model is compared as any other, once a run has shown what it calls."""
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.migrate.api import migrate
-from headrace.migrate.reading.recipe import Recipe
+from headrace.migrate.reading.recipe import LiveModel, Recipe
 from headrace.migrate.reporting.progress import Stages
 from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.rewriting.rewrite import rewrite_all, rewritten_scripts
 from headrace.migrate.rewriting.rule import all_rules
 from headrace.migrate.stages.migration import Migration, Options
-from headrace.migrate.stages.reached_by_run import with_reached
+from headrace.migrate.stages.reached_by_run import unread_classes, with_reached
 from headrace.migrate.survey.survey import runnable, survey
 
 SETTINGS = '{"work": "engine.work", "classes": 4}\n'
@@ -107,3 +109,56 @@ def test_only_what_a_run_has_shown_is_added(repository, tmp_path):
     assert found.script in migration.surveyed.scripts
     assert (found.script.path, found.script.loops, found.script.roles) == ("train.py", (loop,), ("evaluate",))
     assert set(migration.rewritten) == {"other.py", "train.py"}
+
+
+PARTS = """
+import torch
+from torch import nn
+
+
+class Joined(nn.Module):
+    def __init__(self, parts):
+        super().__init__()
+        self.parts = nn.Sequential(*parts)
+
+    def forward(self, x):
+        return self.parts(x)
+
+
+class Other(nn.Module):
+    def forward(self, x):
+        return x
+
+
+def evaluate(model, loader):
+    model.eval()
+    correct = 0
+    with torch.no_grad():
+        for images, labels in loader:
+            correct += (model(images).argmax(1) == labels).sum().item()
+    return correct
+
+
+parts = [nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)]
+model = Joined(parts)
+print(evaluate(model, [(torch.rand(4, 3, 16, 16), torch.arange(4))]))
+"""
+
+
+def test_a_network_that_is_given_its_parts_is_a_classifier_once_a_run_has_shown_it(tmp_path):
+    (tmp_path / "joined.py").write_text(PARTS)
+    read = rewrite_all(survey(tmp_path), rules=all_rules())
+    assert not read.survey.scripts
+    live = LiveModel(class_name="Joined", ordinal=0, evaluating=True, row=(3, 16, 16))
+    recipe = Recipe(root=str(tmp_path), script="joined.py", source="", expression="")
+    assert unread_classes(read.survey, Resolved(name="net", recipe=recipe)) == frozenset()
+    shown = unread_classes(read.survey, Resolved(name="net", recipe=replace(recipe, live=live)))
+    assert shown == {"Joined"}
+    known = rewrite_all(survey(tmp_path), rules=all_rules(), seen=shown)
+    assert [(script.path, script.roles) for script in known.survey.scripts] == [("joined.py", ("evaluate",))]
+    assert [factory.name for factory in known.survey.factories] == ["Joined"]
+    (change,) = [change for change in known.changes if change.changed]
+    assert b"import headrace" in change.after
+    assert unread_classes(known.survey, Resolved(name="net", recipe=replace(recipe, live=live))) == frozenset()
+    elsewhere = replace(recipe, live=replace(live, class_name="ResNet"))  # a library's
+    assert unread_classes(read.survey, Resolved(name="net", recipe=elsewhere)) == frozenset()

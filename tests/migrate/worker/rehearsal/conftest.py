@@ -28,14 +28,23 @@ class Done:
         return [item for item in self.report.standins if item.edge == edge]
 
 
+COUNTED = """
+import sys
+from headrace.migrate.worker.rehearsal import Rehearsal
+from headrace.migrate.worker.rehearsal.rehearse import rehearse
+rehearse(Rehearsal.from_json(open(sys.argv[1]).read()), seen=lambda: hasattr(sys.modules["__main__"], "done"))
+"""
+
+
 @pytest.fixture
 def rehearsed(tmp_path, warm_python):
-    """Write the files, rehearse the script in a process of its own, and give what came of it.
+    """Write the files, rehearse the script in a process of its own, and give what came of it. One that is `counted` has
+    done what it is rehearsed for once it has a name `done`.
 
     The process is a fork of one that has torch imported; as the migrator starts it, it is in stages/test_rehearse_model.py.
     """
 
-    def run(files, *argv, script="main.py", made=None, **fields):
+    def run(files, *argv, script="main.py", made=None, counted=False, **fields):
         root = tmp_path / "repository"
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +57,9 @@ def rehearsed(tmp_path, warm_python):
         environment = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG")}
         (tmp_path / "home").mkdir(exist_ok=True)
         environment |= {"HOME": str(tmp_path / "home"), "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
-        command = ["-m", "headrace.migrate.worker.rehearsal", tmp_path / "request.json"]
+        (tmp_path / "counted.py").write_text(COUNTED)
+        module = [tmp_path / "counted.py"] if counted else ["-m", "headrace.migrate.worker.rehearsal"]
+        command = [*module, tmp_path / "request.json"]
         done = warm_python(command, cwd=tmp_path, env=environment)
         assert report.exists(), done.stderr
         return Done(RehearsalReport.from_json(report.read_text()), done.stdout, done.stderr, done.returncode, root)

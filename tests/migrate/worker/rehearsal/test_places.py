@@ -1,10 +1,21 @@
+import contextlib
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from headrace.migrate.worker.rehearsal.places import called_by_user, failed_at, is_users, kept_at, of_kind, shape_of, user_place
+from headrace.migrate.worker.rehearsal.places import (
+    called_by_user,
+    expects_absence,
+    failed_at,
+    is_users,
+    kept_at,
+    of_kind,
+    shape_of,
+    user_place,
+)
 
 
 def test_the_users_are_the_files_below_the_root_but_not_what_is_installed_there():
@@ -80,3 +91,25 @@ def test_a_folder_of_the_path_that_was_made_is_not_there(tmp_path):
     (tmp_path / "weights/net.pt").write_text("")
     found = [kept_at(str(tmp_path), "digits/weights/net.pt", "", lambda folder, made=made: made) for made in (True, False)]
     assert found == [str(tmp_path / "weights/net.pt"), None]
+
+
+@pytest.mark.parametrize(
+    ("handler", "copes"),
+    [("pass", False), ("time.sleep(1)", False), ("break", True), ("return None", True), ("raise", False)],
+)
+def test_what_tries_again_does_not_cope_without_a_file(tmp_path, handler, copes):
+    tried = f"        try:\n            return open('x')\n        except Exception:\n            {handler}\n"
+    source = f"def f(open):\n    while True:\n{tried}"
+    path = tmp_path / "retry.py"
+    path.write_text(source)
+    names: dict = {}
+    exec(compile(source, str(path), "exec"), names)
+    asked = []
+
+    def opened(name):
+        asked.append(expects_absence(sys._getframe(1)))
+        raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        names["f"](opened)
+    assert asked == [copes]

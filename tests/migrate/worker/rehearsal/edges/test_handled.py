@@ -67,3 +67,29 @@ def test_what_a_script_was_handling_when_it_ended_itself_is_told_whatever_it_say
     text = "import sys\ntry:\n    raise ValueError('full moon')\nexcept ValueError:\n    sys.exit(3)\n"
     done = rehearsed({"main.py": text})
     assert (done.report.why, done.report.where) == ("the script ended itself: 3, after ValueError: full moon", "main.py:3")
+
+
+TRIED_AGAIN = """
+import time
+from PIL import Image
+
+rows = [line.split("\\t") for line in open("data/cats.txt").readlines()]
+for name, *_ in rows[:2]:
+    while True:
+        try:
+            image = Image.open("data/" + name)
+        except OSError:
+            print("not connected")
+            time.sleep(1)
+        else:
+            break
+    print(image.mode)
+done = True
+"""
+
+
+def test_what_a_script_tries_again_for_ever_is_made(rehearsed):
+    """It copes with a missing file no more than a script that stops does. Here its lines are taken apart at tabs, too."""
+    done = rehearsed({"main.py": TRIED_AGAIN}, counted=True)
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "RGB\nRGB\n", 2), done.report.remedy
+    assert [item.what for item in done.standins("data")] == ["data/cats.txt", "data/image_0000.jpg", "data/image_0001.jpg"]
