@@ -58,6 +58,8 @@ _WORDS = "PATH|TO|YOUR|MY|THE|DIR|DIRECTORY|FILE|FOLDER|NAME|ROOT|MODEL|DATA|DAT
 _PLACEHOLDER = re.compile(
     rf"\.\.\.|…|[${{}}<>]|\bpaths?[/_-]to|\byour[/_-]|^your|^xx+$|^/path\b|(^|[=/])(?:(?:{_WORDS})[_-]?)+($|/)"
 )
+_NOTED = re.compile(r"(\s\\)\s+#[^\n]{,500}$")
+"""A remark after the backslash, which a shell would take for words; people write it to say what an option is for."""
 _SHARDS = re.compile(r"\{\d+\.\.\d+\}")
 """The numbers of files that a script goes through: `val-{0000..0007}.tar`."""
 _WIDE = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
@@ -135,7 +137,7 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
     """Lines with their numbers; one that ends in a backslash goes on in the next, and so does a command whose options stand
     on lines of their own."""
     begun, first = "", 0
-    lines = text.splitlines()
+    lines = [_NOTED.sub(r"\1", line) for line in text.splitlines()]
     for number, line in enumerate(lines, 1):
         first = first if begun else number
         goes_on = re.search(r"(?<!\\)[\\^]\s*$", line[-200:]) is not None

@@ -117,6 +117,11 @@ def test_a_command_goes_on_in_lines_that_are_options(tmp_path: Path) -> None:
     assert read(tmp_path, list_of_options) == [("main.py", ""), ("eval.py", "")]
 
 
+def test_remarks_after_backslashes_are_no_arguments(tmp_path: Path) -> None:
+    text = '```\npython train.py --net="resnet18" \\ # network\n   --lr=0.1   \\  # rate\n   --seed 3 # last\n```\n'
+    assert read(tmp_path, text) == [("train.py", "--net=resnet18 --lr=0.1 --seed 3")]
+
+
 def test_scripts_lie_where_the_document_sees_them_and_readmes_come_first(tmp_path: Path) -> None:
     (tmp_path / "main.py").touch()
     (tmp_path / "sub").mkdir()
