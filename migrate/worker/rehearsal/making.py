@@ -472,8 +472,11 @@ class Maker:
 
     def arrays(self, path: str, count: int) -> list[np.ndarray]:
         """What a file of tensors holds that is a data set: images, gray as torchvision's MNIST had them, then labels; of one
-        array what its name says."""
+        array what its name says; of none, the images as a network takes them, and their labels, of a set of such items."""
         labels: np.ndarray = np.arange(self.rows) % self.classes
+        if not count:
+            channels = 1 if self.stage.learned.get("mode") == "L" else 3
+            return [generator(path).random((self.rows, channels, *self.size), np.float32), labels]
         known = self.stage.learned.get("image") or self.stage.request.image
         size = self.size if known else _SIDE_OF_DIGITS
         images = self.drawn(path, self.rows, *size)

@@ -10,6 +10,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import io
+import itertools
 import linecache
 import os
 import pickle
@@ -34,7 +35,8 @@ MARK = "headrace_stand_in"
 TABLE = "is a table and no model, and the script takes"
 """Part of what a rehearsal says that was stopped for the want of the model itself in the checkpoint that the user gave."""
 UNPACKED = "unpacked"
-"""Learned: files that torch reads and that hold a data set, and in how many arrays."""
+"""Learned: files that torch reads and that hold a data set, and in how many arrays; `AS_SET` for one of items."""
+AS_SET = 0
 _FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _MODELS = ("state_dict", "model", "net", "model_state_dict", "model_state", "network", "weights", "module", "params")
 _NUMBERS = re.compile(r"epoch|iter|step|acc|best|loss|prec|top|score|metric|error|f1|seed|lr", re.I)
@@ -47,6 +49,7 @@ _WRITER = re.compile(r"(\w[\w-]*)_version")
 """The library that wrote a checkpoint, which reads it by its version."""
 _NAMES = re.compile(r"class|label|names|categor|idx|mapping", re.I)
 _TAKEN = re.compile(rf"(.+) {re.escape(WANTING)} from it what has \.(\w+)$")
+_GONE_THROUGH = re.compile(rf"(.+) {re.escape(WANTING)} a data set from it$")
 _OF_DATA = re.compile(r"(^|[_-])(images?|imgs?|data|features|pixels|targets?|labels?|x|y)([_.-]|$)", re.I)
 
 
@@ -306,10 +309,13 @@ def unpacked(stage: Stage, error: BaseException, frame: types.FrameType) -> bool
     return stage.learn(UNPACKED, {**stage.learned.get(UNPACKED, {}), stage.loaded: int(found[1])})
 
 
-def tensor_wanted(stage: Stage, error: BaseException) -> bool:
-    """Whether a script takes a file that is called like one of images or labels, and stood in for weights, for a tensor."""
+def data_wanted(stage: Stage, error: BaseException) -> bool:
+    """Whether a script takes a file that stood in for weights for a data set, or one that is called like one of images or
+    labels for a tensor."""
     import torch
 
+    if (name := _GONE_THROUGH.match(str(error))) is not None:
+        return stage.learn(UNPACKED, {**stage.learned.get(UNPACKED, {}), name[1]: AS_SET})
     found = _TAKEN.match(str(error)) if isinstance(error, AttributeError) else None
     if found is None or not _OF_DATA.search(found[1]) or not hasattr(torch.Tensor, found[2]):
         return False
@@ -321,7 +327,7 @@ def install(
 ) -> None:
     """Let models, optimizers and schedulers take such states, whole or as what a script made of them.
 
-    `arrays` makes what a file holds that is a data set: so many arrays for a name.
+    `arrays` makes what a file holds that is a data set: so many arrays for a name, or those of a set of items.
     """
     StandInState.classes = classes
     GivenState.stood_in = staticmethod(
@@ -347,9 +353,10 @@ def install(
         if isinstance(found, dict) and found.get(MARK) is True:
             stage.loaded = os.path.basename(asked or "")
             if (count := stage.learned.get(UNPACKED, {}).get(stage.loaded)) is not None:
-                stage.note("data", f"{stage.loaded}: {count} array{'s' * (count > 1)}")
+                said = f"{count} array{'s' * (count > 1)}" if count != AS_SET else "a data set of images and labels"
+                stage.note("data", f"{stage.loaded}: {said}")
                 made = tuple(torch.from_numpy(array) for array in arrays(stage.loaded, count))
-                return made if count > 1 else made[0]
+                return torch.utils.data.TensorDataset(*made) if count == AS_SET else made if count > 1 else made[0]
             held = _held(stage, original, args, named)
             if held is not None:
                 if isinstance(held, GivenState):
@@ -398,6 +405,17 @@ def install(
     def restore(original: Any, self: Any, state_dict: Any, *args: Any, **named: Any) -> Any:
         return None if isinstance(state_dict, StandInState) else original(self, state_dict, *args, **named)
 
+    def goes_through(original: Any, *args: Any, **named: Any) -> Any:
+        taken = [*args, *named.values()]
+        kinds = torch.utils.data.Subset, torch.utils.data.ConcatDataset
+        held = [getattr(value, "datasets", None) or [value.dataset] for value in taken if isinstance(value, kinds)]
+        parts = [*taken, *itertools.chain(*held)]
+        if (found := next((part for part in parts if isinstance(part, StandInState)), None)) is not None:
+            raise TypeError(f"{found.file} {WANTING} a data set from it")
+        return original(*args, **named)
+
+    stage.wrap(torch.utils.data.DataLoader, "__init__", goes_through)
+    stage.wrap(torch.utils.data, "random_split", goes_through)
     stage.wrap(torch, "load", load)
     stage.wrap(torch.jit, "load", load_program)
     stage.wrap(torch.nn.Module, "load_state_dict", load_state)

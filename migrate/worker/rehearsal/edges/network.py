@@ -53,7 +53,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that gave up for the want of a key in a checkpoint that stands in, or of a name under one."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     gave_up = bool(frames) and is_users(frames[-1].f_code.co_filename, stage.root)
-    if (gave_up and weights.unpacked(stage, error, frames[-1])) or weights.tensor_wanted(stage, error):
+    if (gave_up and weights.unpacked(stage, error, frames[-1])) or weights.data_wanted(stage, error):
         return True
     known = stage.learned.get("checkpoint_values", {})
     named = checkpoint_keys.named_value(frames)

@@ -413,3 +413,31 @@ def test_settings_beside_the_weights_are_taken_as_data_and_that_is_told(world, m
         "last.pth holds more than weights: torch.load takes it with weights_only=False alone",
         "settings.Settings in last.pth is data without its code; --trust-checkpoint loads it as it is",
     ]
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "trainset",
+        "torch.utils.data.random_split(trainset, [0.5, 0.5])[0]",
+        "torch.utils.data.Subset(trainset, [0, 1, 2])",
+        "torch.utils.data.ConcatDataset([trainset, trainset])",
+    ],
+)
+def test_a_data_set_that_was_saved_whole_has_items(rehearsed, taken):
+    """As `torch.save(TensorDataset(images, labels), "train.pt")` has it."""
+    text = f"""
+import torch
+from torch.utils.data import DataLoader
+
+trainset = torch.load("data/processed/train.pt")
+net = torch.nn.Conv2d(CHANNELS, 2, 3)
+for images, labels in DataLoader({taken}, batch_size=2, shuffle=True):
+    print(net(images).shape[:2], labels.dtype)
+    break
+"""
+    for channels in (3, 1):
+        done = rehearsed({"main.py": text.replace("CHANNELS", str(channels))})
+        assert (done.report.ended, done.stdout) == ("finished", "torch.Size([2, 2]) torch.int64\n"), done.report.why
+        assert "train.pt: a data set of images and labels" in [item.what for item in done.standins("data")]
+        assert not done.standins("network")
