@@ -232,6 +232,12 @@ def resolved(migration: Migration, run: Run, static: Resolved | None, others: li
                 "in had as many classes; --data DIR gives the folder of yours"
             )
             migration.remark("PS532", message, "warning", best.site)
+    if run.scores_nothing and best.classes != 1 and others:
+        message = (
+            f"{live.class_name} is taken for the model, though nothing here tells that what it gives are scores of classes: "
+            "they may be features for something else; --entry takes another script"
+        )
+        migration.remark("PS011", message, "warning", best.site)
     for file, of in dict.fromkeys(found.groups() for item in run.seen.standins if (found := _MADE_PROCESSOR.search(item))):
         message = (
             f"how images are prepared is nobody's: {file} of {of} is not here, and what transformers does by itself stands in; "

@@ -247,6 +247,30 @@ def test_images_that_only_a_stand_in_prepares_are_warned_of(tmp_path: Path, made
     assert [message.partition(":")[0] for message in said] == ["how images are prepared is nobody's"] * made
 
 
+@pytest.mark.parametrize(
+    ("tasks", "weights", "others", "warned"),
+    [
+        (("",), (), ["train.py"], True),
+        (("",), ("/root/.cache/torch/hub/checkpoints/resnet18.pth",), ["train.py"], True),
+        (("",), ("net.pth",), ["train.py"], False),
+        (("single-label",), (), ["train.py"], False),
+        (("",), (), [], False),
+    ],
+)
+def test_features_that_may_be_meant_for_something_else_are_warned_of(
+    tmp_path: Path, tasks: tuple[str, ...], weights: tuple[str, ...], others: list[str], warned: bool
+) -> None:
+    (tmp_path / "run.py").write_text("import torch\nnet = torch.nn.Linear(2, 2)\nfor x, y in loader:\n    print(net(x))\n")
+    migration = Migration(scratch=tmp_path, surveyed=survey(tmp_path), options=Options(), stages=Stages(None))
+    best = replace(SEEN, tasks=tasks)
+    seen = types.SimpleNamespace(standins=(), models=(best,), weights_from=weights)
+    recipe, script = Recipe(root=str(tmp_path), script="run.py"), migration.surveyed.scripts[0]
+    run = live_model.Run(script=script, recipe=recipe, seen=seen, best=best, remark=None, as_read=True)  # type: ignore[arg-type]
+    live_model.resolved(migration, run, None, others)
+    said = [item.message for item in migration.findings if item.severity == "warning"]
+    assert [message.partition(",")[0] for message in said] == ["Net is taken for the model"] * warned
+
+
 def test_what_its_script_says_otherwise_is_remarked_at_its_line(tmp_path: Path) -> None:
     root = tmp_path / "cars"
     root.mkdir()
