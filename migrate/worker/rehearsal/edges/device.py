@@ -123,7 +123,9 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
 
     def copied(tensor: Any) -> Any:
         """A tensor of inference mode that went to a GPU is an ordinary one there."""
-        return tensor.clone() if tensor.is_inference() and not torch.is_inference_mode_enabled() and insists else tensor
+        if not insists or torch.nn.parameter.is_lazy(tensor) or torch.is_inference_mode_enabled():
+            return tensor
+        return tensor.clone() if tensor.is_inference() else tensor
 
     def cuda(original: Callable[..., Any], self: Any, *args: Any, **named: Any) -> Any:
         stage.note("device", "the CPU stood in for CUDA")
@@ -142,6 +144,9 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
     tensor = torch.Tensor
     stage.wrap(tensor, "to", to)
     stage.wrap(tensor, "cuda", cuda)
+    # A lazy layer's parameters, which have no values yet, let themselves be moved by these functions and no others.
+    uninitialized = torch.nn.parameter.UninitializedTensorMixin
+    stage.patch(uninitialized, "_allowed_methods", [*uninitialized._allowed_methods, tensor.to, tensor.cuda])
     stage.wrap(tensor, "type", of_type)
     stage.patch(tensor, "pin_memory", lambda self, *_: self)
     stage.patch(tensor, "record_stream", lambda self, *_: None)

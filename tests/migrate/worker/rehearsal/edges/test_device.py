@@ -221,3 +221,18 @@ def test_an_error_of_the_system_that_a_script_raises_for_want_of_a_gpu(rehearsed
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.report.attempts, done.stdout) == ("finished", 2, "2.0\n"), done.report.why
+
+
+@pytest.mark.parametrize("moved", ["net.to(device)", "net.to('cuda')", "net.cuda()"])
+def test_layers_that_have_no_weights_yet_are_moved(rehearsed, moved):
+    text = f"""
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(5))
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+net = {moved}
+print(net(torch.rand(2, 3, 8, 8)).shape, net[0].weight.shape)
+"""
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "torch.Size([2, 5]) torch.Size([4, 3, 3, 3])\n"), done.report.why
