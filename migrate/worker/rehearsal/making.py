@@ -76,6 +76,8 @@ WIDTH = "width"
 """Learned: how many columns a table has whose rows the script takes apart by itself."""
 MOST_COLUMNS = "most_columns"
 """Learned: how many columns a table has of whose rows the script takes as many apart: other scripts' tables may have more."""
+SET_COLUMNS = "set_columns"
+"""Learned: the names that a script gives a table's columns, whatever they were called."""
 NUMBERS = "numbers"
 """Learned: columns of numbers that look like such of names."""
 _COUNTED = re.compile(r"^(row|idx|index)(_?(no|num(ber)?))?$", re.I)
@@ -326,8 +328,13 @@ class Maker:
             names = sorted([*dict.fromkeys([*files, *labels, *names])][:most], key=names.index)
         names += [("label" if "label" not in names else f"column_{i}") for i in range(len(names), count)]
         told = hints.sign_between_cells(self.stage.root, self.stage.request.script)
-        sign, given, indexed = self.stage.table or (told or ("\t" if path.lower().endswith(".tsv") else ","), (), False)
-        names = list(given or ([PLAIN[0]] * (indexed and not any(map(names_files, names))) + names))
+        plain = told or ("\t" if path.lower().endswith(".tsv") else ","), (), False, False
+        sign, given, indexed, bare = self.stage.table or plain
+        names = list(
+            given
+            or self.stage.learned.get(SET_COLUMNS)
+            or ([PLAIN[0]] * (indexed and not any(map(names_files, names))) + names)
+        )
         texts = [name for name in names if _PIXELS.search(name)]
         if texts:
             pixels = hints.pixel_count(self.stage.root, self.stage.request.script, hints.LARGEST) or _PIXELS_OF_A_FACE
@@ -337,7 +344,7 @@ class Maker:
             names += each
         file = io.StringIO()
         writer = csv.writer(file, delimiter=sign)
-        if not given:
+        if not given and not bare:
             writer.writerow(names)
         writer.writerows(row.values() for row in self.records(names, pixels=pixels, each=each))
         return file.getvalue().encode()

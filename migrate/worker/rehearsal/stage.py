@@ -90,9 +90,9 @@ class Stage:
         """The size of images in a set of torchvision's that was made: that of others that the script puts in their place."""
         self.unset: dict[str, Unset] = {}
         """Environment variables that the script looked for and that are not set."""
-        self.table: tuple[str, tuple[str, ...], bool] | None = None
-        """Between which signs, under which names if these stand in no header, and whether with a first column that names its
-        rows the script is just reading a table."""
+        self.table: tuple[str, tuple[str, ...], bool, bool] | None = None
+        """Between which signs, under which names if these stand in no header, whether with a first column that names its rows,
+        and whether without a header the script is just reading a table."""
         self.failed_route: str | None = None
         """The first route of an application that ended with an error,"""
         self.came_by_route = False

@@ -7,7 +7,7 @@ import linecache
 import re
 from typing import Any
 
-from ..making import FRAMES, MADE_NAME, MOST_COLUMNS, PLAIN, TABLES, WIDTH
+from ..making import FRAMES, MADE_NAME, MOST_COLUMNS, PLAIN, SET_COLUMNS, TABLES, WIDTH
 from ..places import called_by_user
 from ..stage import Stage
 
@@ -22,6 +22,7 @@ _ATTRIBUTE = re.compile(r"'(?:DataFrame|Series|Pandas)' object has no attribute 
 """What is said of a column that is asked for as an attribute, of a table or a row; `Pandas` is a row of `itertuples`."""
 _GONE = frozenset(("append", "applymap", "as_matrix", "get_value", "iteritems", "ix", "lookup", "mad", "set_value"))
 """Methods that pandas removed, which are no columns."""
+_OTHER_COUNT = re.compile(r"Length mismatch: Expected axis has \d+ elements, new values have \d+ elements")
 _LISTS = (list, tuple, set)
 _UNPACKED = re.compile(r"not enough values to unpack \(expected (\d+), got \d+\)")
 _TOO_MANY = re.compile(r"too many values to unpack \(expected (\d+)")
@@ -74,7 +75,8 @@ def _reads(stage: Stage, pandas: Any) -> None:
         before = stage.table
         plain = isinstance(sign, str) and isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
         given = tuple(names) if plain and names is not None else ()
-        stage.table = (" " if sign == r"\s+" else str(sign)[:1] or ",", given, named.get("index_col") == 0)
+        bare = named.get("header", 0) is None
+        stage.table = (" " if sign == r"\s+" else str(sign)[:1] or ",", given, named.get("index_col") == 0, bare)
         try:
             return original(path, *args, **named)
         finally:
@@ -124,6 +126,8 @@ def lesson(stage: Stage, error: BaseException, frames: list[Any]) -> bool | None
             return True
     if isinstance(error, KeyError) and any("pandas" in name or "datasets" in name or name.endswith("csv.py") for name in names):
         return stage.add("columns", str(error.args[0]))
+    if isinstance(error, ValueError) and _OTHER_COUNT.match(str(error)) and (given := _columns_in(frames, "new_labels")):
+        return stage.learn(SET_COLUMNS, given)  # `table.columns = ["file", "class"]`, of one that has no header
     attribute = _ATTRIBUTE.match(str(error)) if isinstance(error, AttributeError) else None
     if attribute is not None and attribute[1] not in _GONE:
         return stage.add("columns", attribute[1])
@@ -174,10 +178,10 @@ def has_table(stage: Stage) -> bool:
     return any(item.edge == "data" and item.what.lower().endswith((*TABLES, *FRAMES)) for item in stage.standins)
 
 
-def _columns_in(frames: list[Any]) -> list[str]:
-    """The names of columns that pandas was just asked for together, and does not have all of."""
+def _columns_in(frames: list[Any], local: str = "key") -> list[str]:
+    """The names of columns that pandas was just asked for together, and does not have all of, or that it was to give one."""
     for frame in reversed(frames):
-        asked: Any = frame.f_locals.get("key") if "pandas" in frame.f_code.co_filename else None
+        asked: Any = frame.f_locals.get(local) if "pandas" in frame.f_code.co_filename else None
         names: list[Any] = asked if isinstance(asked, list) else [*getattr(asked, "tolist", list)()]
         if names and len(names) <= _MOST_COLUMNS and all(isinstance(name, str) for name in names):
             return names

@@ -17,6 +17,21 @@ def test_rows_that_a_table_is_searched_for_are_in_the_next_one(rehearsed):
     assert done.stdout == "[10, 10, 10]\n"
 
 
+@pytest.mark.parametrize("header", [", header=None", ""])
+def test_a_table_has_the_columns_that_it_is_given_afterwards(rehearsed, header):
+    pytest.importorskip("pandas")
+    text = (
+        "import pandas as pd\nfrom PIL import Image\n"
+        f"table = pd.read_csv('train.csv'{header})\ntable.columns = ['img', 'label', 'mask']\n"
+        "print(len({row.label for row in table.itertuples()}), {Image.open(name).mode for name in [*table.img]})\n"
+    )
+    other = (
+        "import pandas as pd\ntable = pd.read_csv('all.csv')\nprint(table['id'], table['age'], table['sex'], table['width'])\n"
+    )
+    done = rehearsed({"main.py": text, "describe.py": other})
+    assert (done.report.ended, done.stdout) == ("finished", "10 {'RGB'}\n"), done.report.why
+
+
 @pytest.mark.parametrize(
     ("read", "row"),
     [
