@@ -258,10 +258,9 @@ class ModelGroup:
             )
         except BaseException:
             self._retire_early()
-            raise
-        finally:
             with self._guard:
                 self._loading.discard(key)
+            raise  # what was opened counts as being loaded until it serves: whatever else asks meanwhile is to wait for it
 
     def _take_back(self, number: int, model: TensorModel, found: Agreement) -> None:
         """Have a version serve in fp32 whose plan answers otherwise more often than was accepted; its plan is not used again

@@ -80,7 +80,7 @@ def rows(
             return Entry(name=name, version=version, state="READY", reason=reason or general)
         if (name, version) in troubled:
             return Entry(name=name, version=version, state="LOADING", reason=reason)
-        if (name, version) in loading:
+        if (name, version) in loading or ((name, "") in loading and not (reason or general)):
             return Entry(name=name, version=version, state="LOADING")
         if (name, version) in draining:
             return Entry(name=name, version=version, state="UNLOADING", reason="its last requests are being answered")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from headrace.migrate.prepared import migrated_from, prepared
+from headrace.migrate.prepared import migrated_from
 
 MODEL = """
 import torch
@@ -108,9 +108,11 @@ def test_a_repository_never_seen_is_migrated_and_measured_beside_itself(reposito
     assert result["accuracy"] == {"baseline": 1.0, "headrace": 1.0}
     assert result["agreement"]["share"] == 1.0
     # Nothing is made again while nothing changes, and everything when a file does.
-    (models,) = (tmp_path / "cache" / "prepared").glob("*/migrated/models")
+    (models,) = (tmp_path / "cache" / "prepared").glob("*/*/migrated/models")
     made = models.stat().st_mtime_ns
-    assert prepared(repository, models.parents[1]) == models
+    done = headrace("bench", repository, *short, "--out", "unchanged", cwd=tmp_path, cache=tmp_path / "cache")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [*models.parents[2].glob("*/migrated/models")] == [models]
     assert models.stat().st_mtime_ns == made
     assert migrated_from(models.parent) == (models, repository)
     assert migrated_from(repository) is None
@@ -121,8 +123,8 @@ def test_a_repository_never_seen_is_migrated_and_measured_beside_itself(reposito
         done = headrace("bench", repository, *short, *again, cwd=tmp_path, cache=tmp_path / "cache")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "figures changed beyond the spread" in done.stdout
-        assert models.stat().st_mtime_ns != made
-        (manifest,) = (json.loads(path.read_text()) for path in models.glob("*/1/headrace.json"))
+        (other,) = {*models.parents[2].glob("*/migrated/models")} - {models}
+        (manifest,) = (json.loads(path.read_text()) for path in other.glob("*/1/headrace.json"))
         assert manifest["signature"]["inputs"][0]["shape"][1:] == [3, 32, 32]
     finally:
         (repository / "evaluate.py").write_text(source)

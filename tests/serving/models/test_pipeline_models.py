@@ -69,7 +69,8 @@ def test_answers_are_those_of_the_whole_model(folders, start, frontends):
     assert len(stages) == STAGES
     assert server.stop() == 0
     assert not any(stage.is_running() for stage in stages)
-    assert set(os.listdir("/dev/shm")) <= before
+    left = set(os.listdir("/dev/shm")) - before  # what other tests put there comes and goes
+    until(lambda: left.isdisjoint(os.listdir("/dev/shm")))
 
 
 # In one process each is killed in turn below, and a stopped one is what clients of gRPC see; behind front ends one that stands

@@ -9,6 +9,8 @@ import pytest
 
 from headrace.errors import ArtifactError, InputError, NotFoundError, OverloadedError, UnsupportedError
 from headrace.serving.config import ServeConfig
+from headrace.serving.models import model_group
+from headrace.serving.models.model_group import version_signature
 from headrace.serving.models.repository import ModelRepository
 
 IMAGES = np.zeros((1, 3, 16, 16), np.float32)
@@ -155,6 +157,29 @@ def test_a_load_from_the_outside_waits_for_the_first(repository, opened):
     models.load()
     assert models.ready
     assert models.index(ready_only=True) == models.index()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_version_is_being_loaded_until_it_serves(repository, opened, monkeypatch, again):
+    """Whatever has the snapshot renewed between its opening and its switch, who asks then is to wait."""
+    repository.package("tiny")
+    models = opened(load=again, load_models=("tiny",))
+    if again:
+        models.start_unload("tiny").result(60)
+    seen = []
+
+    def sign(*args):
+        models._groups["tiny"]._renew()
+        seen.append({row["state"] for row in models.index() if row["name"] == "tiny"})
+        return version_signature(*args)
+
+    monkeypatch.setattr(model_group, "version_signature", sign)
+    models.start_load("tiny").result(60) if again else models.load()
+    assert seen[-1] == {"LOADING"}
+    assert len(seen) >= 2
+    assert models.get("tiny").version == "1"
+    if not again:
+        assert all(states == {"LOADING"} for states in seen), seen
 
 
 def test_models_are_opened_side_by_side(repository, opened):
