@@ -1,6 +1,7 @@
 """Where a job waits, by its stages; and what nobody foresaw ends it with an error: it never looks complete, and goes on once
 the fault is gone."""
 
+import contextlib
 import os
 import resource
 import threading
@@ -196,7 +197,9 @@ def test_a_stage_of_the_model_that_is_killed_ends_the_job_which_goes_on(job, jpe
             if ended.wait(0.01):
                 return
         ours = psutil.Process().children(recursive=True)
-        killed.extend(one for one in ours if "pipeline.stage" in " ".join(one.cmdline()))
+        for one in ours:
+            with contextlib.suppress(psutil.NoSuchProcess):  # one of another test's, which has just ended
+                killed.extend([one] * ("pipeline.stage" in " ".join(one.cmdline())))
         killed[-1].kill()
 
     ended = threading.Event()
