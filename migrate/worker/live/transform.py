@@ -260,6 +260,10 @@ class Tracer:
             self._openers[number] = _opener(self.recipe.root)
         if self.looking or self.child is not None or number not in self.events:
             return
+        if (
+            self.found
+        ):  # a handler of the script's took the end of the first for its own (`except:`), or it was another thread's
+            raise Taken
         tests: list[np.ndarray | None] = []
         for index in (0, 1):
             if self._fork(index, 0):

@@ -188,6 +188,24 @@ for index in range(8):
         row = torch.from_numpy(np.array(image.resize((20, 16), Image.BILINEAR))).permute(2, 0, 1)[None].float().div(255)
         print(index, net(row).argmax(1))
 """
+# Whatever ends the opening of an image is taken for a damaged one.
+CAUGHT = """
+from torch.utils.data import DataLoader, Dataset
+
+class Photos(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        try:
+            image = Image.open(f"{index}.png").convert("RGB").resize((24, 20), Image.BILINEAR)
+        except:
+            image = Image.new("RGB", (24, 20))
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float().div(255)
+
+with torch.no_grad():
+    for images in DataLoader(Photos(), batch_size=4):
+        print(net(images).argmax(1))
+"""
 NONE = """
 with torch.no_grad():
     print(net(torch.rand(2, 3, 16, 16)).argmax(1))
@@ -213,6 +231,11 @@ def script(tmp_path: Path, text: str, row: tuple[int, int, int], ordinal: int = 
 def test_of_an_image_that_stands_in_for_one(tmp_path: Path) -> None:
     found = traced(tmp_path, MADE, (3, 16, 16))
     assert [made.geometry for made in found.candidates] == [(Resize(size=(16, 16)),)], found
+
+
+def test_of_images_whose_every_error_is_handled(tmp_path: Path) -> None:
+    found = traced(tmp_path, CAUGHT, (3, 20, 24))
+    assert [made.geometry for made in found.candidates] == [(Resize(size=(20, 24)),)], found.why
 
 
 def test_of_images_that_another_model_gets_before(tmp_path: Path) -> None:
