@@ -8,12 +8,19 @@ import re
 _FLOAT_DIGITS = 6
 """Decimal digits that a float32 holds (FLT_DIG of C): of those that Python prints of one, the rest is of the rounding."""
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+# What runs are called after: 20261201_171334, and as TensorBoard has it, Dec01_17-13-34.
+_NAMED_AFTER = (
+    r"(?:(?:19|20)\d\d[01]\d[0-3]\d[T_-]?[0-2]\d[0-5]\d[0-5]\d(?!\d)"
+    r"|(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\d\d_\d\d-\d\d-\d\d)"
+)
 _TOKEN = re.compile(
-    r"(?P<stamp>\d{4}(?P<between>[-/.])\d\d(?P=between)\d\d(?:[T ,_-]+\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
+    r"(?P<stamp>-?(?:\d{4}(?P<between>[-/._])\d\d(?P=between)\d\d"
+    r"(?:[T ,_-]+(?:\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?|\d\dh\d\d(?:m\d\ds?)?|\d\d(?P<within>[-_.])\d\d(?P=within)\d\d(?![\d.])))?"
+    rf"|{_NAMED_AFTER})"
     r"|(?:\d+ days?, )?\d{1,3}:[0-5]\d:[0-5]\d(?:[.,]\d+)?)"
     r"|(?P<clock>\d{1,3}:[0-5]\d(?:\.\d+)?(?![:\d]))"
     r"|(?P<number>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
-    r"|(?P<word>[^\W\d_]+(?:/[^\W\d_]+)?(?:\d+(?![\d.]))?)"
+    rf"|(?P<word>[^\W\d_]+(?:/(?!{_NAMED_AFTER})[^\W\d_]+)?(?:(?!{_NAMED_AFTER})\d+(?![\d.]))?)"
     r"|(?P<other>[^\s_])"
 )
 _PIECE = re.compile(r"[^\s,;:=|()\[\]{}<>'\"]+|\S")

@@ -144,3 +144,35 @@ def test_numbers_of_a_tensor_are_compared_without_what_a_gradient_could_go_back_
     assert first_difference(f"scores {values}\ndone", f"scores {plain}\ndone") is None
     assert first_difference(f"scores {values}", f"scores {plain + 0.01}") is not None
     assert first_difference(f"grad_fn=<{values.sum()}>", "grad_fn=<>") is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Run:     cnn-mnist-2026-12-01_17-13-34", "Run:     cnn-mnist-2026-12-01_17-09-42"),
+        ("saved runs/net_20261201_171334/best.pth", "saved runs/net_20261201_170942/best.pth"),
+        ("exp20261201-171334", "exp20261201-170942"),
+        ("runs/Dec01_17-13-34_host", "runs/Dec01_17-09-42_host"),
+        ("2026_12_01_17_13_34 begins", "2026_12_01_17_09_42 begins"),
+        ("2026-12-01 17h13m34 begins", "2026-12-01 17h09m42 begins"),
+        ("log_2026.12.01.txt", "log_2026.12.02.txt"),
+    ],
+)
+def test_what_a_run_is_called_after_its_time_differs(one, other):
+    assert first_difference(one, other) is None
+    assert first_difference(f"{one} loss 0.5", f"{other} loss 0.8") is not None
+    assert first_difference(f"{one} of cats", f"{other} of dogs") is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("2026-12-01, 91.25", "2026-12-01, 92.25"),
+        ("2026-12-01 10-20", "2026-12-01 10-30"),
+        ("seen 20261201171334567 times", "seen 20261201170942567 times"),
+        ("Dec01 17", "Dec01 18"),
+        ("1234567 images", "1234568 images"),
+    ],
+)
+def test_what_stands_beside_a_date_is_no_time(one, other):
+    assert first_difference(one, other) is not None
