@@ -115,8 +115,13 @@ def _fill(stage: Stage) -> bool:
 
 def _flatten(stage: Stage) -> bool:
     """Have the next attempt's images lie where the script lists files: it looked into no folder of a class."""
-    others = {os.path.basename(folder) for folder in stage.entered}  # one that names those of another was read for its classes
-    listed = [folder for folder, entered in stage.entered.items() if not entered and others.isdisjoint(os.listdir(folder))]
+
+    def for_classes(folder: str) -> bool:
+        """Whether it names those of another place, and was read for its classes: `train` beside `val/cat`, but not `cat`."""
+        others = {os.path.basename(other) for other in stage.entered if os.path.dirname(other) != os.path.dirname(folder)}
+        return not others.isdisjoint(os.listdir(folder))
+
+    listed = [folder for folder, entered in stage.entered.items() if not entered and not for_classes(folder)]
     known = stage.learned.get("flat", [])
     if any(folder not in known for folder in listed):
         _agree(stage)

@@ -604,3 +604,21 @@ def test_what_only_a_folder_that_is_not_here_would_have_given_is_no_fault_of_the
     text = "".join(PASSED_OVER) if script.endswith(".py") else notebook
     done = rehearsed({script: text}, script=script, classes=3)
     assert (done.report.ended, done.stdout) == ("finished", "True\n3\n"), done.report.why
+
+
+def test_folders_that_are_called_like_the_classes_hold_images(rehearsed):
+    """The classes' names are known here, and would be those of folders in each of them."""
+    text = """
+import os
+import torch
+
+classes = ["Cat", "Dog"]
+samples = []
+for number, name in enumerate(classes):
+    folder = os.path.join("data/PetImages", name)
+    samples += [(os.path.join(folder, file), number) for file in os.listdir(folder) if file.endswith(".jpg")]
+sampler = torch.utils.data.RandomSampler(samples)
+print({os.path.dirname(path) for path, _ in samples} == {"data/PetImages/Cat", "data/PetImages/Dog"})
+"""
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "True\n"), done.report.why
